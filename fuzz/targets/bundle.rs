@@ -1,4 +1,4 @@
-//! Any bytes as a bundle of answers: refused, or answers that make the same bytes again.
+//! Any bytes as a bundle of replies: refused, or replies that encode to the same bytes.
 #![no_main]
 
 use bytes::Bytes;

@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use mesh_fuzz_targets::{bounded, members};
 use mesh_trust::handshake::HANDSHAKE_LEN_MAX;
 
-/// What is kept of a stranger's bytes, and what TLS needs to look at them.
+/// The stored bytes of an unauthenticated peer, and the memory that TLS needs to check them.
 const MEMORY_MAX: usize = 64 << 10;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -18,10 +18,10 @@ fuzz_target!(|bytes: &[u8]| {
         let mut is_refused = false;
         for piece in [first, second] {
             let end = client.feed(piece);
-            assert!(!is_refused || end.is_err(), "who is refused stays refused");
+            assert!(!is_refused || end.is_err(), "a refused handshake stays refused");
             is_refused |= end.is_err();
             assert!(!client.is_done(), "nobody guesses a signature");
-            assert!(client.pending().len() <= 4096, "strangers get short answers");
+            assert!(client.pending().len() <= 4096, "an unauthenticated peer gets short replies");
         }
         assert!(is_refused || bytes.len() <= HANDSHAKE_LEN_MAX, "a handshake is short");
         assert!(client.finish().is_err(), "there is no link");

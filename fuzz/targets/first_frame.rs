@@ -1,4 +1,4 @@
-//! Any bytes in the place of the first frame, from a stranger and from who has proved itself.
+//! Arbitrary bytes instead of the first frame, from an unauthenticated and an authenticated peer.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -37,7 +37,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut channel = Channel { stream: near, secure };
     bounded(MEMORY_MAX, || {
         let until = Instant::now() + Duration::from_secs(10);
-        if let Ok(first) = channel.first(&[Kind::Hello, Kind::Attach], until) {
+        if let Ok(first) = channel.receive_first(&[Kind::Hello, Kind::Attach], until) {
             assert!(matches!(first.head.kind, Kind::Hello | Kind::Attach));
             let encoded = [first.head.encode(first.tail.len()).as_slice(), &first.tail].concat();
             assert!(frame.starts_with(&encoded), "it is what was sent");

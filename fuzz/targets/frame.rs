@@ -47,7 +47,7 @@ fn check(frame: Frame) {
     let parts: Vec<_> = frame.parts().collect();
     let len = frame.meta().len() + parts.len() * PART_LEN + frame.body().len();
     assert_eq!(len, frame.tail.len());
-    assert!(frame.holds().into_iter().count() <= parts.len());
+    assert!(frame.segment_refs().into_iter().count() <= parts.len());
     let written = [frame.head.encode(len).as_slice(), &frame.tail].concat();
     assert_eq!(frames(&[&written]).0, [frame]);
 }

@@ -1,4 +1,4 @@
-//! A process whose links bring any frames: it neither panics nor takes more than it was sent.
+//! A process that receives arbitrary frames: it neither panics nor uses more memory than its limit.
 #![no_main]
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -28,7 +28,7 @@ const KINDS: [Kind; 19] = [
     Kind::Attach,
     Kind::Attached,
     Kind::Call,
-    Kind::Answer,
+    Kind::Reply,
     Kind::Fault,
     Kind::Cancel,
     Kind::Credit,
@@ -39,7 +39,7 @@ const KINDS: [Kind; 19] = [
     Kind::Segment,
     Kind::Release,
     Kind::Cast,
-    Kind::Answers,
+    Kind::Replies,
 ];
 
 const PORTS: [PortId; 5] = [
@@ -54,7 +54,7 @@ const PORTS: [PortId; 5] = [
 struct World {
     node: Node,
     links: Vec<LinkId>,
-    /// What the next sequenced frame of each peer is numbered, as far as the peer was told.
+    /// The number of the next sequenced frame of each peer, as far as the peer knows.
     sent: HashMap<ProcId, u64>,
     calls: Vec<PortId>,
     now: Duration,
@@ -90,11 +90,11 @@ impl World {
             node.proc_started(ProcId::new(host, 1), 0);
             let watch = HostWatch {
                 heartbeat: Duration::from_secs(1),
-                patience: Duration::from_secs(10),
+                unresponsive_timeout: Duration::from_secs(10),
                 exit_report: Bytes::from_static(b"gone"),
                 unresponsive: Bytes::from_static(b"unresponsive"),
             };
-            node.expect_host(HostId(1 - host), watch);
+            node.monitor_host(HostId(1 - host), watch);
         }
         Self {
             node,
@@ -112,7 +112,7 @@ impl World {
                 self.links.push(link);
             }
             1 if self.links.len() < LINKS_MAX => {
-                let link = self.node.accepted_from_afar();
+                let link = self.node.accepted_remote();
                 self.links.push(link);
             }
             2 => self.node.dial(proc(input)),
@@ -136,7 +136,7 @@ impl World {
             _ => {
                 if let Some(link) = self.link(input) {
                     let frame = self.frame(input, link);
-                    self.node.heard(link);
+                    self.node.note_activity(link);
                     self.node.receive(link, frame);
                 }
             }
@@ -191,12 +191,12 @@ impl World {
             port: input.pick(&PORTS),
             meta_len: 0,
             part_count: 0,
-            tail: Bytes::from_static(b"what is asked"),
+            tail: Bytes::from_static(b"request"),
             window: u32::from(input.u8()),
             timeout: Some(Duration::from_millis(u64::from(input.u16()))),
         };
-        if let Ok(reply) = self.node.call(&spec) {
-            self.calls.push(reply);
+        if let Ok(reply_port) = self.node.call(&spec) {
+            self.calls.push(reply_port);
         }
     }
 
@@ -204,17 +204,17 @@ impl World {
         let mut frames = Vec::new();
         let _ = self.node.take_messages(input.pick(&PORTS), usize::from(input.u8()), &mut frames);
         for frame in frames {
-            self.node.answer(&frame.head, input.u8(), (0, 0), Bytes::from_static(b"answer"));
+            self.node.reply(&frame.head, input.u8(), (0, 0), Bytes::from_static(b"reply"));
         }
-        let mut answers = Vec::new();
+        let mut replies = Vec::new();
         match self.calls.pop() {
-            Some(reply) if input.u8() % 2 == 0 => drop(self.node.cancel(reply)),
-            Some(reply) => drop(self.node.take_answers(reply, &mut answers)),
+            Some(reply_port) if input.u8() % 2 == 0 => drop(self.node.cancel(reply_port)),
+            Some(reply_port) => drop(self.node.take_replies(reply_port, &mut replies)),
             None => {}
         }
     }
 
-    /// Does what the node wants done, as an engine would.
+    /// Carries out the effects of the node, like an engine.
     fn carry_out(&mut self, input: &mut Input<'_>) {
         let effects: Vec<Effect> = self.node.effects().collect();
         for effect in effects {
@@ -224,7 +224,7 @@ impl World {
                     let (head, tail) = (&frame.head, &frame.tail);
                     assert!(Head::decode(&head.encode(tail.len())).is_ok(), "it can be read");
                     if matches!(head.kind, Kind::Hello | Kind::Welcome) {
-                        // A peer hears from it where it is to go on.
+                        // It contains the frame from which the peer has to continue.
                         let received = tail.last_chunk().expect("a greeting is long");
                         self.sent.insert(head.to.proc, u64::from_le_bytes(*received));
                     }

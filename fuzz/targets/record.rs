@@ -1,4 +1,4 @@
-//! Sealed records on a road where anything happens: what is opened was sealed, or nothing is.
+//! Encrypted records on a faulty link: only records that were encrypted are decrypted.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,7 +6,7 @@ use mesh_fuzz_targets::{Input, bounded, linked};
 use mesh_trust::{Sealer, TrustError};
 use std::io::IoSlice;
 
-/// What a sealer and an opener keep, a copy of what is on the road, and what was written and read.
+/// What a sealer and an opener keep, a copy of what is on the link, and what was written and read.
 const MEMORY_MAX: usize = 2 << 20;
 const STEPS_MAX: usize = 64;
 /// Bytes after which no more are written.
@@ -14,7 +14,7 @@ const WRITTEN_MAX: usize = 256 << 10;
 
 /// The bytes between the two, and what was done to them.
 #[derive(Default)]
-struct Road {
+struct FaultyLink {
     bytes: Vec<u8>,
     is_changed: bool,
 }
@@ -23,21 +23,21 @@ fuzz_target!(|bytes: &[u8]| {
     let (mut server, mut client) = linked();
     bounded(MEMORY_MAX, || {
         let mut input = Input::new(bytes);
-        let (mut road, mut written, mut read) = (Road::default(), Vec::new(), Vec::new());
+        let (mut link, mut written, mut read) = (FaultyLink::default(), Vec::new(), Vec::new());
         for _ in 0..STEPS_MAX {
             if input.is_empty() || written.len() > WRITTEN_MAX {
                 break;
             }
             seal(&mut client.sealer, &mut input, &mut written);
             let sealed = client.sealer.pending();
-            road.bytes.extend_from_slice(sealed);
+            link.bytes.extend_from_slice(sealed);
             let len = sealed.len();
             client.sealer.sent(len);
-            road.trouble(&mut input);
-            let end = open(&mut server.opener, &mut road, &mut input, &mut read);
+            link.inject_fault(&mut input);
+            let end = open(&mut server.opener, &mut link, &mut input, &mut read);
             assert!(written.starts_with(&read), "nothing comes out that was not put in");
             if end.is_err() {
-                assert!(road.is_changed, "what was not touched is opened: {end:?}");
+                assert!(link.is_changed, "what was not touched is opened: {end:?}");
                 assert!(server.opener.open().is_err() || server.opener.is_closed());
                 return;
             }
@@ -67,8 +67,8 @@ fn write(sealer: &mut Sealer, plain: &[u8], written: &mut Vec<u8>) {
     }
 }
 
-impl Road {
-    fn trouble(&mut self, input: &mut Input<'_>) {
+impl FaultyLink {
+    fn inject_fault(&mut self, input: &mut Input<'_>) {
         let kind = input.u8();
         if kind < 192 || self.bytes.is_empty() {
             return;
@@ -89,17 +89,17 @@ impl Road {
 
 fn open(
     opener: &mut mesh_trust::Opener,
-    road: &mut Road,
+    link: &mut FaultyLink,
     input: &mut Input<'_>,
     read: &mut Vec<u8>,
 ) -> Result<(), TrustError> {
     let piece_len = usize::from(input.u16()).max(1);
-    while !road.bytes.is_empty() {
+    while !link.bytes.is_empty() {
         let spare = opener.spare();
-        let len = spare.len().min(piece_len).min(road.bytes.len());
-        spare[..len].copy_from_slice(&road.bytes[..len]);
+        let len = spare.len().min(piece_len).min(link.bytes.len());
+        spare[..len].copy_from_slice(&link.bytes[..len]);
         opener.filled(len);
-        road.bytes.drain(..len);
+        link.bytes.drain(..len);
         while let Some(plain) = opener.open()? {
             read.extend_from_slice(plain);
         }

@@ -12,15 +12,15 @@ use std::sync::Arc;
 const MEMORY_MAX: usize = 512 << 10;
 const RECORDS_MAX: usize = 32;
 
-/// Seals whatever it is told to.
-struct Hand {
+/// Encrypts arbitrary records.
+struct RawSealer {
     key: LessSafeKey,
     iv: [u8; NONCE_LEN],
     number: u64,
 }
 
-impl Hand {
-    /// Makes a link with the keys of one side in the hand.
+impl RawSealer {
+    /// Connects, and takes over the keys of one side.
     fn linked() -> (mesh_trust::SecureStream, Self) {
         let (worker, controller) = members();
         let mut server = worker.accept();
@@ -68,7 +68,7 @@ impl Hand {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let (mut server, mut hand) = Hand::linked();
+    let (mut server, mut raw_sealer) = RawSealer::linked();
     bounded(MEMORY_MAX, || {
         let mut input = Input::new(bytes);
         for _ in 0..RECORDS_MAX {
@@ -79,7 +79,7 @@ fuzz_target!(|bytes: &[u8]| {
                 if input.u8() % 8 == 0 { usize::from(input.u16()) % 17_000 } else { 0 };
             let len = usize::from(input.u8());
             let inner = [input.take(len), &vec![0; padding_len]].concat();
-            let record = hand.seal(&inner);
+            let record = raw_sealer.seal(&inner);
             server.opener.spare()[..record.len()].copy_from_slice(&record);
             server.opener.filled(record.len());
             let plain_len = inner.iter().rposition(|byte| *byte != 0).unwrap_or(0);
@@ -92,7 +92,7 @@ fuzz_target!(|bytes: &[u8]| {
                 Err(_) => break,
             }
             if inner.get(plain_len) == Some(&22) {
-                // The opener has a new key now, and the hand has not.
+                // The opener has a new key now, and the raw sealer has not.
                 break;
             }
             assert!(server.opener.open().is_ok(), "there is nothing more");

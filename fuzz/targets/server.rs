@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use mesh_fuzz_targets::{bounded, members};
 use mesh_trust::handshake::HANDSHAKE_LEN_MAX;
 
-/// What is kept of a stranger's bytes, and what TLS needs to look at them.
+/// The stored bytes of an unauthenticated peer, and the memory that TLS needs to check them.
 const MEMORY_MAX: usize = 64 << 10;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -16,10 +16,10 @@ fuzz_target!(|bytes: &[u8]| {
         let mut is_refused = false;
         for piece in [first, second] {
             let end = server.feed(piece);
-            assert!(!is_refused || end.is_err(), "who is refused stays refused");
+            assert!(!is_refused || end.is_err(), "a refused handshake stays refused");
             is_refused |= end.is_err();
             assert!(!server.is_done(), "nobody guesses a signature");
-            assert!(server.pending().len() <= 4096, "strangers get short answers");
+            assert!(server.pending().len() <= 4096, "an unauthenticated peer gets short replies");
         }
         assert!(is_refused || bytes.len() <= HANDSHAKE_LEN_MAX, "a handshake is short");
         assert!(server.finish().is_err(), "there is no link");

@@ -24,7 +24,7 @@ from mesh_core import (
     endpoint,
     shutdown_context,
 )
-from mesh_core._core import ask_worker
+from mesh_core._core import request_attach
 from mesh_core._hosts.attach_request import AttachRequest
 from mesh_core.testing import wait_until
 
@@ -361,7 +361,7 @@ def test_an_order_that_cannot_be_served_is_refused_and_the_worker_stays_free(
         keys = Credentials.local()._keys
         sessions = []
         for _ in range(2):
-            is_taken, why, is_final = ask_worker([name], keys, order.encode(), LIMIT_S)
+            is_taken, why, is_final = request_attach([name], keys, order.encode(), LIMIT_S)
             assert (is_taken, is_final) == (False, True)
             assert b"unknown setting 'no_such_setting'" in why
             sessions += worker.sessions()

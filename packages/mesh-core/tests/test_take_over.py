@@ -31,7 +31,7 @@ from mesh_core import (
     take_over,
     this_host,
 )
-from mesh_core._core import ask_worker
+from mesh_core._core import request_attach
 from mesh_core._hosts.attach_request import AttachRequest
 from mesh_core._hosts.take_over_request import TakeOverRequest
 
@@ -192,7 +192,7 @@ def test_spares_are_the_successors(
     # No other job got the standby worker while the job waited for a successor.
     order = AttachRequest(b"j" * 16, b"t" * 32, 1, "another", 10.0, {}, [])
     there = workers[1].address.removeprefix("tcp://")
-    is_taken, why, _ = ask_worker([there], credentials._keys, order.encode(), 30.0)
+    is_taken, why, _ = request_attach([there], credentials._keys, order.encode(), 30.0)
     assert (is_taken, b"it is kept as a standby of a job" in why) == (False, True)
     counters = job.actor("counter", Counter)
     assert counters.add.call(1).get(timeout=30).values() == [16, 16]
@@ -430,7 +430,7 @@ def test_a_successor_that_finds_another_on_its_way_gives_up(
     # A rival may be unable to reach the first worker.
     wish = TakeOverRequest("claim", "a rival", None, 0, 60.0).encode()
     there = workers[1].address.removeprefix("tcp://")
-    while not ask_worker([there], credentials._keys, wish, 30.0)[0]:
+    while not request_attach([there], credentials._keys, wish, 30.0)[0]:
         time.sleep(0.05)
     with pytest.raises(TakeOverError, match=r"another successor was first.*a rival has taken"):
         take_over(addresses(workers), credentials=credentials)

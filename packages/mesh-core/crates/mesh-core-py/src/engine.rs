@@ -13,7 +13,7 @@ use mesh_runtime::engine::parker::Parker;
 use mesh_runtime::engine::wire::Descriptors;
 use mesh_runtime::engine::{CutOff, Engine, Waiter};
 use mesh_runtime::mailbox::Closed;
-use mesh_runtime::node::{Answer, CallSpec, HostWatch, NodeConfig, Progress, SendError, Target};
+use mesh_runtime::node::{CallSpec, HostWatch, NodeConfig, Progress, Reply, SendError, Target};
 use mesh_runtime::origin::with_origin;
 use mesh_wire::frame::{Frame, Kind, TAIL_LEN_MAX};
 use mesh_wire::id::{Address, HostId, JobId, PortId, ProcId};
@@ -37,7 +37,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("PortClosed", module.py().get_type::<PortClosed>())?;
     module.add_class::<PyTargets>()?;
     module.add_class::<PyReadyQueue>()?;
-    module.add_class::<CallHold>()?;
+    module.add_class::<CallGuard>()?;
     module.add_class::<PyEngine>()
 }
 
@@ -183,14 +183,14 @@ impl PyEngine {
         py.detach(|| self.engine.drain(Duration::from_secs_f64(limit_s)));
     }
 
-    fn expect_only(&self, up_to: u64, coming: Vec<u64>) {
-        let coming = coming.into_iter().map(PortId).collect();
-        self.engine.with_node(|node| node.expect_only(PortId(up_to), coming));
+    fn expect_spawns(&self, up_to: u64, expected: Vec<u64>) {
+        let expected = expected.into_iter().map(PortId).collect();
+        self.engine.with_node(|node| node.expect_spawns(PortId(up_to), expected));
     }
 
     /// Enables or disables keeping messages that arrive before their receiver is spawned.
-    fn hold_early(&self, is_on: bool) {
-        self.engine.with_node(|node| node.hold_early(is_on));
+    fn keep_early_messages(&self, is_on: bool) {
+        self.engine.with_node(|node| node.keep_early_messages(is_on));
     }
 
     fn close_mailbox(&self, port: u64, code: u8, detail: &[u8]) {
@@ -255,22 +255,22 @@ impl PyEngine {
     }
 
     /// Monitors another host. After three missed heartbeats the host is dead, unless its kernel
-    /// still acknowledges data; in that case it is dead after `patience_s`.
-    fn expect_host(
+    /// still acknowledges data; in that case it is dead after `unresponsive_timeout_s`.
+    fn monitor_host(
         &self,
         host: u32,
         heartbeat_s: f64,
-        patience_s: f64,
+        unresponsive_timeout_s: f64,
         exit_report: &[u8],
         unresponsive: &[u8],
     ) -> PyResult<()> {
         let watch = HostWatch {
             heartbeat: seconds(heartbeat_s)?,
-            patience: seconds(patience_s)?,
+            unresponsive_timeout: seconds(unresponsive_timeout_s)?,
             exit_report: exit_report.to_vec().into(),
             unresponsive: unresponsive.to_vec().into(),
         };
-        self.engine.with_node_now(|node| node.expect_host(HostId(host), watch));
+        self.engine.with_node_now(|node| node.monitor_host(HostId(host), watch));
         Ok(())
     }
 
@@ -280,14 +280,14 @@ impl PyEngine {
     }
 
     /// Declares another host dead.
-    fn host_gone(&self, host: u32, exit_report: &[u8]) {
+    fn declare_host_dead(&self, host: u32, exit_report: &[u8]) {
         let exit_report = exit_report.to_vec().into();
-        self.engine.with_node(|node| node.host_gone(HostId(host), exit_report));
+        self.engine.with_node(|node| node.declare_host_dead(HostId(host), exit_report));
     }
 
     /// Registers the machine that replaces a dead host.
-    fn host_back(&self, host: u32, epoch: u32) {
-        self.engine.with_node(|node| node.host_back(HostId(host), epoch));
+    fn host_replaced(&self, host: u32, epoch: u32) {
+        self.engine.with_node(|node| node.host_replaced(HostId(host), epoch));
     }
 
     /// The epoch of the machine that currently serves as this host, as far as this process knows; 0
@@ -361,9 +361,9 @@ impl PyEngine {
         sent.inspect_err(|_| self.segments.unpack(packed, &readers))
     }
 
-    /// Sends a message. Replies, if any, become messages of the channel `answers` (0: no replies).
+    /// Sends a message. Replies, if any, become messages of the channel `replies` (0: no replies).
     #[pyo3(signature = (
-        kind, targets, port, meta, body, buffers, window, answers, may_wait, origin = None
+        kind, targets, port, meta, body, buffers, window, reply_port, may_wait, origin = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "the hot path: one crossing of the border")]
     fn send(
@@ -376,7 +376,7 @@ impl PyEngine {
         body: &[u8],
         buffers: Vec<PyBuffer<u8>>,
         window: u32,
-        answers: u64,
+        reply_port: u64,
         may_wait: bool,
         origin: Option<&[u8]>,
     ) -> PyResult<()> {
@@ -388,7 +388,7 @@ impl PyEngine {
         let spec = Outgoing { kind, targets, port, meta, body, packed, window, timeout }.spec(py);
         let sent = spec.and_then(|spec| {
             self.send_with(py, may_wait, &spec, |engine| {
-                engine.with_node(|node| node.send_from(&spec, PortId(answers)))
+                engine.with_node(|node| node.send_with_reply_port(&spec, PortId(reply_port)))
             })
         });
         sent.inspect_err(|_| self.segments.unpack(packed, &readers))
@@ -398,18 +398,18 @@ impl PyEngine {
     fn wait(
         &self,
         py: Python<'_>,
-        reply: u64,
+        reply_port: u64,
         timeout: Option<f64>,
     ) -> PyResult<Option<Vec<Message>>> {
         self.check_process()?;
         let until = timeout.map(seconds).transpose()?.map(|left| Instant::now() + left);
         let parker = self.parker();
-        let mut answers = Vec::new();
+        let mut replies = Vec::new();
         loop {
             let engine = &self.engine;
-            let port = PortId(reply);
-            if py.detach(|| engine.wait_answers(port, &parker, until, &mut answers)).is_some() {
-                return Ok(Some(self.answers(answers)));
+            let port = PortId(reply_port);
+            if py.detach(|| engine.wait_replies(port, &parker, until, &mut replies)).is_some() {
+                return Ok(Some(self.replies(replies)));
             }
             interruptions(py)?;
             if is_over(until) {
@@ -419,11 +419,11 @@ impl PyEngine {
     }
 
     /// Takes the replies that have arrived. The flag is true if no more will follow.
-    fn take(&self, reply: u64) -> PyResult<(Vec<Message>, bool)> {
+    fn take(&self, reply_port: u64) -> PyResult<(Vec<Message>, bool)> {
         self.check_process()?;
-        let mut answers = Vec::new();
-        let done = self.engine.take_answers(PortId(reply), &mut answers);
-        Ok((self.answers(answers), done == Progress::Complete))
+        let mut replies = Vec::new();
+        let done = self.engine.take_replies(PortId(reply_port), &mut replies);
+        Ok((self.replies(replies), done == Progress::Complete))
     }
 
     fn is_ready(&self, port: u64) -> PyResult<bool> {
@@ -432,15 +432,15 @@ impl PyEngine {
     }
 
     /// Cancels a call. Returns false if another thread has already taken its replies.
-    fn cancel(&self, reply: u64) -> PyResult<bool> {
+    fn cancel(&self, reply_port: u64) -> PyResult<bool> {
         self.check_process()?;
-        let is_ours = self.engine.with_node(|node| node.cancel(PortId(reply)));
-        self.engine.clear_waiter(PortId(reply));
+        let is_ours = self.engine.with_node(|node| node.cancel(PortId(reply_port)));
+        self.engine.clear_waiter(PortId(reply_port));
         Ok(is_ours)
     }
 
-    fn set_stream(&self, reply: u64) {
-        self.engine.with_node(|node| node.set_stream(PortId(reply)));
+    fn set_stream(&self, reply_port: u64) {
+        self.engine.with_node(|node| node.set_stream(PortId(reply_port)));
     }
 
     /// Waits for messages of a mailbox. Returns an empty list if the timeout expires.
@@ -470,7 +470,7 @@ impl PyEngine {
 
     /// Arms the next `wait_ready` of this thread: it returns immediately if anything arrives from
     /// now on, even if another thread takes it first.
-    fn expect(&self, port: u64) -> PyResult<()> {
+    fn arm_wait(&self, port: u64) -> PyResult<()> {
         self.check_process()?;
         self.engine.set_waiter(PortId(port), Waiter::Thread(self.parker()));
         Ok(())
@@ -502,7 +502,7 @@ impl PyEngine {
 
     /// Replies to a message. Code 0 marks a value.
     #[pyo3(signature = (message, code, body, buffers = Vec::new()))]
-    fn answer(
+    fn reply(
         &self,
         py: Python<'_>,
         message: &Message,
@@ -520,7 +520,7 @@ impl PyEngine {
         }
         let tail = tail_of(py, &packed, &[], body);
         let meta = (0, packed.part_count());
-        self.engine.with_node(|node| node.answer_message(&message.frame, code, meta, tail));
+        self.engine.with_node(|node| node.reply_to_message(&message.frame, code, meta, tail));
         Ok(())
     }
 
@@ -556,13 +556,13 @@ impl PyEngine {
     }
 
     /// Lets a call continue although nobody takes its replies.
-    fn forget(&self, reply: u64) {
-        self.engine.forget(PortId(reply));
+    fn forget(&self, reply_port: u64) {
+        self.engine.forget(PortId(reply_port));
     }
 
-    /// Creates a handle of a call. When the handle is dropped, the replies are no longer awaited.
-    fn hold(&self, reply: u64) -> CallHold {
-        CallHold { engine: Arc::clone(&self.engine), reply: PortId(reply) }
+    /// Creates a guard of a call. When the guard is dropped, the replies are no longer awaited.
+    fn guard(&self, reply_port: u64) -> CallGuard {
+        CallGuard { engine: Arc::clone(&self.engine), reply_port: PortId(reply_port) }
     }
 
     /// Skips the port numbers of the jobs that this process belonged to previously.
@@ -570,10 +570,10 @@ impl PyEngine {
         self.engine.with_node(|node| node.skip_ports(job_count));
     }
 
-    /// Whether a call that is still held has failed with exactly this detail, and its replies have
+    /// Whether a call with a live guard has failed with exactly this detail, and its replies have
     /// not been taken yet.
-    fn holds_fault(&self, detail: &[u8]) -> bool {
-        self.engine.with_node(|node| node.holds_fault(detail))
+    fn has_pending_fault(&self, detail: &[u8]) -> bool {
+        self.engine.with_node(|node| node.has_pending_fault(detail))
     }
 
     /// Starts recording events, with a buffer for `len_max` events.
@@ -588,9 +588,9 @@ impl PyEngine {
     }
 
     /// Registers the numbers that endpoints already have in this process, starting at 1.
-    fn know_endpoints(&self, names: Vec<PyBackedBytes>) {
+    fn register_endpoints(&self, names: Vec<PyBackedBytes>) {
         let names: Vec<&[u8]> = names.iter().map(|name| &**name).collect();
-        self.engine.with_node(|node| node.events().know_endpoints(&names));
+        self.engine.with_node(|node| node.events().register_endpoints(&names));
     }
 
     /// Stops recording.
@@ -635,7 +635,8 @@ impl PyEngine {
     /// The missing replies of all calls: (reply port, process, port) of each.
     fn waits(&self) -> Vec<(u64, u64, u64)> {
         self.engine.with_node(|node| {
-            let waits = node.waits().map(|(reply, to)| (reply.0, to.proc.to_u64(), to.port.0));
+            let waits =
+                node.waits().map(|(reply_port, to)| (reply_port.0, to.proc.to_u64(), to.port.0));
             waits.collect()
         })
     }
@@ -654,14 +655,14 @@ impl PyTargets {
 /// Keeps a call alive while anything waits for it. Implemented in Rust because CPython discards an
 /// exception that a signal handler raises during a Python finalizer, and the signal would be lost.
 #[pyclass(frozen, module = "mesh_core._core")]
-pub(crate) struct CallHold {
+pub(crate) struct CallGuard {
     engine: Arc<Engine>,
-    reply: PortId,
+    reply_port: PortId,
 }
 
-impl Drop for CallHold {
+impl Drop for CallGuard {
     fn drop(&mut self) {
-        self.engine.forget(self.reply);
+        self.engine.forget(self.reply_port);
     }
 }
 
@@ -670,8 +671,8 @@ impl PyEngine {
         frames.into_iter().map(|frame| Message::of_frame(frame, &self.engine)).collect()
     }
 
-    fn answers(&self, answers: Vec<Answer>) -> Vec<Message> {
-        answers.into_iter().map(|answer| Message::of_answer(answer, &self.engine)).collect()
+    fn replies(&self, replies: Vec<Reply>) -> Vec<Message> {
+        replies.into_iter().map(|reply| Message::of_reply(reply, &self.engine)).collect()
     }
 
     /// Copies large buffers to memory that their readers can access, without the GIL.

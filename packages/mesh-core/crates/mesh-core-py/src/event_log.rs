@@ -41,31 +41,31 @@ impl PyEventLog {
 impl PyEventLog {
     /// Adds a file; pages are allocated for its first `len` bytes.
     #[expect(clippy::too_many_arguments, reason = "a file and its names")]
-    fn extend(
+    fn add_file(
         &self,
         py: Python<'_>,
         file: RawFd,
         len: usize,
-        coming: PathBuf,
+        initial_path: PathBuf,
         prefix: String,
         suffix: String,
         time_base_ns: i64,
     ) -> PyResult<()> {
-        let names = LogNames { coming, prefix, suffix, time_base_ns };
+        let names = LogNames { initial_path, prefix, suffix, time_base_ns };
         let file = py.detach(|| LogFile::open(borrowed(file), len, names))?;
         self.engine.with_node(|node| {
             if let Some(log) = node.events().log(self.number) {
-                log.extend(file);
+                log.add_file(file);
             }
         });
         Ok(())
     }
 
     /// Completes the current file; the next event starts another one.
-    fn turn(&self) {
+    fn rotate(&self) {
         self.engine.with_node(|node| {
             if let Some(log) = node.events().log(self.number) {
-                log.turn();
+                log.rotate();
             }
         });
     }
@@ -78,10 +78,10 @@ impl PyEventLog {
             (events.log(self.number).map(|log| log.take_state()).unwrap_or_default(), names)
         });
         // The files are unmapped here, outside the lock of the node, so that senders do not wait.
-        let ended = state.ended.iter().map(|one| (one.path().clone(), one.len())).collect();
+        let completed = state.completed.iter().map(|one| (one.path().clone(), one.len())).collect();
         let names = names.iter().map(|name| PyBytes::new(py, name)).collect();
-        let (used, room) = (state.used, state.room);
-        (state.begun, ended, state.ready, used, room, state.waiting, state.dropped, names)
+        let (used, capacity) = (state.used, state.capacity);
+        (state.started, completed, state.ready, used, capacity, state.waiting, state.dropped, names)
     }
 
     /// Closes the log. Files that have not been started stay unused.

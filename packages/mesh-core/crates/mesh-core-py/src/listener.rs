@@ -2,8 +2,8 @@
 
 use crate::trust::PyKeys;
 use mesh_runtime::engine::dial::Route;
-use mesh_runtime::engine::listener::{self, Caller, Listener};
-use mesh_wire::frame::{Frame, Head, Kind, NOBODY};
+use mesh_runtime::engine::listener::{self, AcceptedConnection, Listener};
+use mesh_wire::frame::{Frame, Head, Kind, UNKNOWN_PROC};
 use mesh_wire::id::{Address, PortId};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -15,12 +15,12 @@ use std::time::Duration;
 /// Flag of a reply that refuses the request.
 const REFUSED: u8 = 1;
 /// Additional flag of a refusal: repeating the request is useless.
-const FOR_GOOD: u8 = 4;
+const FINAL: u8 = 4;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyListener>()?;
-    module.add_class::<PyCaller>()?;
-    module.add_function(wrap_pyfunction!(ask_worker, module)?)
+    module.add_class::<PyIncomingRequest>()?;
+    module.add_function(wrap_pyfunction!(request_attach, module)?)
 }
 
 /// A worker's listening socket and its accept loop.
@@ -48,15 +48,15 @@ impl PyListener {
         let listener = unsafe { BorrowedFd::borrow_raw(listener) }.try_clone_to_owned()?;
         let listener = Listener::open(listener, keys.trust()?)?;
         if let Some(why) = refusal {
-            listener.refuse(answer_frame(false, why.as_bytes()));
+            listener.refuse(reply_frame(false, why.as_bytes()));
         }
         Ok(Self(listener))
     }
 
     /// Waits up to `limit_s` seconds for the next request for this worker.
-    fn next_request(&self, py: Python<'_>, limit_s: f64) -> Option<PyCaller> {
+    fn next_request(&self, py: Python<'_>, limit_s: f64) -> Option<PyIncomingRequest> {
         let limit = Duration::try_from_secs_f64(limit_s).unwrap_or(Duration::ZERO);
-        py.detach(|| self.0.next_request(limit)).map(PyCaller)
+        py.detach(|| self.0.next_request(limit)).map(PyIncomingRequest)
     }
 
     fn close(&self) {
@@ -65,11 +65,11 @@ impl PyListener {
 }
 
 /// A pending request for a worker, with its connection.
-#[pyclass(frozen, name = "Caller", module = "mesh_core._core")]
-pub(crate) struct PyCaller(Caller);
+#[pyclass(frozen, name = "IncomingRequest", module = "mesh_core._core")]
+pub(crate) struct PyIncomingRequest(AcceptedConnection);
 
 #[pymethods]
-impl PyCaller {
+impl PyIncomingRequest {
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.0.first.tail)
@@ -80,7 +80,7 @@ impl PyCaller {
         self.0.address.map(|address| address.to_string())
     }
 
-    /// The role of the caller: `controller` or `worker`.
+    /// The role of the peer: `controller` or `worker`.
     #[getter]
     fn role(&self) -> Option<String> {
         self.0.role().map(|role| role.to_string())
@@ -88,13 +88,19 @@ impl PyCaller {
 
     /// Accepts or refuses the request. `body` contains the details; `is_final` marks a refusal that
     /// a retry cannot change.
-    #[pyo3(signature = (is_taken, body, is_final = false))]
-    fn answer(&self, py: Python<'_>, is_taken: bool, body: &[u8], is_final: bool) -> PyResult<()> {
-        let mut frame = answer_frame(is_taken, body);
-        if is_final && !is_taken {
-            frame.head.flags |= FOR_GOOD;
+    #[pyo3(signature = (is_accepted, body, is_final = false))]
+    fn reply(
+        &self,
+        py: Python<'_>,
+        is_accepted: bool,
+        body: &[u8],
+        is_final: bool,
+    ) -> PyResult<()> {
+        let mut frame = reply_frame(is_accepted, body);
+        if is_final && !is_accepted {
+            frame.head.flags |= FINAL;
         }
-        py.detach(|| self.0.answer(&frame)).map_err(PyOSError::new_err)
+        py.detach(|| self.0.reply(&frame)).map_err(PyOSError::new_err)
     }
 }
 
@@ -102,7 +108,7 @@ impl PyCaller {
 /// body of its reply, and whether a refusal is final.
 #[pyfunction]
 #[pyo3(signature = (addresses, keys, body, limit_s, gateway = Vec::new()))]
-fn ask_worker<'py>(
+fn request_attach<'py>(
     py: Python<'py>,
     addresses: Vec<String>,
     keys: &PyKeys,
@@ -114,18 +120,18 @@ fn ask_worker<'py>(
     let request = frame(Kind::Attach, 0, body);
     let limit = Duration::try_from_secs_f64(limit_s).unwrap_or(Duration::ZERO);
     let trust = keys.trust()?;
-    let answer = py.detach(|| listener::ask(&route, &trust, &request, limit))?;
-    let flags = answer.head.flags;
-    Ok((flags & REFUSED == 0, PyBytes::new(py, &answer.tail), flags & FOR_GOOD != 0))
+    let reply = py.detach(|| listener::request_attach(&route, &trust, &request, limit))?;
+    let flags = reply.head.flags;
+    Ok((flags & REFUSED == 0, PyBytes::new(py, &reply.tail), flags & FINAL != 0))
 }
 
-fn answer_frame(is_taken: bool, body: &[u8]) -> Frame {
-    frame(Kind::Attached, if is_taken { 0 } else { REFUSED }, body)
+fn reply_frame(is_accepted: bool, body: &[u8]) -> Frame {
+    frame(Kind::Attached, if is_accepted { 0 } else { REFUSED }, body)
 }
 
 fn frame(kind: Kind, flags: u8, body: &[u8]) -> Frame {
-    let nobody = Address { proc: NOBODY, port: PortId::NONE };
-    let mut head = Head::new(kind, nobody, nobody);
+    let unknown = Address { proc: UNKNOWN_PROC, port: PortId::NONE };
+    let mut head = Head::new(kind, unknown, unknown);
     head.flags = flags;
     Frame { head, tail: body.to_vec().into() }
 }

@@ -1,9 +1,9 @@
 //! Python binding of a received message.
 
 use mesh_runtime::engine::Engine;
-use mesh_runtime::node::Answer;
+use mesh_runtime::node::Reply;
 use mesh_runtime::origin::Meta;
-use mesh_wire::frame::{Frame, Head, Hold, Kind, Part};
+use mesh_wire::frame::{Frame, Head, Kind, Part, SegmentRef};
 use mesh_wire::id::{Address, PortId, ProcId};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -16,22 +16,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct Message {
     pub(crate) frame: Frame,
     /// References to shared memory, released on drop unless the message was opened.
-    held: Option<Held>,
+    unopened: Option<UnopenedRefs>,
 }
 
 /// The shared-memory references of a message that has not been opened yet.
-struct Held {
+struct UnopenedRefs {
     engine: Arc<Engine>,
-    holds: Vec<Hold>,
+    segment_refs: Vec<SegmentRef>,
     is_open: AtomicBool,
 }
 
-impl Drop for Held {
+impl Drop for UnopenedRefs {
     fn drop(&mut self) {
         if !*self.is_open.get_mut() && !self.engine.is_aborted() {
             self.engine.with_node(|node| {
-                for hold in &self.holds {
-                    node.release(hold.owner, hold.segment, hold.generation);
+                for segment_ref in &self.segment_refs {
+                    node.release(segment_ref.owner, segment_ref.segment, segment_ref.generation);
                 }
             });
         }
@@ -43,24 +43,26 @@ impl Message {
     pub(crate) fn of_frame(frame: Frame, engine: &Arc<Engine>) -> Self {
         let (me, sender) = (engine.me(), frame.head.from.proc);
         let agent = me.host.agent();
-        let mut holds = frame.holds();
-        holds.retain(|hold| [sender, me, agent].contains(&hold.owner));
-        let held = (!holds.is_empty()).then(|| {
+        let mut segment_refs = frame.segment_refs();
+        segment_refs.retain(|segment_ref| [sender, me, agent].contains(&segment_ref.owner));
+        let unopened = (!segment_refs.is_empty()).then(|| {
             let (engine, is_open) = (Arc::clone(engine), AtomicBool::new(false));
-            Held { engine, holds, is_open }
+            UnopenedRefs { engine, segment_refs, is_open }
         });
-        Self { frame, held }
+        Self { frame, unopened }
     }
 
     /// The shared-memory references that this message makes the process hold.
-    pub(crate) fn holds(&self) -> &[Hold] {
-        self.held.as_ref().map_or(&[], |held| &held.holds)
+    pub(crate) fn segment_refs(&self) -> &[SegmentRef] {
+        self.unopened.as_ref().map_or(&[], |unopened| &unopened.segment_refs)
     }
 
     /// Transfers the responsibility for releasing the shared parts to the caller. Returns `false`
     /// if the message has been opened before.
     pub(crate) fn open(&self) -> bool {
-        self.held.as_ref().is_none_or(|held| !held.is_open.swap(true, Ordering::Relaxed))
+        self.unopened
+            .as_ref()
+            .is_none_or(|unopened| !unopened.is_open.swap(true, Ordering::Relaxed))
     }
 
     /// Copies a part that was sent inline, behind the body, into a new writable `bytearray`.
@@ -76,8 +78,8 @@ impl Message {
         Ok(PyByteArray::new(py, bytes).into_any())
     }
 
-    pub(crate) fn of_answer(answer: Answer, engine: &Arc<Engine>) -> Self {
-        Self::of_frame(answer.frame, engine)
+    pub(crate) fn of_reply(reply: Reply, engine: &Arc<Engine>) -> Self {
+        Self::of_frame(reply.frame, engine)
     }
 }
 
@@ -147,7 +149,7 @@ impl Message {
         let to = address(to_proc, to_port);
         let mut head = Head::new(Kind::Call, to, address(from_proc, from_port));
         head.rank = rank;
-        Self { frame: Frame::bare(head), held: None }
+        Self { frame: Frame::bare(head), unopened: None }
     }
 
     /// Whether the message has large parts outside its body.

@@ -7,14 +7,14 @@ use mesh_runtime::segment::{
     CacheLimits, DirectReceive, FillError, Filled, Mapping, Received, SegmentCache, SegmentLimits,
     SegmentPool, extend_fresh,
 };
-use mesh_wire::frame::{Hold, PART_COUNT_MAX, PART_LEN, Part};
+use mesh_wire::frame::{PART_COUNT_MAX, PART_LEN, Part, SegmentRef};
 use mesh_wire::id::ProcId;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Alignment of bytes that are forwarded without a copy: no array element is wider.
-const HAND_ON_ALIGN: u64 = 16;
+const PASS_ALIGN: u64 = 16;
 
 /// The sending and the receiving side of shared memory.
 pub(crate) struct Segments {
@@ -117,7 +117,7 @@ impl Segments {
         }
         let mut parts = vec![None; buffers.len()];
         if readers.iter().all(|reader| reader.host == self.me.host) {
-            self.hand_on(engine, buffers, readers, &mut parts);
+            self.pass_by_reference(engine, buffers, readers, &mut parts);
             self.copy(engine, buffers, readers, &mut parts)?;
         }
         Ok(Packed::with_places(parts, buffers, body_len))
@@ -130,7 +130,7 @@ impl Segments {
     /// acquires its own reference when it gets the message: our release follows on the same
     /// connection. A segment of a third process is excluded, because its readers would depend on
     /// this process: if this process dies, the owner reclaims the segment.
-    fn hand_on(
+    fn pass_by_reference(
         &self,
         engine: &Engine,
         buffers: &[&[u8]],
@@ -140,7 +140,7 @@ impl Segments {
         let may_name = |received: &Received| {
             let Part { owner, offset, .. } = received.part;
             let is_known = owner == self.me || readers.iter().all(|reader| *reader == owner);
-            is_known && offset.is_multiple_of(HAND_ON_ALIGN)
+            is_known && offset.is_multiple_of(PASS_ALIGN)
         };
         let found = |buffer: &&[u8]| self.cache.received(buffer).filter(may_name);
         let found: Vec<_> = buffers.iter().map(found).collect();
@@ -150,15 +150,15 @@ impl Segments {
         for (at, part) in worthwhile(&found) {
             parts[at] = Some(part);
         }
-        for hold in Hold::all(parts.iter().copied().flatten()) {
-            let Hold { owner, segment, generation } = hold;
+        for segment_ref in SegmentRef::all(parts.iter().copied().flatten()) {
+            let SegmentRef { owner, segment, generation } = segment_ref;
             if owner != self.me {
                 continue;
             }
-            if self.pool.hold(segment, generation, readers) {
+            if self.pool.acquire(segment, generation, readers) {
                 self.announce(engine, segment, None, readers);
             } else {
-                let is_of_it = |part: &Part| part.hold() == Some(hold);
+                let is_of_it = |part: &Part| part.segment_ref() == Some(segment_ref);
                 parts.iter_mut().for_each(|part| *part = part.filter(|part| !is_of_it(part)));
             }
         }
@@ -217,7 +217,9 @@ impl Segments {
 
     /// Releases the references of a message that was not sent.
     pub(crate) fn unpack(&self, packed: &Packed<'_>, readers: &[ProcId]) {
-        for Hold { owner, segment, generation } in Hold::all(packed.parts.iter().copied()) {
+        for SegmentRef { owner, segment, generation } in
+            SegmentRef::all(packed.parts.iter().copied())
+        {
             if owner == self.me {
                 for reader in readers {
                     self.pool.release(segment, generation, *reader);
@@ -236,17 +238,18 @@ impl Segments {
     ) -> Result<Vec<Option<Mapping>>, String> {
         let parts: Vec<Part> = message.frame.parts().collect();
         let mut opened: Vec<_> = parts.iter().map(|_| None).collect();
-        let mut left = message.holds().iter();
-        for hold in left.by_ref() {
-            if let Err(error) = self.open_hold(engine, *hold, &parts, &mut opened) {
-                for hold in std::iter::once(hold).chain(left) {
-                    give_back(engine, *hold);
+        let mut left = message.segment_refs().iter();
+        for segment_ref in left.by_ref() {
+            if let Err(error) = self.open_segment_ref(engine, *segment_ref, &parts, &mut opened) {
+                for segment_ref in std::iter::once(segment_ref).chain(left) {
+                    release(engine, *segment_ref);
                 }
                 return Err(error);
             }
         }
-        let is_open =
-            |(part, mapping): (&Part, &Option<_>)| part.hold().is_none() == mapping.is_none();
+        let is_open = |(part, mapping): (&Part, &Option<_>)| {
+            part.segment_ref().is_none() == mapping.is_none()
+        };
         if parts.iter().zip(&opened).all(is_open) {
             Ok(opened)
         } else {
@@ -254,20 +257,22 @@ impl Segments {
         }
     }
 
-    fn open_hold(
+    fn open_segment_ref(
         &self,
         engine: &Arc<Engine>,
-        hold: Hold,
+        segment_ref: SegmentRef,
         parts: &[Part],
         opened: &mut [Option<Mapping>],
     ) -> Result<(), String> {
-        if hold.owner == self.me && !self.pool.is_held(hold.segment, hold.generation) {
+        if segment_ref.owner == self.me
+            && !self.pool.is_referenced(segment_ref.segment, segment_ref.generation)
+        {
             return Err("a part was handed back after it was given back".to_owned());
         }
-        let is_of_it = |part: &Part| part.hold() == Some(hold);
+        let is_of_it = |part: &Part| part.segment_ref() == Some(segment_ref);
         let theirs: Vec<Part> = parts.iter().copied().filter(is_of_it).collect();
         let engine = Arc::clone(engine);
-        let on_drop = Box::new(move || give_back(&engine, hold));
+        let on_drop = Box::new(move || release(&engine, segment_ref));
         let mappings = self.cache.open(&theirs, on_drop).map_err(|error| error.to_string())?;
         let places = opened.iter_mut().zip(parts).filter(|(_, part)| is_of_it(part));
         places.zip(mappings).for_each(|((place, _), mapping)| *place = Some(mapping));
@@ -302,8 +307,9 @@ fn worthwhile(found: &[Option<Received>]) -> Vec<(usize, Part)> {
         }
     }
     let is_worth = |received: &Received| {
-        let is_beside = |other: &&(usize, Received)| other.1.part.hold() == received.part.hold();
-        let len: u64 = named.iter().filter(is_beside).map(|other| other.1.part.len).sum();
+        let is_in_same_use =
+            |other: &&(usize, Received)| other.1.part.segment_ref() == received.part.segment_ref();
+        let len: u64 = named.iter().filter(is_in_same_use).map(|other| other.1.part.len).sum();
         len.saturating_mul(2) >= received.message_len as u64
     };
     let worth = named.iter().filter(|(_, received)| is_worth(received));
@@ -311,13 +317,15 @@ fn worthwhile(found: &[Option<Received>]) -> Vec<(usize, Part)> {
 }
 
 fn is_overlap(one: &Part, other: &Part) -> bool {
-    one.hold() == other.hold()
+    one.segment_ref() == other.segment_ref()
         && one.offset < other.offset + other.len
         && other.offset < one.offset + one.len
 }
 
-fn give_back(engine: &Engine, hold: Hold) {
-    engine.with_node(|node| node.release(hold.owner, hold.segment, hold.generation));
+fn release(engine: &Engine, segment_ref: SegmentRef) {
+    engine.with_node(|node| {
+        node.release(segment_ref.owner, segment_ref.segment, segment_ref.generation)
+    });
 }
 
 impl Descriptors for Segments {
@@ -330,9 +338,9 @@ impl Descriptors for Segments {
         let _ = self.cache.learn(owner, segment, descriptor);
     }
 
-    fn held(&self, segment: u32, generation: u32) {
+    fn acquired(&self, segment: u32, generation: u32) {
         // If that use is over, nothing is referenced, and opening the message fails.
-        self.pool.hold(segment, generation, &[self.me]);
+        self.pool.acquire(segment, generation, &[self.me]);
     }
 
     fn released(&self, reader: ProcId, segment: u32, generation: u32) {
@@ -345,15 +353,15 @@ impl Descriptors for Segments {
         stats.bytes > stats.bytes_in_use
     }
 
-    fn land(&self, len: usize) -> DirectReceive {
-        self.pool.land(len)
+    fn begin_direct_receive(&self, len: usize) -> DirectReceive {
+        self.pool.begin_direct_receive(len)
     }
 
     fn filled(&self, filled: &Filled) -> bool {
         self.is_new(filled.segment, &filled.fd)
     }
 
-    fn buried(&self, proc: ProcId) {
+    fn peer_died(&self, proc: ProcId) {
         self.pool.reader_died(proc);
         self.cache.owner_died(proc);
     }

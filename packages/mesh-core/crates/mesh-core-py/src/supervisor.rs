@@ -1,8 +1,8 @@
 //! Python binding of the supervision tree of this process.
 
 use mesh_runtime::supervise::{
-    ChildId, Config, Effect, Event, FailureId, FailureKind, Outcome, Owner, Policy, Restart, Scope,
-    Supervisor, Verdict, Why,
+    ChildId, Config, Effect, EscalationReason, Event, FailureId, FailureKind, Outcome, Owner,
+    Policy, Restart, Scope, Supervisor, Verdict,
 };
 use mesh_wire::id::PortId;
 use pyo3::exceptions::PyValueError;
@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// An action to carry out: its name, two ids (an owner, child or failure each), a text, and ranks.
-type Todo = (&'static str, u64, u64, String, Vec<u32>);
+type Action = (&'static str, u64, u64, String, Vec<u32>);
 
 /// The supervision tree: the meshes that actors of this process own, and their failures.
 #[pyclass(frozen, name = "Supervisor", module = "mesh_core._core")]
@@ -30,7 +30,7 @@ impl PySupervisor {
         Ok(Self { tree: Mutex::new(tree), epoch: Instant::now() })
     }
 
-    fn owner_started(&self, owner: u64, has_supervise: bool) -> Vec<Todo> {
+    fn owner_started(&self, owner: u64, has_supervise: bool) -> Vec<Action> {
         self.step(Event::OwnerStarted { owner: owner_of(owner), has_supervise })
     }
 
@@ -44,7 +44,7 @@ impl PySupervisor {
         scope: &str,
         intensity_max: u32,
         period_s: f64,
-    ) -> PyResult<Vec<Todo>> {
+    ) -> PyResult<Vec<Action>> {
         let restart = match restart {
             "never" => Restart::Never,
             "temporary" => Restart::Temporary,
@@ -64,7 +64,13 @@ impl PySupervisor {
         Ok(self.step(Event::ChildSpawned { owner, child, ranks, policy }))
     }
 
-    fn rank_failed(&self, child: u64, rank: u32, failure: u64, kind: &str) -> PyResult<Vec<Todo>> {
+    fn rank_failed(
+        &self,
+        child: u64,
+        rank: u32,
+        failure: u64,
+        kind: &str,
+    ) -> PyResult<Vec<Action>> {
         let kind = match kind {
             "crash" => FailureKind::Crash,
             "exit" => FailureKind::Exit { normal: true },
@@ -76,11 +82,11 @@ impl PySupervisor {
         Ok(self.step(Event::RankFailed { child, rank, failure, kind }))
     }
 
-    fn observed(&self, failure: u64) -> Vec<Todo> {
+    fn observed(&self, failure: u64) -> Vec<Action> {
         self.step(Event::Observed { failure: FailureId(failure) })
     }
 
-    fn handled(&self, failure: u64, owner: u64, verdict: &str) -> PyResult<Vec<Todo>> {
+    fn handled(&self, failure: u64, owner: u64, verdict: &str) -> PyResult<Vec<Action>> {
         let verdict = match verdict {
             "handled" => Verdict::Handled,
             "unhandled" => Verdict::Unhandled,
@@ -91,31 +97,31 @@ impl PySupervisor {
         Ok(self.step(Event::Handled { failure, owner, verdict }))
     }
 
-    fn restart_done(&self, child: u64, rank: u32, ok: bool) -> Vec<Todo> {
+    fn restart_done(&self, child: u64, rank: u32, ok: bool) -> Vec<Action> {
         self.step(Event::RestartDone { child: ChildId(child), rank, ok })
     }
 
-    fn child_stopping(&self, child: u64) -> Vec<Todo> {
+    fn child_stopping(&self, child: u64) -> Vec<Action> {
         self.step(Event::ChildStopping { child: ChildId(child) })
     }
 
-    fn child_stopped(&self, child: u64) -> Vec<Todo> {
+    fn child_stopped(&self, child: u64) -> Vec<Action> {
         self.step(Event::ChildStopped { child: ChildId(child) })
     }
 
-    fn owner_failed(&self, owner: u64) -> Vec<Todo> {
+    fn owner_failed(&self, owner: u64) -> Vec<Action> {
         self.step(Event::OwnerFailed { owner: owner_of(owner) })
     }
 
-    fn owner_stopping(&self, owner: u64) -> Vec<Todo> {
+    fn owner_stopping(&self, owner: u64) -> Vec<Action> {
         self.step(Event::OwnerStopping { owner: owner_of(owner) })
     }
 
-    fn owner_stopped(&self, owner: u64) -> Vec<Todo> {
+    fn owner_stopped(&self, owner: u64) -> Vec<Action> {
         self.step(Event::OwnerStopped { owner: owner_of(owner) })
     }
 
-    fn tick(&self) -> Vec<Todo> {
+    fn tick(&self) -> Vec<Action> {
         self.step(Event::Tick)
     }
 
@@ -157,10 +163,10 @@ impl PySupervisor {
 }
 
 impl PySupervisor {
-    fn step(&self, event: Event) -> Vec<Todo> {
+    fn step(&self, event: Event) -> Vec<Action> {
         let mut effects = Vec::new();
         self.lock().step(event, self.epoch.elapsed(), &mut effects);
-        effects.into_iter().filter_map(todo).collect()
+        effects.into_iter().filter_map(action_of).collect()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Supervisor> {
@@ -172,16 +178,16 @@ fn owner_of(port: u64) -> Owner {
     PortId(port)
 }
 
-fn todo(effect: Effect) -> Option<Todo> {
+fn action_of(effect: Effect) -> Option<Action> {
     Some(match effect {
         Effect::Restart { child, ranks } => ("restart", child.0, 0, String::new(), ranks),
-        Effect::AskOwner { owner, failure, why } => {
-            ("ask_owner", owner.0, failure.0, why_text(why), Vec::new())
+        Effect::CallSupervise { owner, failure, why } => {
+            ("call_supervise", owner.0, failure.0, reason_text(why), Vec::new())
         }
         Effect::FailOwner { owner, failure, why } => {
-            ("fail_owner", owner.0, failure.0, why_text(why), Vec::new())
+            ("fail_owner", owner.0, failure.0, reason_text(why), Vec::new())
         }
-        Effect::Root { failure, why } => ("root", 0, failure.0, why_text(why), Vec::new()),
+        Effect::Root { failure, why } => ("root", 0, failure.0, reason_text(why), Vec::new()),
         Effect::StopChild { child, owner_failed } => {
             ("stop_child", child.0, u64::from(owner_failed), String::new(), Vec::new())
         }
@@ -194,7 +200,7 @@ fn todo(effect: Effect) -> Option<Todo> {
     })
 }
 
-fn why_text(why: Why) -> String {
+fn reason_text(why: EscalationReason) -> String {
     format!("{why:?}")
 }
 

@@ -89,7 +89,7 @@ enum Arrival {
 }
 
 /// One side of the echo.
-struct Side {
+struct Endpoint {
     peer: ProcId,
     peer_pid: u32,
     link: Arc<UnixStream>,
@@ -98,7 +98,7 @@ struct Side {
     known: HashSet<u32>,
 }
 
-impl Side {
+impl Endpoint {
     fn new(me: ProcId, peer: ProcId, peer_pid: u32, link: UnixStream) -> Self {
         let pool = SegmentPool::new(me, SegmentLimits::default());
         let cache = SegmentCache::new(CacheLimits::default());
@@ -192,11 +192,11 @@ fn time(rounds: usize, mut round: impl FnMut() -> Outcome<()>) -> Outcome<(Durat
 }
 
 /// Runs the other process: echoes until the caller closes the connection.
-fn answer(parent: u32, there: i32, back: i32) -> Outcome<()> {
+fn reply(parent: u32, there: i32, back: i32) -> Outcome<()> {
     let link = UnixStream::from(stdin().as_fd().try_clone_to_owned()?);
     let there = Bare::map(&fetch_fd(parent, there)?);
     let back = Bare::map(&fetch_fd(parent, back)?);
-    let mut side = Side::new(ECHO, CALLER, parent, link);
+    let mut side = Endpoint::new(ECHO, CALLER, parent, link);
     while let Some(arrival) = side.receive()? {
         match arrival {
             Arrival::Message(view) => side.send(&view)?,
@@ -221,7 +221,7 @@ fn call(rounds: usize) -> Outcome<()> {
         .args(numbers)
         .stdin(OwnedFd::from(theirs))
         .spawn()?;
-    let mut side = Side::new(CALLER, ECHO, child.id(), ours);
+    let mut side = Endpoint::new(CALLER, ECHO, child.id(), ours);
     println!("{:>9}  {:>22}  {:>22}  {:>22}", "bytes", "fill+read", "bare echo", "segment echo");
     for len in SIZES {
         let source = vec![7_u8; len];
@@ -261,7 +261,7 @@ fn show((median, least): (Duration, Duration)) -> String {
 fn main() -> Outcome<()> {
     let words: Vec<String> = env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["answer", parent, there, back] => answer(parent.parse()?, there.parse()?, back.parse()?),
+        ["answer", parent, there, back] => reply(parent.parse()?, there.parse()?, back.parse()?),
         [rounds] => call(rounds.parse()?),
         _ => call(50),
     }

@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //! - [`Group`]: a compact description of ranks, which are never enumerated
-//! - [`Order`]: the message to deliver to them
+//! - [`CastHeader`]: the message to deliver to them
 //! - [`Tree`]: the hosts to which a host forwards it; [`Route`]: the encoding of the tree in frames
 //! - [`Merge`]: the aggregation of replies; [`bundle`]: many replies in one frame
 //!
@@ -10,13 +10,13 @@
 
 pub mod bundle;
 mod groups;
+mod header;
 mod merge;
-mod order;
 mod route;
 mod tree;
 
 pub use groups::Group;
+pub use header::CastHeader;
 pub use merge::{Merge, Progress};
-pub use order::Order;
 pub use route::Route;
 pub use tree::Tree;

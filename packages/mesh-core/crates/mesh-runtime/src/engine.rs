@@ -65,7 +65,7 @@ use unidentified_links::UnidentifiedLinks;
 use wire::{Descriptors, Wire, lock};
 
 /// The interval at which an exiting process checks whether everything it sent is written.
-const DRAIN_LOOK: Duration = Duration::from_millis(1);
+const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The state that the lock protects.
 struct Shared {
@@ -135,7 +135,7 @@ impl Engine {
     ) -> io::Result<Arc<Self>> {
         let me = config.me;
         let mut node = Node::new(config);
-        node.set_lands();
+        node.enable_direct_receive();
         let shared = Shared {
             node,
             wires: FastMap::default(),
@@ -202,7 +202,7 @@ impl Engine {
     pub fn close(&self) {
         self.with_node(Node::end_all);
         self.is_closed.store(true, Ordering::SeqCst);
-        self.io.waker.ring();
+        self.io.waker.wake();
         // It does not matter whether the file still existed.
         let _ = std::fs::remove_file(socket_path(&self.dir, self.me));
     }
@@ -220,16 +220,16 @@ impl Engine {
     pub fn drain(&self, limit: Duration) {
         let until = Instant::now() + limit;
         loop {
-            let (wires, is_held) = {
+            let (wires, has_pending) = {
                 let shared = lock(&self.shared);
                 let wires: Vec<_> = shared.wires.values().cloned().collect();
-                (wires, shared.node.holds_frames())
+                (wires, shared.node.has_pending_frames())
             };
-            let is_drained = !is_held && wires.iter().all(|wire| wire.is_drained());
+            let is_drained = !has_pending && wires.iter().all(|wire| wire.is_drained());
             if is_drained || Instant::now() >= until {
                 return;
             }
-            std::thread::sleep(DRAIN_LOOK);
+            std::thread::sleep(DRAIN_CHECK_INTERVAL);
         }
     }
 
@@ -268,7 +268,7 @@ impl Engine {
             node.advance(now);
             step(node)
         });
-        self.io.waker.ring();
+        self.io.waker.wake();
         result
     }
 }

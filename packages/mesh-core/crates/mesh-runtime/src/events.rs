@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 pub use endpoints::{NAME_LEN_MAX, NAMES_MAX};
-pub use log::{EventLog, HEADER_LEN, LogFile, LogNames, LogState, Written};
+pub use log::{EventLog, HEADER_LEN, LogFile, LogNames, LogState, WrittenFile};
 
 /// Length in bytes of the record of one event.
 pub const RECORD_LEN: usize = 64;
@@ -166,7 +166,7 @@ impl Events {
     /// Assigns numbers to known endpoints, from 1, before anything is recorded.
     ///
     /// The process may have been part of other jobs.
-    pub fn know_endpoints(&mut self, names: &[&[u8]]) {
+    pub fn register_endpoints(&mut self, names: &[&[u8]]) {
         names.iter().for_each(|name| self.endpoints.append(name));
     }
 

@@ -76,7 +76,7 @@ impl Mailbox {
 
     /// Takes back all queued calls of a process that no longer waits for any of them.
     pub fn withdraw_all(&mut self, from: ProcId) -> VecDeque<Frame> {
-        let is_call = |frame: &Frame| frame.head.from.proc == from && frame.head.wants_answer();
+        let is_call = |frame: &Frame| frame.head.from.proc == from && frame.head.expects_reply();
         let (calls, rest) = self.queue.drain(..).partition(is_call);
         self.queue = rest;
         calls
@@ -122,7 +122,7 @@ impl Mailbox {
 
     fn taken(&mut self, frame: &Frame) -> Option<(ProcId, u32)> {
         let is_one_way =
-            matches!(frame.head.kind, Kind::Call | Kind::Post) && !frame.head.wants_answer();
+            matches!(frame.head.kind, Kind::Call | Kind::Post) && !frame.head.expects_reply();
         if !is_one_way {
             return None;
         }

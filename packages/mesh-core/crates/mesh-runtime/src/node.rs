@@ -15,7 +15,7 @@
 //! - `batch_timer`: the timer that limits how long collected items wait for the missing ones
 //! - `bulk`: long frames in pieces
 //! - `direct_receive`: direct receive of long messages from other hosts into shared memory
-//! - `holds`: references of messages to shared memory
+//! - `segment_refs`: references of messages to shared memory
 //! - `failure_detector`: failure detection for other hosts
 //! - `epoch`: machines that replace dead ones, and dead machines that return
 //! - `trim`: release of unused memory
@@ -32,19 +32,19 @@ mod early_messages;
 mod epoch;
 mod failure_detector;
 mod greeting;
-mod holds;
 mod peer;
 mod relay;
+mod segment_refs;
 mod trim;
 
 pub use bulk::BulkId;
-pub use call::{Answer, CallSpec, Progress, SendError, Target};
+pub use call::{CallSpec, Progress, Reply, SendError, Target};
 pub use direct_receive::ReceivedBody;
-pub use epoch::{EPOCH_MAX, epoch_of, first_life};
+pub use epoch::{EPOCH_MAX, epoch_of, first_incarnation};
 pub use failure_detector::HostWatch;
-pub use greeting::gone;
-pub use holds::PORT_MARK;
+pub use greeting::gone_reply;
 pub use peer::LinkId;
+pub use segment_refs::PORT_MARK;
 
 use crate::events::{Event, EventKind, Events, Subject};
 use crate::fault;
@@ -54,7 +54,9 @@ use bulk::Bulks;
 use bytes::Bytes;
 use call::PendingCall;
 use cast::Gathers;
-use early_messages::{EarlyMessages, count_of_job, first_count, maker, maker_of, numbered};
+use early_messages::{
+    EarlyMessages, allocator_id, allocator_of, count_of_job, first_count, port_from_count,
+};
 use failure_detector::FailureDetector;
 use mesh_wire::frame::{Frame, HOPS_MAX, Head, Kind};
 use mesh_wire::id::{Address, HostId, JobId, PortId, ProcId};
@@ -118,7 +120,7 @@ pub enum Effect {
     ///
     /// This process itself now holds the part until [`Effect::Released`]. The driver must do this
     /// before anyone can take the message, and before the effects that follow.
-    Held {
+    Acquired {
         /// The segment.
         segment: u32,
         /// The generation of the segment.
@@ -127,8 +129,8 @@ pub enum Effect {
     /// Keep bytes of a message in shared memory.
     ///
     /// The driver reports [`Node::body_received`] when all of them are written. Emitted only after
-    /// [`Node::set_lands`].
-    Land {
+    /// [`Node::enable_direct_receive`].
+    WriteDirect {
         /// The message.
         id: BulkId,
         /// Total number of bytes of the message to keep.
@@ -143,7 +145,7 @@ pub enum Effect {
     /// A process is dead.
     ///
     /// What it held of our segments is free; what we hold of its segments stays readable.
-    Buried(ProcId),
+    PeerDied(ProcId),
     /// A host has been silent for too long.
     ///
     /// The driver has to receive all pending input, and report what the transport knows about the
@@ -172,7 +174,7 @@ pub struct Node {
     next_port: u64,
     early_messages: EarlyMessages,
     /// Whether early messages wait for spawns without a limit, because the process is being set up.
-    holds_early: bool,
+    keeps_early_messages: bool,
     /// Number of pending replacements of each receiver that still exists.
     ///
     /// A replacement has the same port number.
@@ -202,7 +204,7 @@ impl Node {
             // A late reply to the process that occupied the slot before must match no port here.
             next_port: first_count(incarnation),
             early_messages: EarlyMessages::default(),
-            holds_early: false,
+            keeps_early_messages: false,
             respawning: FastMap::default(),
             deadlines: BinaryHeap::new(),
             failure_detector: FailureDetector::default(),
@@ -239,7 +241,7 @@ impl Node {
     /// process that allocated it.
     pub fn new_port(&mut self) -> PortId {
         self.next_port += 1;
-        numbered(self.config.me, self.next_port)
+        port_from_count(self.config.me, self.next_port)
     }
 
     /// Skips the port numbers of the `job_count` jobs that this process was part of before.
@@ -288,10 +290,10 @@ impl Node {
     /// Notes which receivers will still be spawned here.
     ///
     /// Of the ports up to `up_to` that the allocator of `up_to` has allocated, only those in
-    /// `coming` will be spawned. Messages to the others fail immediately with a fault.
-    pub fn expect_only(&mut self, up_to: PortId, coming: Vec<PortId>) {
+    /// `expected` will be spawned. Messages to the others fail immediately with a fault.
+    pub fn expect_spawns(&mut self, up_to: PortId, expected: Vec<PortId>) {
         let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
-        for frame in self.early_messages.settle(up_to, coming) {
+        for frame in self.early_messages.settle(up_to, expected) {
             if self.respawning.contains_key(&frame.head.to.port) {
                 self.early_messages.keep(frame);
             } else {
@@ -324,7 +326,7 @@ impl Node {
                     self.give_credit(sender, port, count);
                 }
             }
-            Some(Port::Call(call)) => self.discard_answers(&call),
+            Some(Port::Call(call)) => self.discard_replies(&call),
             None => {}
         }
     }
@@ -455,12 +457,12 @@ impl Node {
             self.deadlines.pop();
             self.expire(port);
         }
-        self.listen(now);
-        self.time_collected(now);
-        self.time_bags(now);
+        self.check_hosts(now);
+        self.flush_due_replies(now);
+        self.flush_due_batches(now);
         let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
         for frame in self.early_messages.expire(now) {
-            if self.holds_early || self.respawning.contains_key(&frame.head.to.port) {
+            if self.keeps_early_messages || self.respawning.contains_key(&frame.head.to.port) {
                 self.early_messages.keep(frame);
             } else {
                 self.refuse(&frame, &closed);
@@ -471,8 +473,8 @@ impl Node {
     /// Sets whether messages that arrive before the spawn of their receiver wait without a limit.
     ///
     /// When this is turned off, their wait starts again as if they had just arrived.
-    pub fn hold_early(&mut self, is_on: bool) {
-        self.holds_early = is_on;
+    pub fn keep_early_messages(&mut self, is_on: bool) {
+        self.keeps_early_messages = is_on;
         if !is_on {
             self.early_messages.restart();
         }
@@ -489,7 +491,7 @@ impl Node {
     pub fn next_deadline(&mut self) -> Option<Duration> {
         let waits =
             [self.early_messages.next_due(), self.gathers.next_due(), self.relays.next_due()];
-        let others = [self.next_timeout(), self.failure_detector.next_look()];
+        let others = [self.next_timeout(), self.failure_detector.next_check()];
         waits.into_iter().chain(others).flatten().min()
     }
 
@@ -506,18 +508,18 @@ impl Node {
     /// Sends a frame to the receiver in its head, which may be in this process.
     fn dispatch(&mut self, mut frame: Frame) {
         if frame.head.kind == Kind::Died {
-            self.failure_detector.told(&frame);
+            self.failure_detector.note_reported_death(&frame);
         }
         if frame.head.to.proc == self.config.me {
             return self.deliver(frame);
         }
         if frame.head.to.proc.host != self.config.me.host
-            && matches!(frame.head.kind, Kind::Answer | Kind::Fault)
+            && matches!(frame.head.kind, Kind::Reply | Kind::Fault)
         {
-            let Some(alone) = self.collect_answer(frame) else { return };
+            let Some(alone) = self.collect_reply(frame) else { return };
             frame = alone;
         } else if frame.head.kind == Kind::Cancel {
-            self.uncollect(&frame);
+            self.stop_collecting_rank(&frame);
         }
         if frame.head.hops < HOPS_MAX {
             frame.head.hops += 1;
@@ -530,7 +532,7 @@ impl Node {
         match frame.head.kind {
             Kind::Call | Kind::Post => self.deliver_message(frame),
             Kind::Spawn => self.deliver_spawn(frame),
-            Kind::Answer | Kind::Fault => self.deliver_answer(frame),
+            Kind::Reply | Kind::Fault => self.deliver_reply(frame),
             Kind::Cancel => self.deliver_cancel(frame),
             Kind::Credit => self.credited(frame.head.from, frame.head.rank),
             Kind::Watch => self.deliver_watch(&frame),
@@ -543,10 +545,10 @@ impl Node {
                 generation: u32::from_le_bytes(first_u32(&frame.tail)),
             }),
             Kind::Cast => self.deliver_cast(&frame),
-            Kind::Answers => self.deliver_answers(&frame),
+            Kind::Replies => self.deliver_replies(&frame),
             // Handshakes, acks and frames in transit never get here.
             Kind::Hello | Kind::Welcome | Kind::Ack | Kind::Ping => {}
-            Kind::Attach | Kind::Attached | Kind::Relay | Kind::Bag | Kind::Piece => {}
+            Kind::Attach | Kind::Attached | Kind::Relay | Kind::Batch | Kind::Piece => {}
         }
     }
 
@@ -560,7 +562,7 @@ impl Node {
         if self.respawning.contains_key(&port) {
             return self.early_messages.keep(frame);
         }
-        let may_come = self.may_come(port);
+        let may_be_spawned = self.may_be_spawned(port);
         let refused = match self.ports.get_mut(&port) {
             Some(Port::Mailbox(mailbox)) => match mailbox.push(frame) {
                 Ok(()) => {
@@ -569,7 +571,7 @@ impl Node {
                 }
                 Err(refused) => refused,
             },
-            None if may_come => return self.early_messages.keep(frame),
+            None if may_be_spawned => return self.early_messages.keep(frame),
             _ => (frame, Closed { code: fault::STOPPED, detail: Bytes::new() }),
         };
         self.refuse(&refused.0, &refused.1);
@@ -579,9 +581,9 @@ impl Node {
     ///
     /// This is possible only if another process has allocated the number: a process allocates the
     /// numbers of its channels itself.
-    fn may_come(&self, port: PortId) -> bool {
+    fn may_be_spawned(&self, port: PortId) -> bool {
         port.0 >= PortId::FIRST_FREE
-            && maker_of(port) != maker(self.config.me)
+            && allocator_of(port) != allocator_id(self.config.me)
             && !self.early_messages.is_settled(port)
     }
 
@@ -597,7 +599,7 @@ impl Node {
         } else {
             self.open_mailbox(port, u32::from_le_bytes(first_u32(frame.meta())));
         }
-        self.tell_agent(frame);
+        self.notify_agent(frame);
     }
 
     /// Cancels a call. A queued call is removed; the agent has to end one that runs.
@@ -609,12 +611,12 @@ impl Node {
         let Some(Port::Mailbox(mailbox)) = self.ports.get_mut(&frame.head.to.port) else { return };
         match mailbox.withdraw(frame.head.from) {
             Some(withdrawn) => self.discard(&withdrawn),
-            None => self.tell_agent(frame),
+            None => self.notify_agent(frame),
         }
     }
 
     /// Puts a frame that concerns this process into the mailbox of its agent.
-    pub(super) fn tell_agent(&mut self, frame: Frame) {
+    pub(super) fn notify_agent(&mut self, frame: Frame) {
         if let Some(Port::Mailbox(agent)) = self.ports.get_mut(&PortId::AGENT)
             && agent.push(frame).is_ok()
         {
@@ -639,7 +641,7 @@ impl Node {
             self.record(EventKind::Refused, head.to.port, &why, from, len, subject);
         }
         match head.kind {
-            Kind::Call | Kind::Post | Kind::Spawn if head.wants_answer() => {
+            Kind::Call | Kind::Post | Kind::Spawn if head.expects_reply() => {
                 let mut back = Head::new(Kind::Fault, head.from, head.to);
                 back.flags = closed.code;
                 back.rank = head.rank;

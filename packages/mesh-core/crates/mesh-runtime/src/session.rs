@@ -16,8 +16,8 @@ const ACK_EVERY_FRAMES: u64 = 64;
 const ACK_EVERY_BYTES: usize = 256 << 10;
 
 /// Bytes and frames of early frames that may be buffered; the peer retransmits any others.
-const HELD_BYTES_MAX: usize = 64 << 20;
-const HELD_FRAMES_MAX: usize = 4096;
+const EARLY_BYTES_MAX: usize = 64 << 20;
+const EARLY_FRAMES_MAX: usize = 4096;
 
 /// How to proceed with a received frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,20 +36,20 @@ pub struct Session {
     sent: u64,
     received: u64,
     /// The value of `received` in the last ack to the peer.
-    told: u64,
-    bytes_since_told: usize,
+    last_ack: u64,
+    bytes_since_ack: usize,
     /// Frames that were sent and are not acknowledged, oldest first.
     ///
     /// The node bounds them by `unacked_bytes`.
     unacked: VecDeque<Frame>,
     unacked_bytes: usize,
     /// Boxed because few frames ever overtake others.
-    early: Option<Box<Early>>,
+    early: Option<Box<EarlyFrames>>,
 }
 
 /// Frames that have overtaken others.
 #[derive(Debug, Default)]
-struct Early {
+struct EarlyFrames {
     frames: BTreeMap<u64, Frame>,
     bytes: usize,
 }
@@ -61,8 +61,8 @@ impl Session {
             frame = self.number(frame);
         }
         frame.head.ack = self.received;
-        self.told = self.received;
-        self.bytes_since_told = 0;
+        self.last_ack = self.received;
+        self.bytes_since_ack = 0;
         frame
     }
 
@@ -78,17 +78,18 @@ impl Session {
     /// Buffers an early frame.
     ///
     /// If no room is left the frame is dropped, and the peer retransmits it.
-    pub fn hold(&mut self, frame: Frame) {
+    pub fn buffer(&mut self, frame: Frame) {
         let len = frame.tail.len();
         let early = self.early.get_or_insert_default();
-        let has_room = early.bytes + len <= HELD_BYTES_MAX && early.frames.len() < HELD_FRAMES_MAX;
+        let has_room =
+            early.bytes + len <= EARLY_BYTES_MAX && early.frames.len() < EARLY_FRAMES_MAX;
         if has_room && early.frames.insert(frame.head.seq, frame).is_none() {
             early.bytes += len;
         }
     }
 
     /// Takes the next frame in order, if it was buffered.
-    pub fn next_held(&mut self) -> Option<Frame> {
+    pub fn next_buffered(&mut self) -> Option<Frame> {
         let early = self.early.as_mut()?;
         while let Some(first) = early.frames.first_entry() {
             if *first.key() > self.received + 1 {
@@ -122,13 +123,13 @@ impl Session {
             return Acceptance::Gap;
         }
         self.received = head.seq;
-        self.bytes_since_told += tail_len;
+        self.bytes_since_ack += tail_len;
         Acceptance::New
     }
 
     /// Whether an ack should be sent now.
-    pub fn owes_ack(&self) -> bool {
-        self.received - self.told >= ACK_EVERY_FRAMES || self.bytes_since_told >= ACK_EVERY_BYTES
+    pub fn is_ack_due(&self) -> bool {
+        self.received - self.last_ack >= ACK_EVERY_FRAMES || self.bytes_since_ack >= ACK_EVERY_BYTES
     }
 
     /// Returns the last received frame, for the handshake of the next connection.
@@ -139,7 +140,7 @@ impl Session {
     /// Forgets the frames that the peer has and returns the others, for a new connection.
     pub fn resume(&mut self, peer_received: u64) -> Vec<Frame> {
         self.acknowledged(peer_received);
-        self.told = self.received;
+        self.last_ack = self.received;
         let ack = self.received;
         let again = self.unacked.iter().cloned();
         again.map(|frame| Frame { head: Head { ack, ..frame.head }, ..frame }).collect()

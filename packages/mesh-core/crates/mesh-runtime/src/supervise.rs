@@ -10,10 +10,12 @@ mod ledger;
 mod policy;
 
 pub use child::Child;
-pub use event::{ChildId, Effect, Event, FailureId, Outcome, Owner, ROOT, Verdict, Why};
+pub use event::{
+    ChildId, Effect, EscalationReason, Event, FailureId, Outcome, Owner, ROOT, Verdict,
+};
 pub use policy::{FailureKind, Policy, Restart, Scope};
 
-use child::{Mending, RoundEnd};
+use child::{RestartDecision, RoundOutcome};
 use ledger::Ledger;
 use policy::Reaction;
 use std::collections::BTreeMap;
@@ -84,7 +86,7 @@ impl Supervisor {
             Event::Observed { failure } => self.ledger.observed(failure, now, out),
             Event::Handled { failure, owner, verdict } => {
                 if let Some(why) = self.ledger.handled(failure, owner, verdict, now, out) {
-                    self.go_up(failure, owner, why, out);
+                    self.propagate(failure, owner, why, out);
                 }
             }
             Event::RestartDone { child, rank, ok } => self.restart_done(child, rank, ok, now, out),
@@ -95,7 +97,7 @@ impl Supervisor {
             Event::OwnerStopped { owner } => self.owner_stopped(owner, out),
             Event::Tick => {}
         }
-        self.end_graces(now, out);
+        self.propagate_overdue(now, out);
     }
 
     /// Returns a mesh that has not stopped yet.
@@ -196,19 +198,35 @@ impl Supervisor {
             Reaction::Expected => child.remove_rank(rank),
             Reaction::Report => {
                 child.remove_rank(rank);
-                let asks = entry.has_supervise;
-                self.ledger.report(failure, owner, Why::NoRestart, asks, now, out);
+                let has_supervise = entry.has_supervise;
+                self.ledger.report(
+                    failure,
+                    owner,
+                    EscalationReason::NoRestart,
+                    has_supervise,
+                    now,
+                    out,
+                );
             }
-            Reaction::Restart => match child.mend(rank, failure, now) {
-                Mending::Joined { is_new: false } => {}
-                Mending::Joined { is_new: true } => self.ledger.mending(failure, owner),
-                Mending::Start(ranks) => {
-                    self.ledger.mending(failure, owner);
+            Reaction::Restart => match child.begin_restart(rank, failure, now) {
+                RestartDecision::Joined { is_new: false } => {}
+                RestartDecision::Joined { is_new: true } => {
+                    self.ledger.restart_begun(failure, owner)
+                }
+                RestartDecision::Start(ranks) => {
+                    self.ledger.restart_begun(failure, owner);
                     out.push(Effect::Restart { child: id, ranks });
                 }
-                Mending::Exceeded => {
-                    let asks = entry.has_supervise;
-                    self.ledger.report(failure, owner, Why::TooManyRestarts, asks, now, out);
+                RestartDecision::Exceeded => {
+                    let has_supervise = entry.has_supervise;
+                    self.ledger.report(
+                        failure,
+                        owner,
+                        EscalationReason::TooManyRestarts,
+                        has_supervise,
+                        now,
+                        out,
+                    );
                 }
             },
         }
@@ -225,18 +243,18 @@ impl Supervisor {
         let Some(child) = self.children.get_mut(&id) else { return };
         let owner = child.owner;
         match child.restart_done(rank, ok, now) {
-            RoundEnd::Open => {}
-            RoundEnd::Again(ranks) => out.push(Effect::Restart { child: id, ranks }),
-            RoundEnd::Mended(failures) => {
+            RoundOutcome::Open => {}
+            RoundOutcome::Again(ranks) => out.push(Effect::Restart { child: id, ranks }),
+            RoundOutcome::Restarted(failures) => {
                 for failure in failures {
                     self.ledger.round_ended(failure, owner, Outcome::Restarted, out);
                 }
             }
-            RoundEnd::Exceeded(failures) => {
-                let asks = self.owners[&owner].has_supervise;
+            RoundOutcome::Exceeded(failures) => {
+                let has_supervise = self.owners[&owner].has_supervise;
                 for failure in failures {
-                    let why = Why::TooManyRestarts;
-                    self.ledger.report(failure, owner, why, asks, now, out);
+                    let why = EscalationReason::TooManyRestarts;
+                    self.ledger.report(failure, owner, why, has_supervise, now, out);
                     self.ledger.round_ended(failure, owner, Outcome::Overtaken, out);
                 }
             }
@@ -276,7 +294,7 @@ impl Supervisor {
         }
         // An orderly stop does not hide failures: those without an observer propagate now.
         for (failure, why) in self.ledger.unobserved(owner) {
-            self.go_up(failure, owner, why, out);
+            self.propagate(failure, owner, why, out);
         }
         if self.owners[&owner].state == OwnerState::Running {
             self.begin_end(owner, OwnerState::Stopping, out);
@@ -284,8 +302,8 @@ impl Supervisor {
     }
 
     fn owner_stopped(&mut self, owner: Owner, out: &mut Vec<Effect>) {
-        for (failure, why) in self.ledger.asked(owner) {
-            self.go_up(failure, owner, why, out);
+        for (failure, why) in self.ledger.undecided(owner) {
+            self.propagate(failure, owner, why, out);
         }
         self.ledger.settle_all(owner, Outcome::Overtaken, out);
         let Some(entry) = self.owners.remove(&owner) else { return };
@@ -329,7 +347,13 @@ impl Supervisor {
     }
 
     /// Propagates a failure that was neither observed nor handled at this owner.
-    fn go_up(&mut self, failure: FailureId, owner: Owner, why: Why, out: &mut Vec<Effect>) {
+    fn propagate(
+        &mut self,
+        failure: FailureId,
+        owner: Owner,
+        why: EscalationReason,
+        out: &mut Vec<Effect>,
+    ) {
         if !self.ledger.is_open(failure, owner) {
             return;
         }
@@ -346,10 +370,10 @@ impl Supervisor {
         }
     }
 
-    fn end_graces(&mut self, now: Duration, out: &mut Vec<Effect>) {
+    fn propagate_overdue(&mut self, now: Duration, out: &mut Vec<Effect>) {
         let before = self.ledger.next_deadline();
         for (failure, owner, why) in self.ledger.overdue(now) {
-            self.go_up(failure, owner, why, out);
+            self.propagate(failure, owner, why, out);
         }
         let next = self.ledger.next_deadline();
         if let Some(at) = next

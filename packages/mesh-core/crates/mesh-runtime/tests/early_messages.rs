@@ -3,17 +3,17 @@
 use bytes::Bytes;
 use mesh_runtime::fault;
 use mesh_runtime::mailbox::Closed;
-use mesh_runtime::node::{Answer, CallSpec, Node, NodeConfig, Target, first_life};
+use mesh_runtime::node::{CallSpec, Node, NodeConfig, Reply, Target, first_incarnation};
 use mesh_wire::frame::Kind;
 use mesh_wire::id::{JobId, PortId, ProcId};
 use std::sync::Arc;
 use std::time::Duration;
 
 fn node(slot: u32) -> Node {
-    life_of(slot, 0)
+    node_with(slot, 0)
 }
 
-fn life_of(slot: u32, incarnation: u32) -> Node {
+fn node_with(slot: u32, incarnation: u32) -> Node {
     Node::new(NodeConfig {
         me: ProcId::new(0, slot),
         incarnation,
@@ -39,21 +39,21 @@ fn spec(kind: Kind, port: PortId, to: u32) -> CallSpec {
 /// Sends a call to an actor in this process whose port number another process has allocated.
 fn early_call(me: &mut Node) -> (PortId, PortId) {
     let port = node(7).new_port();
-    let reply = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
-    (port, reply)
+    let reply_port = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
+    (port, reply_port)
 }
 
-fn answers(me: &mut Node, reply: PortId) -> Vec<Answer> {
+fn replies(me: &mut Node, reply_port: PortId) -> Vec<Reply> {
     let mut got = Vec::new();
-    me.take_answers(reply, &mut got);
+    me.take_replies(reply_port, &mut got);
     got
 }
 
 #[test]
 fn an_early_call_waits_for_the_spawn() {
     let mut me = node(1);
-    let (port, reply) = early_call(&mut me);
-    assert!(answers(&mut me, reply).is_empty(), "it is not refused");
+    let (port, reply_port) = early_call(&mut me);
+    assert!(replies(&mut me, reply_port).is_empty(), "it is not refused");
     me.call(&spec(Kind::Spawn, port, 1)).expect("there is room");
     let mut got = Vec::new();
     me.take_messages(port, 8, &mut got).expect("the spawn has opened the mailbox");
@@ -61,50 +61,50 @@ fn an_early_call_waits_for_the_spawn() {
 }
 
 #[test]
-fn an_early_call_is_refused_when_no_spawn_comes() {
+fn an_early_call_is_refused_without_a_spawn() {
     let mut me = node(1);
-    let (_, reply) = early_call(&mut me);
+    let (_, reply_port) = early_call(&mut me);
     assert!(me.is_untimed());
     me.advance(Duration::from_secs(100));
     assert!(!me.is_untimed());
-    assert!(answers(&mut me, reply).is_empty(), "the wait begins when the time is told");
+    assert!(replies(&mut me, reply_port).is_empty(), "the wait begins when the time is told");
     let due = me.next_deadline().expect("it is waited for");
     me.advance(due);
-    assert_eq!(answers(&mut me, reply)[0].code, fault::STOPPED);
+    assert_eq!(replies(&mut me, reply_port)[0].code, fault::STOPPED);
     assert_eq!(me.next_deadline(), None);
 }
 
 #[test]
 fn an_early_call_is_kept_while_the_process_is_set_up() {
     let mut me = node(1);
-    me.hold_early(true);
-    let (_, reply) = early_call(&mut me);
+    me.keep_early_messages(true);
+    let (_, reply_port) = early_call(&mut me);
     for hour in 1..10 {
         me.advance(Duration::from_secs(3600 * hour));
     }
-    assert!(answers(&mut me, reply).is_empty(), "it is not refused");
+    assert!(replies(&mut me, reply_port).is_empty(), "it is not refused");
 }
 
 #[test]
 fn an_early_call_waits_as_if_new_once_the_process_is_set_up() {
     let mut me = node(1);
-    me.hold_early(true);
-    let (_, reply) = early_call(&mut me);
+    me.keep_early_messages(true);
+    let (_, reply_port) = early_call(&mut me);
     me.advance(Duration::from_secs(1));
     let was_due = me.next_deadline().expect("it is waited for");
-    me.hold_early(false);
+    me.keep_early_messages(false);
     me.advance(was_due);
-    assert!(answers(&mut me, reply).is_empty(), "its wait has just begun");
+    assert!(replies(&mut me, reply_port).is_empty(), "its wait has just begun");
     let due = me.next_deadline().expect("it is waited for");
     me.advance(due);
-    assert_eq!(answers(&mut me, reply)[0].code, fault::STOPPED);
+    assert_eq!(replies(&mut me, reply_port)[0].code, fault::STOPPED);
 }
 
 #[test]
 fn an_early_call_that_is_cancelled_is_forgotten() {
     let mut me = node(1);
-    let (port, reply) = early_call(&mut me);
-    me.cancel(reply);
+    let (port, reply_port) = early_call(&mut me);
+    me.cancel(reply_port);
     me.call(&spec(Kind::Spawn, port, 1)).expect("there is room");
     let mut got = Vec::new();
     me.take_messages(port, 8, &mut got).expect("the spawn has opened the mailbox");
@@ -115,74 +115,79 @@ fn an_early_call_that_is_cancelled_is_forgotten() {
 fn a_call_of_a_closed_channel_of_our_own_is_refused_at_once() {
     let mut me = node(1);
     let port = me.new_port();
-    let reply = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
-    assert_eq!(answers(&mut me, reply)[0].code, fault::STOPPED);
+    let reply_port = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
+    assert_eq!(replies(&mut me, reply_port)[0].code, fault::STOPPED);
 }
 
 #[test]
-fn an_early_call_is_refused_as_soon_as_the_maker_says_that_no_spawn_comes() {
+fn an_early_call_is_refused_when_the_allocator_announces_no_spawn() {
     let mut me = node(1);
-    let mut maker = node(7);
-    let (lost, coming, up_to) = (maker.new_port(), maker.new_port(), maker.new_port());
+    let mut allocator = node(7);
+    let (lost, coming, up_to) = (allocator.new_port(), allocator.new_port(), allocator.new_port());
     let early: Vec<PortId> = [lost, coming]
         .into_iter()
         .map(|port| me.call(&spec(Kind::Call, port, 1)).expect("there is room"))
         .collect();
-    me.expect_only(up_to, vec![coming]);
-    assert_eq!(answers(&mut me, early[0])[0].code, fault::STOPPED);
-    assert!(answers(&mut me, early[1]).is_empty(), "this one is still to come");
+    me.expect_spawns(up_to, vec![coming]);
+    assert_eq!(replies(&mut me, early[0])[0].code, fault::STOPPED);
+    assert!(replies(&mut me, early[1]).is_empty(), "this one is still to come");
     let late = me.call(&spec(Kind::Call, lost, 1)).expect("there is room");
-    assert_eq!(answers(&mut me, late)[0].code, fault::STOPPED, "nor does it wait from now on");
+    assert_eq!(replies(&mut me, late)[0].code, fault::STOPPED, "nor does it wait from now on");
 }
 
 #[test]
-fn what_a_maker_or_another_makes_afterwards_is_waited_for() {
+fn calls_to_later_ports_of_any_process_wait() {
     let mut me = node(1);
-    let mut maker = node(7);
-    let up_to = maker.new_port();
-    me.expect_only(up_to, Vec::new());
-    for port in [maker.new_port(), node(8).new_port()] {
-        let reply = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
-        assert!(answers(&mut me, reply).is_empty(), "it is not refused");
+    let mut allocator = node(7);
+    let up_to = allocator.new_port();
+    me.expect_spawns(up_to, Vec::new());
+    for port in [allocator.new_port(), node(8).new_port()] {
+        let reply_port = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
+        assert!(replies(&mut me, reply_port).is_empty(), "it is not refused");
     }
 }
 
 #[test]
-fn what_the_next_process_in_the_slot_of_a_maker_makes_is_waited_for() {
+fn calls_to_ports_of_the_next_process_in_the_slot_wait() {
     // Their numbers may be lower: incarnations and epochs share a few bits.
-    let lives = [(254, 255), (255, 256), (100, first_life(1)), (first_life(2), first_life(3))];
-    for (before, after) in lives {
+    let incarnations = [
+        (254, 255),
+        (255, 256),
+        (100, first_incarnation(1)),
+        (first_incarnation(2), first_incarnation(3)),
+    ];
+    for (before, after) in incarnations {
         let mut me = node(1);
-        let (mut maker, mut next) = (life_of(7, before), life_of(7, after));
-        let lost = maker.new_port();
-        me.expect_only(maker.new_port(), Vec::new());
-        let reply = me.call(&spec(Kind::Call, lost, 1)).expect("there is room");
-        assert_eq!(answers(&mut me, reply)[0].code, fault::STOPPED);
-        let reply = me.call(&spec(Kind::Call, next.new_port(), 1)).expect("there is room");
-        assert!(answers(&mut me, reply).is_empty(), "{after} is refused after {before}");
+        let (mut allocator, mut next) = (node_with(7, before), node_with(7, after));
+        let lost = allocator.new_port();
+        me.expect_spawns(allocator.new_port(), Vec::new());
+        let reply_port = me.call(&spec(Kind::Call, lost, 1)).expect("there is room");
+        assert_eq!(replies(&mut me, reply_port)[0].code, fault::STOPPED);
+        let reply_port = me.call(&spec(Kind::Call, next.new_port(), 1)).expect("there is room");
+        assert!(replies(&mut me, reply_port).is_empty(), "{after} is refused after {before}");
     }
 }
 
 #[test]
-fn a_maker_that_is_dead_has_settled_nothing_for_the_next() {
+fn the_announcement_of_a_dead_process_does_not_apply_to_the_next() {
     let mut me = node(1);
     // After this many incarnations the numbers repeat.
-    let (mut maker, mut next) = (life_of(7, 0), life_of(7, 256));
+    let (mut allocator, mut next) = (node_with(7, 0), node_with(7, 256));
     let port = next.new_port();
-    let made: Vec<PortId> = (0..5).map(|_| maker.new_port()).collect();
+    let made: Vec<PortId> = (0..5).map(|_| allocator.new_port()).collect();
     assert!(made.contains(&port));
-    me.expect_only(made[4], Vec::new());
+    me.expect_spawns(made[4], Vec::new());
     me.proc_died(ProcId::new(0, 7), 0, Bytes::new());
-    let reply = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
-    assert!(answers(&mut me, reply).is_empty(), "it is not refused");
+    let reply_port = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
+    assert!(replies(&mut me, reply_port).is_empty(), "it is not refused");
 }
 
 #[test]
-fn a_spawn_that_comes_all_the_same_is_good() {
+fn a_spawn_after_the_announcement_is_accepted() {
     let mut me = node(1);
-    let mut maker = node(7);
-    let (port, up_to) = (maker.new_port(), maker.new_port());
-    me.expect_only(up_to, Vec::new());
+    let mut allocator = node(7);
+    let (port, up_to) = (allocator.new_port(), allocator.new_port());
+    me.expect_spawns(up_to, Vec::new());
     me.call(&spec(Kind::Spawn, port, 1)).expect("there is room");
     me.call(&spec(Kind::Call, port, 1)).expect("there is room");
     let mut got = Vec::new();
@@ -191,13 +196,13 @@ fn a_spawn_that_comes_all_the_same_is_good() {
 }
 
 #[test]
-fn what_is_sent_behind_a_second_spawn_is_for_the_new_actor() {
+fn messages_after_a_second_spawn_go_to_the_new_actor() {
     let mut me = node(1);
     let port = node(7).new_port();
     me.call(&spec(Kind::Spawn, port, 1)).expect("there is room");
     me.call(&spec(Kind::Call, port, 1)).expect("there is room");
     me.call(&spec(Kind::Spawn, port, 1)).expect("there is room");
-    let reply = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
+    let reply_port = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
     let mut got = Vec::new();
     me.take_messages(port, 8, &mut got).expect("the old one still serves");
     assert_eq!(got.len(), 1, "only what was sent before");
@@ -205,7 +210,7 @@ fn what_is_sent_behind_a_second_spawn_is_for_the_new_actor() {
     me.close_mailbox(port, closed);
     me.advance(Duration::from_secs(1));
     me.advance(Duration::from_secs(100));
-    assert!(answers(&mut me, reply).is_empty(), "it waits as long as that takes");
+    assert!(replies(&mut me, reply_port).is_empty(), "it waits as long as that takes");
     me.open_mailbox(port, 8);
     got.clear();
     me.take_messages(port, 8, &mut got).expect("the new one serves");

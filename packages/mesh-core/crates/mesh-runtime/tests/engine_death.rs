@@ -26,9 +26,9 @@ impl Descriptors for NoSegments {
         None
     }
     fn learn(&self, _owner: ProcId, _segment: u32, _descriptor: OwnedFd) {}
-    fn held(&self, _segment: u32, _generation: u32) {}
+    fn acquired(&self, _segment: u32, _generation: u32) {}
     fn released(&self, _reader: ProcId, _segment: u32, _generation: u32) {}
-    fn buried(&self, _proc: ProcId) {}
+    fn peer_died(&self, _proc: ProcId) {}
     fn filled(&self, _filled: &Filled) -> bool {
         false
     }
@@ -67,7 +67,7 @@ fn post() -> CallSpec {
 }
 
 #[test]
-fn what_the_dead_wrote_comes_before_their_death() {
+fn frames_of_a_dead_process_are_delivered_before_its_death() {
     let dir = std::env::temp_dir().join(format!("mesh-engine-death-{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("there is room");
     let agent = start(AGENT, 0, &dir);

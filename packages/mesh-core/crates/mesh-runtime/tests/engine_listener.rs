@@ -32,9 +32,9 @@ impl Descriptors for NoSegments {
         None
     }
     fn learn(&self, _owner: ProcId, _segment: u32, _descriptor: OwnedFd) {}
-    fn held(&self, _segment: u32, _generation: u32) {}
+    fn acquired(&self, _segment: u32, _generation: u32) {}
     fn released(&self, _reader: ProcId, _segment: u32, _generation: u32) {}
-    fn buried(&self, _proc: ProcId) {}
+    fn peer_died(&self, _proc: ProcId) {}
     fn filled(&self, _filled: &Filled) -> bool {
         false
     }
@@ -82,7 +82,7 @@ impl Host {
     fn link(&self, me: ProcId) -> Channel {
         let mut channel = self.connect();
         channel.send(&hello(config(me)), Instant::now() + LIMIT).expect("it is taken");
-        channel.first(&[Kind::Welcome], Instant::now() + LIMIT).expect("it is welcome");
+        channel.receive_first(&[Kind::Welcome], Instant::now() + LIMIT).expect("it is welcome");
         channel
     }
 
@@ -90,7 +90,7 @@ impl Host {
     fn check_refused(&self, hello: &Frame) {
         let mut channel = self.connect();
         channel.send(hello, Instant::now() + LIMIT).expect("it is taken");
-        assert!(channel.first(&[Kind::Welcome], Instant::now() + LIMIT).is_err());
+        assert!(channel.receive_first(&[Kind::Welcome], Instant::now() + LIMIT).is_err());
     }
 }
 
@@ -123,7 +123,7 @@ fn a_member_of_the_job_is_welcome() {
 }
 
 #[test]
-fn a_greeting_of_another_job_or_without_its_token_gets_no_answer() {
+fn a_greeting_of_another_job_or_without_its_token_gets_no_reply() {
     let host = Host::start("other");
     host.check_refused(&hello(NodeConfig { job: JobId([9; 16]), ..config(THERE) }));
     host.check_refused(&hello(NodeConfig { token: [9; 32], ..config(THERE) }));
@@ -134,19 +134,19 @@ fn a_greeting_of_another_job_or_without_its_token_gets_no_answer() {
 }
 
 #[test]
-fn who_is_not_the_agent_of_another_host_gets_no_answer() {
+fn a_process_that_is_not_an_agent_of_another_host_gets_no_reply() {
     let host = Host::start("agent");
     host.check_refused(&hello(config(ProcId::new(1, 3))));
     host.check_refused(&hello(config(ProcId::new(0, 3))));
 }
 
 #[test]
-fn a_greeting_of_a_generation_that_was_replaced_gets_no_answer() {
+fn a_greeting_of_a_replaced_generation_gets_no_reply() {
     let host = Host::start("stale");
     let next = NodeConfig { incarnation: 3, ..config(THERE) };
     let mut channel = host.connect();
     channel.send(&hello(next), Instant::now() + LIMIT).expect("it is taken");
-    channel.first(&[Kind::Welcome], Instant::now() + LIMIT).expect("it is welcome");
+    channel.receive_first(&[Kind::Welcome], Instant::now() + LIMIT).expect("it is welcome");
     host.check_refused(&hello(NodeConfig { incarnation: 2, ..config(THERE) }));
 }
 
@@ -168,7 +168,7 @@ fn a_frame_that_is_too_long_or_none_ends_its_link_and_no_other() {
 }
 
 #[test]
-fn a_frame_that_promises_a_gigabyte_takes_memory_as_it_comes() {
+fn a_frame_that_announces_a_gigabyte_takes_memory_as_it_arrives() {
     let host = Host::start("promise");
     let mut links: Vec<Channel> = (1..=2).map(|number| host.link(ProcId::new(number, 0))).collect();
     let (memory, space) = (memory_len("VmRSS:"), memory_len("VmSize:"));
@@ -185,13 +185,13 @@ fn a_frame_that_promises_a_gigabyte_takes_memory_as_it_comes() {
 }
 
 #[test]
-fn a_process_of_this_host_that_does_not_say_who_it_is_is_closed() {
+fn a_local_connection_without_a_greeting_is_closed() {
     let host = Host::start("silent");
     let known = UnixStream::connect(host.dir.join("0.sock")).expect("it listens");
     host.engine.with_node(|node| node.proc_started(ProcId::new(0, 1), 0));
     let mut known = Channel { stream: known.into(), secure: None };
     known.send(&hello(config(ProcId::new(0, 1))), Instant::now() + LIMIT).expect("it is taken");
-    known.first(&[Kind::Welcome], Instant::now() + LIMIT).expect("it is welcome");
+    known.receive_first(&[Kind::Welcome], Instant::now() + LIMIT).expect("it is welcome");
     host.engine.set_hello_max(Duration::from_millis(50));
     let silent = UnixStream::connect(host.dir.join("0.sock")).expect("it listens");
     wait_closed(&silent);

@@ -23,15 +23,15 @@ impl Folder {
     }
 
     fn file(&self, number: u32, records: usize) -> LogFile {
-        let coming = self.0.join(format!("{number}.coming"));
+        let initial_path = self.0.join(format!("{number}.coming"));
         let len = HEADER_LEN + records * RECORD_LEN;
         let mut options = File::options();
-        let file = options.read(true).write(true).create_new(true).open(&coming);
+        let file = options.read(true).write(true).create_new(true).open(&initial_path);
         let file = file.expect("nobody else has it");
         file.set_len(len as u64).expect("there is room");
         let prefix = format!("{}/{number}.", self.0.display());
         let suffix = ".seg".to_owned();
-        let names = LogNames { coming, prefix, suffix, time_base_ns: BASE_NS };
+        let names = LogNames { initial_path, prefix, suffix, time_base_ns: BASE_NS };
         LogFile::open(file.as_fd(), len, names).expect("it can be mapped")
     }
 }
@@ -80,20 +80,23 @@ fn events_are_in_the_file_when_they_have_happened() {
     assert!(!events.is_on());
     let log = events.open_log(4, false);
     assert!(events.is_on());
-    events.log(log).expect("it is open").extend(folder.file(1, 4));
-    assert!(state(&mut events, log).begun.is_empty(), "a file without an event has no name");
+    events.log(log).expect("it is open").add_file(folder.file(1, 4));
+    assert!(state(&mut events, log).started.is_empty(), "a file without an event has no name");
     for at in 1..=3 {
         events.push(event(at));
         let path = folder.0.join("1.5001.seg");
         assert_eq!(times(&path), (1..=at).collect::<Vec<_>>());
     }
     let now = state(&mut events, log);
-    assert_eq!(now.begun, [folder.0.join("1.5001.seg")]);
-    assert_eq!((now.used, now.room), (HEADER_LEN + 3 * RECORD_LEN, HEADER_LEN + 4 * RECORD_LEN));
+    assert_eq!(now.started, [folder.0.join("1.5001.seg")]);
+    assert_eq!(
+        (now.used, now.capacity),
+        (HEADER_LEN + 3 * RECORD_LEN, HEADER_LEN + 4 * RECORD_LEN)
+    );
 }
 
 #[test]
-fn what_waits_for_a_file_comes_first() {
+fn queued_events_precede_later_ones() {
     let folder = Folder::new("waits");
     let mut events = Events::default();
     let log = events.open_log(5, false);
@@ -101,7 +104,7 @@ fn what_waits_for_a_file_comes_first() {
         events.push(event(at));
     }
     assert_eq!(state(&mut events, log).waiting, 3);
-    events.log(log).expect("it is open").extend(folder.file(1, 2));
+    events.log(log).expect("it is open").add_file(folder.file(1, 2));
     let first = folder.0.join("1.5001.seg");
     assert_eq!(
         word(&fs::read(&first).expect("it was begun"), 32),
@@ -109,13 +112,13 @@ fn what_waits_for_a_file_comes_first() {
         "a reader sees that more waits"
     );
     events.push(event(4));
-    events.log(log).expect("it is open").extend(folder.file(2, 9));
+    events.log(log).expect("it is open").add_file(folder.file(2, 9));
     events.push(event(5));
     assert_eq!(times(&first), [1, 2]);
     assert_eq!(times(&folder.0.join("2.5003.seg")), [3, 4, 5]);
     let now = state(&mut events, log);
     assert_eq!((now.waiting, now.dropped, now.ready), (0, 0, 0));
-    assert_eq!(now.ended.iter().map(|one| one.path().clone()).collect::<Vec<_>>(), [first]);
+    assert_eq!(now.completed.iter().map(|one| one.path().clone()).collect::<Vec<_>>(), [first]);
 }
 
 #[test]
@@ -125,29 +128,30 @@ fn without_a_file_the_oldest_go() {
     let log = events.open_log(3, false);
     (1..=5).for_each(|at| events.push(event(at)));
     assert_eq!(state(&mut events, log).dropped, 2);
-    events.log(log).expect("it is open").extend(folder.file(1, 9));
+    events.log(log).expect("it is open").add_file(folder.file(1, 9));
     assert_eq!(times(&folder.0.join("1.5003.seg")), [3, 4, 5]);
 }
 
 #[test]
-fn a_turn_begins_another_file() {
+fn a_rotation_starts_another_file() {
     let folder = Folder::new("turn");
     let mut events = Events::default();
     let log = events.open_log(3, false);
-    events.log(log).expect("it is open").turn();
-    (1..=2).for_each(|number| events.log(log).expect("it is open").extend(folder.file(number, 9)));
+    events.log(log).expect("it is open").rotate();
+    (1..=2)
+        .for_each(|number| events.log(log).expect("it is open").add_file(folder.file(number, 9)));
     events.push(event(1));
-    events.log(log).expect("it is open").turn();
+    events.log(log).expect("it is open").rotate();
     events.push(event(2));
     assert_eq!(times(&folder.0.join("1.5001.seg")), [1]);
     assert_eq!(times(&folder.0.join("2.5002.seg")), [2]);
-    let ended = events.close_log(log).expect("it was open").take_state().ended;
-    assert_eq!(ended[0].len(), HEADER_LEN + RECORD_LEN);
+    let completed = events.close_log(log).expect("it was open").take_state().completed;
+    assert_eq!(completed[0].len(), HEADER_LEN + RECORD_LEN);
     assert!(!events.is_on());
 }
 
 #[test]
-fn early_events_go_to_the_first_who_asks_for_them() {
+fn early_events_go_to_the_first_subscriber_that_requests_them() {
     let folder = Folder::new("early");
     for since_start in [true, false] {
         let mut events = Events::default();
@@ -168,7 +172,7 @@ fn a_stream_and_two_logs_have_the_same() {
     events.start(9);
     let logs = [events.open_log(9, false), events.open_log(9, false)];
     for (number, log) in logs.into_iter().enumerate() {
-        events.log(log).expect("it is open").extend(folder.file(number as u32, 9));
+        events.log(log).expect("it is open").add_file(folder.file(number as u32, 9));
     }
     events.push(event(1));
     assert_eq!(events.take(9).0.len(), RECORD_LEN);
@@ -178,10 +182,10 @@ fn a_stream_and_two_logs_have_the_same() {
 }
 
 #[test]
-fn a_file_without_room_is_refused() {
+fn a_file_too_short_for_a_record_is_refused() {
     let file = File::open("/dev/null").expect("every system has it");
     let names = LogNames {
-        coming: PathBuf::new(),
+        initial_path: PathBuf::new(),
         prefix: String::new(),
         suffix: String::new(),
         time_base_ns: 0,

@@ -61,7 +61,7 @@ fn a_stopped_ring_is_off_and_empty() {
 }
 
 #[test]
-fn what_is_recorded_early_is_there_for_who_starts_in_time() {
+fn early_events_are_available_to_the_first_subscriber() {
     let mut ring = Events::default();
     ring.start_early(2);
     ring.push(event(0));
@@ -107,7 +107,7 @@ fn endpoints_are_numbered_in_the_order_of_their_first_message() {
 }
 
 #[test]
-fn what_is_no_call_of_an_actor_has_no_endpoint() {
+fn only_calls_of_actors_have_an_endpoint() {
     let mut ring = Events::default();
     ring.start(1);
     let internal = ring.subject(&head(Kind::Call, 16), b"\x04stop\0");
@@ -128,7 +128,7 @@ fn numbers_of_endpoints_outlive_recording_and_engines() {
     ring.start(1);
     assert_eq!(ring.subject(&head(Kind::Call, 16), b"\x00save\0").endpoint, 2);
     let mut later = Events::default();
-    later.know_endpoints(&names(&ring, 0));
+    later.register_endpoints(&names(&ring, 0));
     later.start(1);
     assert_eq!(later.subject(&head(Kind::Call, 16), b"\x00save\0").endpoint, 2);
     assert_eq!(later.subject(&head(Kind::Call, 16), b"\x00load\0").endpoint, 3);
@@ -150,7 +150,7 @@ fn names_of_endpoints_are_bounded() {
 }
 
 #[test]
-fn a_message_says_who_has_sent_it_and_in_which_span() {
+fn a_message_names_its_sender_and_span() {
     let mut origin = [0; TRACED_LEN];
     origin[0] = 0x44;
     origin[24..32].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);

@@ -37,14 +37,14 @@ fn sent(node: &mut Node) -> Vec<Frame> {
 }
 
 #[test]
-fn a_hello_is_what_the_document_says_and_is_answered() {
+fn a_hello_has_the_documented_bytes_and_gets_a_welcome() {
     let (mut caller, mut called) = (node(THERE, 3), node(HERE, 0));
     caller.dial(HERE);
     caller.connected(HERE);
     let hello = sent(&mut caller).pop().expect("it greets");
     let written = [hello.head.encode(hello.tail.len()).as_slice(), &hello.tail].concat();
     assert_eq!(written, golden());
-    let link = called.accepted_from_afar();
+    let link = called.accepted_remote();
     called.receive(link, hello);
     assert_eq!(called.peer_of(link), Some(THERE));
     assert_eq!(sent(&mut called).len(), 1, "it is welcome");

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use mesh_runtime::fault;
 use mesh_runtime::node::{
-    Answer, CallSpec, Effect, HostWatch, LinkId, Node, NodeConfig, Progress, Target, epoch_of,
-    first_life, gone,
+    CallSpec, Effect, HostWatch, LinkId, Node, NodeConfig, Progress, Reply, Target, epoch_of,
+    first_incarnation, gone_reply,
 };
 use mesh_wire::frame::{Frame, Kind};
 use mesh_wire::id::{HostId, JobId, PortId, ProcId};
@@ -20,7 +20,7 @@ const WHY: Bytes = Bytes::from_static(b"why");
 fn agent(me: ProcId, epoch: u32) -> Node {
     Node::new(NodeConfig {
         me,
-        incarnation: first_life(epoch),
+        incarnation: first_incarnation(epoch),
         job: JobId([1; 16]),
         token: [2; 32],
         backlog_bytes_max: 1 << 20,
@@ -61,7 +61,7 @@ fn connect(dialler: &mut Node, other: &mut Node) -> Option<(LinkId, LinkId)> {
     dialler.dial(other.me());
     dialler.effects().for_each(drop);
     let at_dialler = dialler.connected(other.me());
-    let at_other = other.accepted_from_afar();
+    let at_other = other.accepted_remote();
     pump((dialler, at_dialler), (other, at_other)).then_some((at_dialler, at_other))
 }
 
@@ -79,10 +79,10 @@ fn ask(node: &mut Node, to: ProcId) -> PortId {
     node.call(&spec).expect("there is room")
 }
 
-fn code_of(node: &mut Node, reply: PortId) -> Option<u8> {
-    let mut answers: Vec<Answer> = Vec::new();
-    let is_over = node.take_answers(reply, &mut answers) == Progress::Complete;
-    is_over.then(|| answers[0].code)
+fn code_of(node: &mut Node, reply_port: PortId) -> Option<u8> {
+    let mut replies: Vec<Reply> = Vec::new();
+    let is_over = node.take_replies(reply_port, &mut replies) == Progress::Complete;
+    is_over.then(|| replies[0].code)
 }
 
 fn inbox(node: &mut Node) -> Vec<Frame> {
@@ -98,15 +98,15 @@ fn is_fenced(node: &mut Node) -> bool {
 }
 
 #[test]
-fn the_agent_of_the_next_epoch_is_met_at_the_same_id() {
+fn the_agent_of_the_next_epoch_has_the_same_id() {
     let (mut root, mut old) = (agent(ROOT, 0), agent(AGENT, 0));
     connect(&mut root, &mut old).expect("it lives");
     let lost = ask(&mut root, AGENT);
-    root.host_gone(HOST, WHY);
+    root.declare_host_dead(HOST, WHY);
     assert_eq!(code_of(&mut root, lost), Some(fault::HOST_DIED));
     let refused = ask(&mut root, AGENT);
     assert_eq!(code_of(&mut root, refused), Some(fault::HOST_DIED));
-    root.host_back(HOST, 1);
+    root.host_replaced(HOST, 1);
     assert_eq!(root.host_epoch(HOST), 1);
     let mut new = agent(AGENT, 1);
     let asked = ask(&mut root, AGENT);
@@ -116,27 +116,27 @@ fn the_agent_of_the_next_epoch_is_met_at_the_same_id() {
 }
 
 #[test]
-fn what_a_dead_host_had_outstanding_does_not_count_for_the_next() {
+fn outstanding_messages_to_a_dead_host_do_not_count_for_the_next() {
     let mut root = agent(ROOT, 0);
     let there = ProcId::new(1, 7);
     for _ in 0..4 {
         ask(&mut root, there);
     }
-    root.host_gone(HOST, WHY);
-    root.host_back(HOST, 1);
+    root.declare_host_dead(HOST, WHY);
+    root.host_replaced(HOST, 1);
     for _ in 0..4 {
         ask(&mut root, there);
     }
 }
 
 #[test]
-fn a_dead_host_that_calls_is_told_and_gets_nothing_in() {
+fn a_dead_host_that_connects_is_fenced_and_none_of_its_frames_are_accepted() {
     for is_replaced in [false, true] {
         let (mut root, mut old) = (agent(ROOT, 0), agent(AGENT, 0));
         let (at_root, at_old) = connect(&mut root, &mut old).expect("it lives");
-        root.host_gone(HOST, WHY);
+        root.declare_host_dead(HOST, WHY);
         if is_replaced {
-            root.host_back(HOST, 1);
+            root.host_replaced(HOST, 1);
         }
         assert!(!pump((&mut root, at_root), (&mut old, at_old)), "its link is closed");
         inbox(&mut root);
@@ -148,11 +148,11 @@ fn a_dead_host_that_calls_is_told_and_gets_nothing_in() {
 }
 
 #[test]
-fn a_dead_host_that_is_called_is_told() {
+fn a_dead_host_that_accepts_a_connection_is_fenced() {
     let (mut other, mut old) = (agent(OTHER, 0), agent(AGENT, 0));
     connect(&mut other, &mut old).expect("it lives");
-    other.host_gone(HOST, WHY);
-    other.host_back(HOST, 1);
+    other.declare_host_dead(HOST, WHY);
+    other.host_replaced(HOST, 1);
     other.effects().for_each(drop);
     ask(&mut other, AGENT);
     assert_eq!(connect(&mut other, &mut old), None, "it is not the one that is meant");
@@ -160,31 +160,31 @@ fn a_dead_host_that_is_called_is_told() {
 }
 
 #[test]
-fn a_host_is_told_of_its_death_once() {
+fn an_agent_is_notified_of_its_own_death_once() {
     let (mut root, mut old) = (agent(ROOT, 0), agent(AGENT, 0));
-    root.host_gone(HOST, WHY);
+    root.declare_host_dead(HOST, WHY);
     for _ in 0..3 {
-        let link = old.accepted_from_afar();
+        let link = old.accepted_remote();
         old.receive(link, root.fence(HOST, 1));
-        let answers: Vec<Kind> = old
+        let replies: Vec<Kind> = old
             .effects()
             .filter_map(|effect| match effect {
                 Effect::Transmit { frame, .. } => Some(frame.head.kind),
                 _ => None,
             })
             .collect();
-        assert_eq!(answers, [Kind::Welcome], "so that who has told it knows");
+        assert_eq!(replies, [Kind::Welcome], "so that who has told it knows");
     }
     assert_eq!(inbox(&mut old).len(), 1);
 }
 
 #[test]
-fn a_fence_for_the_one_before_does_not_hit_the_next_at_the_same_address() {
+fn a_fence_for_an_earlier_epoch_does_not_fence_the_next_at_the_same_address() {
     let (mut root, mut new) = (agent(ROOT, 0), agent(AGENT, 1));
-    root.host_gone(HOST, WHY);
-    root.host_back(HOST, 1);
+    root.declare_host_dead(HOST, WHY);
+    root.host_replaced(HOST, 1);
     let (at_root, at_new) = connect(&mut root, &mut new).expect("it lives");
-    let link = new.accepted_from_afar();
+    let link = new.accepted_remote();
     new.receive(link, root.fence(HOST, 1));
     assert!(!is_fenced(&mut new));
     let asked = ask(&mut root, AGENT);
@@ -194,8 +194,8 @@ fn a_fence_for_the_one_before_does_not_hit_the_next_at_the_same_address() {
 }
 
 #[test]
-fn a_fence_of_another_job_is_not_believed() {
-    let mut stranger = Node::new(NodeConfig {
+fn a_fence_of_another_job_is_ignored() {
+    let mut other_job = Node::new(NodeConfig {
         me: ROOT,
         incarnation: 0,
         job: JobId([1; 16]),
@@ -203,51 +203,51 @@ fn a_fence_of_another_job_is_not_believed() {
         backlog_bytes_max: 1 << 20,
     });
     let mut host = agent(AGENT, 0);
-    let link = host.accepted_from_afar();
-    host.receive(link, stranger.fence(HOST, 1));
+    let link = host.accepted_remote();
+    host.receive(link, other_job.fence(HOST, 1));
     assert!(!is_fenced(&mut host));
-    stranger.effects().for_each(drop);
+    other_job.effects().for_each(drop);
 }
 
 #[test]
-fn one_that_has_not_heard_of_a_replacement_lets_it_in_when_it_has() {
+fn a_host_accepts_a_replacement_once_it_knows_of_it() {
     let (mut other, mut new) = (agent(OTHER, 0), agent(AGENT, 1));
     assert_eq!(connect(&mut new, &mut other), None, "nobody has told of it yet");
     assert!(!is_fenced(&mut new));
     assert!(!is_fenced(&mut other));
-    other.host_gone(HOST, WHY);
-    other.host_back(HOST, 1);
+    other.declare_host_dead(HOST, WHY);
+    other.host_replaced(HOST, 1);
     new.effects().for_each(drop);
     let at_new = new.connected(OTHER);
-    let at_other = other.accepted_from_afar();
+    let at_other = other.accepted_remote();
     assert!(pump((&mut new, at_new), (&mut other, at_other)));
 }
 
 #[test]
-fn what_is_sent_to_a_rank_that_went_down_with_its_host_is_refused_by_the_next() {
+fn messages_to_a_rank_lost_with_its_host_are_refused_by_the_next() {
     let (mut root, mut new) = (agent(ROOT, 0), agent(AGENT, 1));
-    root.host_gone(HOST, WHY);
-    root.host_back(HOST, 1);
+    root.declare_host_dead(HOST, WHY);
+    root.host_replaced(HOST, 1);
     let asked = ask(&mut root, ProcId::new(1, 3));
     connect(&mut root, &mut new).expect("it lives");
     assert_eq!(code_of(&mut root, asked), Some(fault::HOST_DIED));
-    new.proc_started(ProcId::new(1, 3), first_life(1) + 1);
+    new.proc_started(ProcId::new(1, 3), first_incarnation(1) + 1);
     let asked = ask(&mut root, ProcId::new(1, 3));
     assert_eq!(code_of(&mut root, asked), None, "it waits for the process to report");
 }
 
 #[test]
-fn a_host_dies_once_and_its_watchers_hear_it_once() {
+fn a_host_dies_once_and_its_watchers_are_notified_once() {
     let mut root = agent(ROOT, 0);
     let there = ProcId::new(1, 5);
     root.watch(there);
-    root.host_gone(HOST, WHY);
-    root.host_gone(HOST, WHY);
+    root.declare_host_dead(HOST, WHY);
+    root.declare_host_dead(HOST, WHY);
     let told: Vec<ProcId> = inbox(&mut root).iter().map(|frame| frame.head.from.proc).collect();
     assert_eq!(told, [there, AGENT]);
-    root.host_back(HOST, 1);
+    root.host_replaced(HOST, 1);
     root.watch(there);
-    root.host_gone(HOST, WHY);
+    root.declare_host_dead(HOST, WHY);
     let told: Vec<u32> = inbox(&mut root).iter().map(|frame| frame.head.rank).collect();
     assert_eq!(epoch_of(told[0]), 1, "of the one that was there by then");
 }
@@ -255,14 +255,14 @@ fn a_host_dies_once_and_its_watchers_hear_it_once() {
 #[test]
 fn the_host_of_the_program_is_never_fenced() {
     let (mut root, mut host) = (agent(ROOT, 0), agent(AGENT, 0));
-    host.host_gone(HostId(0), WHY);
-    let link = root.accepted_from_afar();
+    host.declare_host_dead(HostId(0), WHY);
+    let link = root.accepted_remote();
     root.receive(link, host.fence(HostId(0), 1));
     assert!(!is_fenced(&mut root));
 }
 
 #[test]
-fn the_numbers_of_ports_differ_between_the_lives_of_a_host() {
+fn port_numbers_differ_between_the_epochs_of_a_host() {
     let mut seen: Vec<PortId> = (0..256).map(|epoch| agent(AGENT, epoch).new_port()).collect();
     seen.sort_unstable();
     seen.dedup();
@@ -288,13 +288,13 @@ fn ends(node: &mut Node) -> Vec<(ProcId, u8)> {
 }
 
 #[test]
-fn the_root_hears_where_a_host_listens_that_its_session_has_ended() {
+fn the_root_learns_from_the_worker_that_its_session_has_ended() {
     let (mut root, mut host, mut other) = (agent(ROOT, 0), agent(AGENT, 0), agent(OTHER, 0));
     for node in [&mut root, &mut other] {
         let (link, _) = connect(node, &mut host).expect("it lives");
         node.link_down(link);
         let (link, hello) = greet(node, AGENT);
-        node.receive(link, gone(&hello).expect("it is a hello"));
+        node.receive(link, gone_reply(&hello).expect("it is a hello"));
     }
     assert_eq!(ends(&mut root), [(AGENT, fault::STOPPED)]);
     assert_eq!(ends(&mut other), [], "it hears from the root what that means");
@@ -302,18 +302,18 @@ fn the_root_hears_where_a_host_listens_that_its_session_has_ended() {
 }
 
 #[test]
-fn who_answers_for_a_host_that_is_gone_is_no_sign_of_its_life() {
+fn replies_on_behalf_of_a_host_that_is_gone_are_no_sign_of_life() {
     let mut root = agent(ROOT, 0);
     let watch = HostWatch {
-        patience: Duration::from_secs(60),
-        ..HostWatch::impatient(Duration::from_secs(1), WHY)
+        unresponsive_timeout: Duration::from_secs(60),
+        ..HostWatch::strict(Duration::from_secs(1), WHY)
     };
-    root.expect_host(HOST, watch);
-    for look in 0..12 {
-        root.advance(Duration::from_millis(250 * look));
+    root.monitor_host(HOST, watch);
+    for check in 0..12 {
+        root.advance(Duration::from_millis(250 * check));
         let (link, hello) = greet(&mut root, AGENT);
-        root.heard(link);
-        root.receive(link, gone(&hello).expect("it is a hello"));
+        root.note_activity(link);
+        root.receive(link, gone_reply(&hello).expect("it is a hello"));
     }
     root.advance(Duration::from_secs(3));
     assert!(root.effects().any(|effect| effect == Effect::Probe(HOST)));
@@ -322,34 +322,34 @@ fn who_answers_for_a_host_that_is_gone_is_no_sign_of_its_life() {
 }
 
 #[test]
-fn a_death_is_told_with_the_last_life_that_it_ends() {
+fn a_death_is_reported_with_the_last_incarnation_that_it_ends() {
     let mut root = agent(ROOT, 0);
     greet(&mut root, AGENT);
-    root.host_back(HOST, 3);
-    root.host_gone(HOST, WHY);
+    root.host_replaced(HOST, 3);
+    root.declare_host_dead(HOST, WHY);
     let died = inbox(&mut root).pop().expect("it is told");
     assert_eq!((died.head.kind, died.head.from.proc), (Kind::Died, AGENT));
     assert_eq!(epoch_of(died.head.rank), 3);
 }
 
 #[test]
-fn the_end_of_a_session_before_a_replacement_is_no_news() {
+fn the_end_of_a_session_before_a_replacement_is_ignored() {
     let mut root = agent(ROOT, 0);
     let (link, hello) = greet(&mut root, AGENT);
-    root.host_gone(HOST, WHY);
+    root.declare_host_dead(HOST, WHY);
     ends(&mut root);
-    root.host_back(HOST, 1);
-    root.receive(link, gone(&hello).expect("it is a hello"));
+    root.host_replaced(HOST, 1);
+    root.receive(link, gone_reply(&hello).expect("it is a hello"));
     let (link, _) = greet(&mut root, AGENT);
-    root.receive(link, gone(&hello).expect("it is a hello"));
+    root.receive(link, gone_reply(&hello).expect("it is a hello"));
     assert_eq!(ends(&mut root), []);
 }
 
 #[test]
-fn only_a_hello_is_answered_for_who_is_gone() {
+fn only_a_hello_gets_the_reply_that_the_process_is_gone() {
     let mut root = agent(ROOT, 0);
     let (_, hello) = greet(&mut root, AGENT);
-    let answer = gone(&hello).expect("it is a hello");
-    assert_eq!(gone(&answer), None);
-    assert_eq!(gone(&Frame { tail: hello.tail.slice(1..), ..hello }), None);
+    let reply = gone_reply(&hello).expect("it is a hello");
+    assert_eq!(gone_reply(&reply), None);
+    assert_eq!(gone_reply(&Frame { tail: hello.tail.slice(1..), ..hello }), None);
 }

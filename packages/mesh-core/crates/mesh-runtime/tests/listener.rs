@@ -2,7 +2,7 @@
 
 mod client_connections;
 
-use client_connections::{Door, LIMIT, bare, head, members, send_raw, wait_closed};
+use client_connections::{LIMIT, TestListener, bare, head, members, send_raw, wait_closed};
 use mesh_runtime::engine::channel::Channel;
 use mesh_runtime::engine::listener::{Listener, ListenerLimits};
 use mesh_wire::frame::Kind;
@@ -12,30 +12,30 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Long enough to be accepted, but short enough to pass quickly.
-const SOON: ListenerLimits =
-    ListenerLimits { first_frame_max: Duration::from_millis(100), callers_max: 64 };
+const SHORT_LIMITS: ListenerLimits =
+    ListenerLimits { first_frame_max: Duration::from_millis(100), pending_max: 64 };
 /// A connection that ends under these limits has not run out of time.
-const PATIENT: ListenerLimits = ListenerLimits { first_frame_max: LIMIT, callers_max: 64 };
+const LONG_LIMITS: ListenerLimits = ListenerLimits { first_frame_max: LIMIT, pending_max: 64 };
 
 #[test]
 fn a_member_that_greets_gets_through() {
     let (worker, controller) = members();
-    assert!(Door::open(worker, PATIENT).serves(&controller));
+    assert!(TestListener::open(worker, LONG_LIMITS).serves(&controller));
 }
 
 #[test]
-fn a_stranger_that_says_nothing_is_sent_away() {
-    let door = Door::open(members().0, SOON);
-    let stranger = TcpStream::connect(door.at).expect("it listens");
-    wait_closed(&stranger);
+fn a_silent_client_is_disconnected() {
+    let server = TestListener::open(members().0, SHORT_LIMITS);
+    let client = TcpStream::connect(server.at).expect("it listens");
+    wait_closed(&client);
 }
 
 #[test]
-fn a_stranger_that_says_something_now_and_then_is_sent_away() {
+fn a_client_that_sends_single_bytes_is_disconnected() {
     let (worker, controller) = members();
-    let door = Door::open(worker, SOON);
+    let server = TestListener::open(worker, SHORT_LIMITS);
     let hello = controller.connect().expect("there is randomness").pending().to_vec();
-    let mut slow = TcpStream::connect(door.at).expect("it listens");
+    let mut slow = TcpStream::connect(server.at).expect("it listens");
     slow.set_read_timeout(Some(Duration::from_millis(5))).expect("it is a socket");
     let begun = Instant::now();
     let mut sent = 0;
@@ -53,17 +53,17 @@ fn a_stranger_that_says_something_now_and_then_is_sent_away() {
 }
 
 #[test]
-fn who_has_proved_itself_and_does_not_greet_is_sent_away() {
+fn an_authenticated_client_without_a_greeting_is_disconnected() {
     let (worker, controller) = members();
     // This suffices for a handshake on a busy machine.
-    let limits = ListenerLimits { first_frame_max: Duration::from_secs(1), ..SOON };
-    let door = Door::open(worker, limits);
-    let mut silent = door.connect(&controller).expect("it is a member");
+    let limits = ListenerLimits { first_frame_max: Duration::from_secs(1), ..SHORT_LIMITS };
+    let server = TestListener::open(worker, limits);
+    let mut silent = server.connect(&controller).expect("it is a member");
     wait_closed(&silent.stream);
-    let mut halfway = door.connect(&controller).expect("it is a member");
+    let mut halfway = server.connect(&controller).expect("it is a member");
     send_raw(&mut halfway, &head(Kind::Hello, 72)[..63]);
     wait_closed(&halfway.stream);
-    assert!(silent.first(&[Kind::Welcome], Instant::now() + LIMIT).is_err());
+    assert!(silent.receive_first(&[Kind::Welcome], Instant::now() + LIMIT).is_err());
 }
 
 /// Sends these bytes instead of a greeting; the connection must close.
@@ -72,18 +72,18 @@ fn who_has_proved_itself_and_does_not_greet_is_sent_away() {
 #[track_caller]
 fn check_refused(bytes: &[u8]) {
     let (worker, controller) = members();
-    let door = Door::open(worker, PATIENT);
+    let server = TestListener::open(worker, LONG_LIMITS);
     let mut channels = [
-        Channel { stream: TcpStream::connect(door.at).expect("it listens").into(), secure: None },
-        door.connect(&controller).expect("it is a member"),
+        Channel { stream: TcpStream::connect(server.at).expect("it listens").into(), secure: None },
+        server.connect(&controller).expect("it is a member"),
     ];
     for channel in &mut channels {
         send_raw(channel, bytes);
         let begun = Instant::now();
         wait_closed(&channel.stream);
         assert!(begun.elapsed() < LIMIT / 2, "it was judged by what came");
-        assert!(door.greeted.try_recv().is_err(), "nobody was let through");
-        assert!(door.serves(&controller), "others are served");
+        assert!(server.accepted.try_recv().is_err(), "nobody was let through");
+        assert!(server.serves(&controller), "others are served");
     }
 }
 
@@ -101,25 +101,25 @@ fn a_first_frame_that_is_no_greeting_is_refused_by_its_head() {
 }
 
 #[test]
-fn what_is_no_frame_is_refused() {
+fn bytes_that_are_no_frame_are_refused() {
     check_refused(&[b'G'; 64]);
 }
 
 #[test]
-fn more_than_one_frame_before_an_answer_is_refused_where_frames_are_sealed() {
+fn more_than_one_encrypted_frame_before_the_reply_is_refused() {
     let (worker, controller) = members();
-    let door = Door::open(worker, PATIENT);
-    let mut hasty = door.connect(&controller).expect("it is a member");
-    send_raw(&mut hasty, &[head(Kind::Hello, 0), head(Kind::Call, 0)].concat());
-    wait_closed(&hasty.stream);
-    assert!(door.greeted.try_recv().is_err(), "nobody was let through");
+    let server = TestListener::open(worker, LONG_LIMITS);
+    let mut client = server.connect(&controller).expect("it is a member");
+    send_raw(&mut client, &[head(Kind::Hello, 0), head(Kind::Call, 0)].concat());
+    wait_closed(&client.stream);
+    assert!(server.accepted.try_recv().is_err(), "nobody was let through");
 }
 
 #[test]
-fn a_member_that_seals_nothing_on_and_on_is_sent_away() {
+fn a_client_that_sends_only_key_updates_is_disconnected() {
     let (worker, controller) = members();
-    let door = Door::open(worker, PATIENT);
-    let mut channel = door.connect(&controller).expect("it is a member");
+    let server = TestListener::open(worker, LONG_LIMITS);
+    let mut channel = server.connect(&controller).expect("it is a member");
     let begun = Instant::now();
     loop {
         let sealer = &mut channel.secure.as_mut().expect("it is sealed").sealer;
@@ -132,47 +132,48 @@ fn a_member_that_seals_nothing_on_and_on_is_sent_away() {
         }
         assert!(begun.elapsed() < LIMIT / 2, "it is still heard");
     }
-    assert!(door.serves(&controller), "others are served");
+    assert!(server.serves(&controller), "others are served");
 }
 
 #[test]
-fn strangers_do_not_drive_out_who_has_proved_itself() {
+fn unauthenticated_connections_do_not_evict_an_authenticated_one() {
     let (worker, controller) = members();
-    let limits = ListenerLimits { callers_max: 4, ..PATIENT };
-    let door = Door::open(worker, limits);
-    let mut member = door.connect(&controller).expect("it listens");
+    let limits = ListenerLimits { pending_max: 4, ..LONG_LIMITS };
+    let server = TestListener::open(worker, limits);
+    let mut member = server.connect(&controller).expect("it listens");
     // Half a greeting has arrived, so the peer is authenticated once other connections are closed.
     send_raw(&mut member, &head(Kind::Hello, 0)[..32]);
-    let strangers: Vec<_> =
-        (0..20).map(|_| TcpStream::connect(door.at).expect("it listens")).collect();
-    for gone in &strangers[..16] {
-        wait_closed(gone);
+    let clients: Vec<_> =
+        (0..20).map(|_| TcpStream::connect(server.at).expect("it listens")).collect();
+    for connection in &clients[..16] {
+        wait_closed(connection);
     }
     send_raw(&mut member, &head(Kind::Hello, 0)[32..]);
-    door.greeted.recv_timeout(LIMIT).expect("it is let through");
+    server.accepted.recv_timeout(LIMIT).expect("it is let through");
 }
 
 #[test]
-fn who_asks_for_a_worker_that_is_taken_is_told_without_waiting_for_it_to_listen() {
+fn a_request_for_a_worker_in_use_is_refused_immediately() {
     let (worker, controller) = members();
-    let door = Door::open(worker, PATIENT);
-    let mut asking = door.connect(&controller).expect("it is a member");
-    asking.send(&bare(Kind::Attach), Instant::now() + LIMIT).expect("it is taken");
-    let told = asking.first(&[Kind::Attached], Instant::now() + LIMIT).expect("it is told");
-    assert_eq!(told.head.kind, Kind::Attached);
+    let server = TestListener::open(worker, LONG_LIMITS);
+    let mut client = server.connect(&controller).expect("it is a member");
+    client.send(&bare(Kind::Attach), Instant::now() + LIMIT).expect("it is taken");
+    let reply =
+        client.receive_first(&[Kind::Attached], Instant::now() + LIMIT).expect("it is told");
+    assert_eq!(reply.head.kind, Kind::Attached);
 }
 
 #[test]
-fn a_request_without_proof_is_dropped_also_when_its_socket_is_closed_at_once() {
+fn an_unauthenticated_request_is_dropped_even_if_its_socket_closes_immediately() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
     let at = listener.local_addr().expect("it is bound");
     let (worker, controller) = members();
     let listener =
-        Listener::open_with(listener.into(), worker, PATIENT).expect("there are threads");
+        Listener::open_with(listener.into(), worker, LONG_LIMITS).expect("there are threads");
     for _ in 0..100 {
-        let mut stranger = TcpStream::connect(at).expect("it listens");
+        let mut client = TcpStream::connect(at).expect("it listens");
         // The listener may close the connection before all bytes are sent.
-        let _ = stranger.write_all(&head(Kind::Attach, 0));
+        let _ = client.write_all(&head(Kind::Attach, 0));
     }
     let until = Instant::now() + LIMIT;
     let mut member = Channel::connect(&[at], &controller, until).expect("it is a member");

@@ -3,7 +3,7 @@
 mod cluster;
 
 use bytes::Bytes;
-use cluster::{Cluster, HEARTBEAT, PATIENCE};
+use cluster::{Cluster, HEARTBEAT, UNRESPONSIVE_TIMEOUT};
 use mesh_runtime::node::{Effect, HostWatch, Node, NodeConfig};
 use mesh_wire::id::{HostId, JobId, ProcId};
 use std::time::Duration;
@@ -29,21 +29,21 @@ fn a_host_without_power_is_dead_after_three_heartbeats() {
 fn a_stopped_host_whose_machine_acknowledges_is_not_dead() {
     let mut cluster = three_hosts();
     cluster.stopped.insert(SILENT);
-    cluster.pass(PATIENCE - HEARTBEAT);
+    cluster.pass(UNRESPONSIVE_TIMEOUT - HEARTBEAT);
     assert!(!cluster.root().is_host_dead(SILENT));
     let silence = cluster.root().silence_of(SILENT).expect("it is silent");
-    assert!(silence > PATIENCE - HEARTBEAT * 2, "{silence:?}");
+    assert!(silence > UNRESPONSIVE_TIMEOUT - HEARTBEAT * 2, "{silence:?}");
     cluster.stopped.clear();
-    cluster.pass(PATIENCE * 2);
+    cluster.pass(UNRESPONSIVE_TIMEOUT * 2);
     assert!(!cluster.root().is_host_dead(SILENT), "it has answered in time");
     assert_eq!(cluster.root().silence_of(SILENT), None);
 }
 
 #[test]
-fn a_stopped_host_is_dead_when_the_patience_is_over() {
+fn a_stopped_host_is_dead_after_the_unresponsive_timeout() {
     let mut cluster = three_hosts();
     cluster.stopped.insert(SILENT);
-    cluster.pass(PATIENCE + HEARTBEAT);
+    cluster.pass(UNRESPONSIVE_TIMEOUT + HEARTBEAT);
     assert!(cluster.root().is_host_dead(SILENT));
 }
 
@@ -67,7 +67,7 @@ fn observer() -> Node {
         token: [2; 32],
         backlog_bytes_max: 1 << 20,
     });
-    node.expect_host(SILENT, HostWatch::impatient(HEARTBEAT, Bytes::new()));
+    node.monitor_host(SILENT, HostWatch::strict(HEARTBEAT, Bytes::new()));
     node.advance(Duration::ZERO);
     node
 }
@@ -77,13 +77,13 @@ fn probes(node: &mut Node) -> usize {
 }
 
 #[test]
-fn an_observer_that_was_suspended_counts_one_look() {
+fn an_observer_that_was_suspended_counts_one_check() {
     let mut node = observer();
     node.advance(HEARTBEAT / 4);
     node.advance(HEARTBEAT * 1000);
     assert_eq!(probes(&mut node), 0);
-    for look in 1..=10 {
-        node.advance(HEARTBEAT * 1000 + HEARTBEAT / 4 * look);
+    for check in 1..=10 {
+        node.advance(HEARTBEAT * 1000 + HEARTBEAT / 4 * check);
     }
     assert_eq!(probes(&mut node), 1, "three heartbeats of its own running time are over");
 }

@@ -44,7 +44,7 @@ fn pump(left: (&mut Node, LinkId), right: (&mut Node, LinkId)) {
 }
 
 #[test]
-fn a_link_that_was_up_goes_down_once_whoever_is_the_first_to_hear_of_a_death() {
+fn a_link_goes_down_once_whoever_learns_of_the_death_first() {
     for is_link_first in [true, false] {
         let (mut agent, mut worker) = (node(0), node(1));
         agent.events().start(16);
@@ -66,7 +66,7 @@ fn a_link_that_was_up_goes_down_once_whoever_is_the_first_to_hear_of_a_death() {
 }
 
 #[test]
-fn what_was_sent_before_a_process_reports_reaches_it() {
+fn messages_sent_before_a_process_reports_reach_it() {
     let (mut agent, mut worker) = (node(0), node(1));
     agent.proc_started(ProcId::new(0, 1), 0);
     let port = agent.new_port();

@@ -74,7 +74,7 @@ fn one_way(port: PortId, window: u32, len: usize) -> CallSpec {
 }
 
 #[test]
-fn a_dropped_mailbox_gives_back_the_room_of_what_was_taken() {
+fn a_dropped_mailbox_returns_the_credit_of_taken_messages() {
     let mut pair = Pair::new();
     let port = pair.agent.new_port();
     pair.worker.open_mailbox(port, 8);
@@ -92,7 +92,7 @@ fn a_dropped_mailbox_gives_back_the_room_of_what_was_taken() {
 }
 
 #[test]
-fn who_is_held_back_by_bytes_is_told_when_they_have_arrived() {
+fn a_sender_blocked_by_bytes_is_notified_when_they_arrive() {
     let mut pair = Pair::new();
     let port = pair.agent.new_port();
     pair.worker.open_mailbox(port, 8);

@@ -3,7 +3,7 @@
 mod cluster;
 
 use bytes::Bytes;
-use cluster::{Cluster, HEARTBEAT, call, everyone};
+use cluster::{Cluster, HEARTBEAT, all_procs, call};
 use mesh_runtime::node::{CallSpec, Target};
 use mesh_wire::frame::{Frame, Part};
 use mesh_wire::id::{PortId, ProcId};
@@ -50,8 +50,8 @@ fn messages(cluster: &mut Cluster, slot: u32) -> Vec<Frame> {
 #[test]
 fn readers_of_one_host_are_given_the_same_bytes_in_a_segment_of_its_agent() {
     let mut cluster = two_hosts();
-    let pool = cluster.lend_memory(1);
-    cluster.root().call(&long_call(everyone(1..2, 2))).expect("there is room");
+    let pool = cluster.add_pool(1);
+    cluster.root().call(&long_call(all_procs(1..2, 2))).expect("there is room");
     cluster.run();
     for slot in 1..=2 {
         let [message] = &messages(&mut cluster, slot)[..] else { panic!("one message is there") };
@@ -60,7 +60,7 @@ fn readers_of_one_host_are_given_the_same_bytes_in_a_segment_of_its_agent() {
         let places: Vec<_> = parts.iter().map(|part| (part.owner, part.offset, part.len)).collect();
         let agent = ProcId::new(1, 0);
         assert_eq!(places, [(agent, 0, LONG as u64), (agent, (LONG + 64) as u64, 4)]);
-        assert!(pool.is_held(parts[0].segment, parts[0].generation));
+        assert!(pool.is_referenced(parts[0].segment, parts[0].generation));
         cluster.node(1, slot).release(agent, parts[0].segment, parts[0].generation);
         cluster.run();
     }
@@ -68,7 +68,7 @@ fn readers_of_one_host_are_given_the_same_bytes_in_a_segment_of_its_agent() {
 }
 
 #[test]
-fn what_landed_is_what_was_sent() {
+fn directly_received_bytes_equal_the_sent_bytes() {
     let pool = std::sync::Arc::new(mesh_runtime::segment::SegmentPool::new(
         ProcId::new(1, 0),
         mesh_runtime::segment::SegmentLimits::default(),
@@ -76,7 +76,7 @@ fn what_landed_is_what_was_sent() {
     let sent: Vec<u8> = (0..LONG).map(|at| (at % 251) as u8).collect();
     for _ in 0..3 {
         // In pieces of odd lengths, one of which overtakes another; later into warm pages.
-        let receive = pool.land(LONG);
+        let receive = pool.begin_direct_receive(LONG);
         let piece = |from: usize, to: usize| Bytes::copy_from_slice(&sent[from..to]);
         assert!(!receive.write(0, piece(0, 333)));
         assert!(!receive.write(70_001, piece(70_001, 500_000)));
@@ -95,12 +95,12 @@ fn what_landed_is_what_was_sent() {
 }
 
 #[test]
-fn what_follows_a_long_message_comes_behind_it() {
+fn messages_after_a_long_message_are_delivered_after_it() {
     let mut cluster = two_hosts();
-    cluster.lend_memory(1);
+    cluster.add_pool(1);
     cluster.seed = 5;
-    cluster.root().call(&long_call(everyone(1..2, 2))).expect("there is room");
-    let short = call(everyone(1..2, 2), PORT, Bytes::from_static(b"short"));
+    cluster.root().call(&long_call(all_procs(1..2, 2))).expect("there is room");
+    let short = call(all_procs(1..2, 2), PORT, Bytes::from_static(b"short"));
     cluster.root().call(&short).expect("there is room");
     cluster.run();
     for slot in 1..=2 {
@@ -111,11 +111,11 @@ fn what_follows_a_long_message_comes_behind_it() {
 }
 
 #[test]
-fn the_death_of_the_sender_gives_back_what_has_come() {
+fn the_death_of_the_sender_releases_the_received_part() {
     let mut cluster = two_hosts();
-    let pool = cluster.lend_memory(1);
+    let pool = cluster.add_pool(1);
     // Longer than the bytes in flight at any time.
-    let mut spec = long_call(everyone(1..2, 2));
+    let mut spec = long_call(all_procs(1..2, 2));
     spec.tail = [&spec.tail[..], &vec![0; 8 * LONG]].concat().into();
     cluster.root().call(&spec).expect("there is room");
     while pool.stats().bytes_in_use == 0 {
@@ -128,11 +128,11 @@ fn the_death_of_the_sender_gives_back_what_has_come() {
 }
 
 #[test]
-fn a_message_without_parts_does_not_land() {
+fn a_message_without_parts_is_not_received_directly() {
     let mut cluster = two_hosts();
-    let pool = cluster.lend_memory(1);
+    let pool = cluster.add_pool(1);
     let body = Bytes::from(vec![7; LONG]);
-    cluster.root().call(&call(everyone(1..2, 2), PORT, body.clone())).expect("there is room");
+    cluster.root().call(&call(all_procs(1..2, 2), PORT, body.clone())).expect("there is room");
     cluster.run();
     assert_eq!(pool.stats().fills, 0);
     assert_eq!(messages(&mut cluster, 1)[0].tail, body);

@@ -3,7 +3,7 @@
 mod cluster;
 
 use bytes::Bytes;
-use cluster::{Cluster, HEARTBEAT, call, everyone};
+use cluster::{Cluster, HEARTBEAT, all_procs, call};
 use mesh_runtime::fault;
 use mesh_runtime::node::{Effect, Node, Target};
 use mesh_wire::frame::Kind;
@@ -25,7 +25,7 @@ fn watches_sent(cluster: &Cluster, from: u32, to: u32) -> usize {
 }
 
 #[test]
-fn no_host_is_asked_to_tell_of_its_own_end() {
+fn no_host_is_requested_to_report_its_own_death() {
     let mut cluster = Cluster::new(2, 3, 16);
     for slot in 1..=3 {
         cluster.node(1, slot).watch(ROOT);
@@ -40,9 +40,9 @@ fn no_host_is_asked_to_tell_of_its_own_end() {
 }
 
 #[test]
-fn who_casts_is_told_of_deaths_without_asking_for_each() {
+fn a_cast_implies_watches_of_its_receivers() {
     let mut cluster = Cluster::new(3, 2, 16);
-    let targets = everyone(1..3, 2);
+    let targets = all_procs(1..3, 2);
     let port = cluster.root().new_port();
     cluster.root().send(&call(targets.clone(), port, Bytes::new())).expect("there is room");
     targets.iter().for_each(|target| cluster.root().watch(target.proc));
@@ -60,14 +60,14 @@ fn who_casts_is_told_of_deaths_without_asking_for_each() {
 }
 
 #[test]
-fn a_cast_to_a_dead_host_does_not_stand_for_a_watch_on_the_next_one() {
+fn a_cast_to_a_dead_host_does_not_watch_the_next_one() {
     let mut cluster = Cluster::new(3, 2, 16);
     cluster.kill(2);
     cluster.pass(HEARTBEAT * 4);
-    let targets = everyone(1..3, 2);
+    let targets = all_procs(1..3, 2);
     let port = cluster.root().new_port();
     cluster.root().send(&call(targets.clone(), port, Bytes::new())).expect("there is room");
-    cluster.root().host_back(HostId(2), 1);
+    cluster.root().host_replaced(HostId(2), 1);
     cluster.root().effects().for_each(drop);
     cluster.root().watch(targets[2].proc);
     let asked: Vec<Effect> = cluster.root().effects().collect();

@@ -82,7 +82,7 @@ fn a_sender_may_write_to_its_own_bytes_and_nobody_sees_it() {
 }
 
 #[test]
-fn what_an_earlier_message_wrote_does_not_show_in_the_next() {
+fn writes_to_an_earlier_message_are_not_visible_in_the_next() {
     let (pool, cache) = (pool(), cache());
     let page = 4096;
     let writes: [fn(&mut [u8], usize); 6] = [
@@ -141,7 +141,7 @@ fn a_segment_grows_with_its_messages_and_is_announced_once() {
 }
 
 #[test]
-fn the_owner_is_told_once_when_the_last_part_is_dropped() {
+fn the_owner_is_notified_once_when_the_last_part_is_dropped() {
     let (pool, cache) = (pool(), cache());
     let told = Arc::new(AtomicUsize::new(0));
     let filled = pool.fill(&[b"one", b"two"], &[READER]).unwrap();
@@ -245,7 +245,7 @@ fn bytes_are_as_received_until_their_page_is_written() {
 }
 
 #[test]
-fn bytes_of_a_message_that_was_dropped_are_nobodys() {
+fn bytes_of_a_dropped_message_are_not_found() {
     let (pool, cache) = (pool(), cache());
     let mut last = None;
     for seed in 0..8 {

@@ -14,14 +14,14 @@ const READER: ProcId = ProcId::new(0, 2);
 const LEN: usize = 1 << 20;
 
 /// Returns whether `check` is true in a forked child. The child exits without running other code.
-fn holds_in_child(check: impl FnOnce() -> bool) -> bool {
+fn is_true_in_child(check: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child runs the check only, which takes no lock that another thread may hold.
     match unsafe { libc::fork() } {
         -1 => panic!("cannot fork"),
         0 => {
-            let holds = check();
+            let is_ok = check();
             // SAFETY: ends the child immediately.
-            unsafe { libc::_exit(i32::from(!holds)) }
+            unsafe { libc::_exit(i32::from(!is_ok)) }
         }
         child => {
             let mut status = 0;
@@ -47,7 +47,7 @@ fn opened(byte: u8, told: &Arc<AtomicBool>) -> (SegmentPool, SegmentCache, Vec<M
 #[test]
 fn a_child_cannot_use_the_pool_or_the_cache_of_its_parent() {
     let (pool, cache, views) = opened(1, &Arc::default());
-    assert!(holds_in_child(|| {
+    assert!(is_true_in_child(|| {
         pool.release(0, 1, READER);
         pool.reader_died(READER);
         pool.sweep();
@@ -61,11 +61,11 @@ fn a_child_cannot_use_the_pool_or_the_cache_of_its_parent() {
 }
 
 #[test]
-fn a_child_that_drops_a_message_does_not_give_it_back() {
+fn a_child_that_drops_a_message_does_not_release_it() {
     let told = Arc::new(AtomicBool::new(false));
     let (pool, cache, views) = opened(1, &told);
     let mut views = Some(views);
-    assert!(holds_in_child(|| {
+    assert!(is_true_in_child(|| {
         drop(views.take());
         !told.load(Ordering::Relaxed)
     }));
@@ -75,7 +75,7 @@ fn a_child_that_drops_a_message_does_not_give_it_back() {
 }
 
 #[test]
-fn a_child_keeps_what_its_parent_had_open_when_it_was_prepared() {
+fn a_child_keeps_messages_that_its_parent_had_open_at_prepare_fork() {
     let (pool, cache, mut views) = opened(1, &Arc::default());
     views[0][0] = 9;
     cache.prepare_fork().unwrap();
@@ -83,5 +83,5 @@ fn a_child_keeps_what_its_parent_had_open_when_it_was_prepared() {
     pool.release(0, 1, READER);
     let refilled = pool.fill(&[&vec![2; LEN]], &[READER]).unwrap();
     assert_eq!(refilled.segment, 0);
-    assert!(holds_in_child(|| views[0][0] == 9 && views[0][1..].iter().all(|byte| *byte == 1)));
+    assert!(is_true_in_child(|| views[0][0] == 9 && views[0][1..].iter().all(|byte| *byte == 1)));
 }

@@ -29,7 +29,7 @@ fn kernel_bytes(filled: &Filled) -> u64 {
 }
 
 #[test]
-fn a_segment_is_free_when_its_last_reader_has_let_go() {
+fn a_segment_is_free_after_the_release_of_its_last_reader() {
     let pool = pool(SegmentLimits::default());
     let filled = fill(&pool, MB, &[A, B, A]);
     release(&pool, &filled, A);
@@ -42,26 +42,26 @@ fn a_segment_is_free_when_its_last_reader_has_let_go() {
 }
 
 #[test]
-fn a_use_that_is_not_over_may_be_held_by_more() {
+fn more_readers_may_acquire_a_generation_in_use() {
     let pool = pool(SegmentLimits::default());
     let filled = fill(&pool, MB, &[A]);
-    let hold = |readers: &[ProcId]| pool.hold(filled.segment, filled.generation, readers);
-    assert!(hold(&[SENDER]) && hold(&[SENDER, B]));
+    let acquire = |readers: &[ProcId]| pool.acquire(filled.segment, filled.generation, readers);
+    assert!(acquire(&[SENDER]) && acquire(&[SENDER, B]));
     release(&pool, &filled, A);
     pool.reader_died(B);
     release(&pool, &filled, SENDER);
     assert_eq!(pool.stats().bytes_in_use, MB, "the sender holds it twice");
-    assert!(pool.is_held(filled.segment, filled.generation));
+    assert!(pool.is_referenced(filled.segment, filled.generation));
     release(&pool, &filled, SENDER);
     assert_eq!(pool.stats().bytes_in_use, 0);
-    assert!(!hold(&[SENDER]), "it is over");
+    assert!(!acquire(&[SENDER]), "it is over");
     let next = fill(&pool, MB, &[A]);
     assert_eq!(next.segment, filled.segment);
-    assert!(!hold(&[SENDER]), "this is another use");
-    assert!(!pool.is_held(filled.segment, filled.generation));
+    assert!(!acquire(&[SENDER]), "this is another use");
+    assert!(!pool.is_referenced(filled.segment, filled.generation));
     release(&pool, &filled, SENDER);
     assert_eq!(pool.stats().bytes_in_use, MB);
-    assert!(!pool.hold(77, 1, &[A]), "there is no such segment");
+    assert!(!pool.acquire(77, 1, &[A]), "there is no such segment");
 }
 
 #[test]
@@ -81,10 +81,10 @@ fn late_and_repeated_releases_change_nothing() {
 }
 
 #[test]
-fn a_dead_reader_holds_nothing() {
+fn a_dead_reader_has_no_references() {
     let pool = pool(SegmentLimits::default());
-    let held: Vec<_> = (0..3).map(|_| fill(&pool, MB, &[A, B])).collect();
-    held.iter().for_each(|filled| release(&pool, filled, B));
+    let segments: Vec<_> = (0..3).map(|_| fill(&pool, MB, &[A, B])).collect();
+    segments.iter().for_each(|filled| release(&pool, filled, B));
     assert_eq!(pool.stats().bytes_in_use, 3 * MB);
     pool.reader_died(A);
     assert_eq!(pool.stats().bytes_in_use, 0);
@@ -93,9 +93,9 @@ fn a_dead_reader_holds_nothing() {
 #[test]
 fn the_segment_released_last_is_used_first() {
     let pool = pool(SegmentLimits::default());
-    let held: Vec<_> = (0..3).map(|_| fill(&pool, MB, &[A])).collect();
+    let segments: Vec<_> = (0..3).map(|_| fill(&pool, MB, &[A])).collect();
     for index in [2, 0, 1] {
-        release(&pool, &held[index], A);
+        release(&pool, &segments[index], A);
     }
     let order: Vec<_> = (0..3).map(|_| fill(&pool, MB, &[A]).segment).collect();
     assert_eq!(order, [1, 0, 2]);
@@ -112,14 +112,14 @@ fn small_messages_do_not_occupy_large_warm_segments() {
 }
 
 #[test]
-fn a_full_pool_says_so_until_a_reader_lets_go() {
+fn a_full_pool_refuses_until_a_reader_releases() {
     let pool = pool(SegmentLimits { bytes_max: 4 * MB, ..SegmentLimits::default() });
-    let held: Vec<_> = (0..4).map(|_| fill(&pool, MB, &[A])).collect();
+    let segments: Vec<_> = (0..4).map(|_| fill(&pool, MB, &[A])).collect();
     let error = pool.fill(&[&[1; 100]], &[A]).unwrap_err();
     assert!(matches!(error, FillError::Full { bytes_in_use } if bytes_in_use == 4 * MB), "{error}");
     assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::WouldBlock);
     assert_eq!((pool.stats().bytes, pool.stats().fills_refused), (4 * MB, 1));
-    release(&pool, &held[2], A);
+    release(&pool, &segments[2], A);
     fill(&pool, MB, &[A]);
 }
 
@@ -134,9 +134,9 @@ fn a_message_larger_than_the_pool_is_refused_for_good() {
 #[test]
 fn descriptors_are_bounded_too() {
     let pool = pool(SegmentLimits { segments_max: 2, ..SegmentLimits::default() });
-    let held = [fill(&pool, MB, &[A]), fill(&pool, 16 * MB, &[A])];
+    let segments = [fill(&pool, MB, &[A]), fill(&pool, 16 * MB, &[A])];
     assert!(matches!(pool.fill(&[b"x"], &[A]), Err(FillError::Full { .. })));
-    release(&pool, &held[1], A);
+    release(&pool, &segments[1], A);
     assert_eq!(fill(&pool, MB, &[A]).segment, 1, "a large one is better than none");
 }
 
@@ -156,10 +156,10 @@ fn idle_memory_makes_room_for_messages_of_another_size() {
 fn idle_memory_over_the_limit_goes_back_oldest_first() {
     let limits = SegmentLimits { idle_bytes_max: 2 * MB, ..SegmentLimits::default() };
     let pool = pool(limits);
-    let held: Vec<_> = (0..4).map(|_| fill(&pool, MB, &[A])).collect();
-    held.iter().for_each(|filled| release(&pool, filled, A));
+    let segments: Vec<_> = (0..4).map(|_| fill(&pool, MB, &[A])).collect();
+    segments.iter().for_each(|filled| release(&pool, filled, A));
     assert_eq!(pool.stats().bytes, 2 * MB);
-    let kept: Vec<_> = held.iter().map(kernel_bytes).collect();
+    let kept: Vec<_> = segments.iter().map(kernel_bytes).collect();
     assert_eq!(kept, [0, 0, MB as u64, MB as u64]);
 }
 
@@ -179,7 +179,7 @@ fn a_large_segment_stays_warm_until_two_sweeps_find_it_idle() {
 }
 
 #[test]
-fn a_sweep_leaves_what_is_read() {
+fn a_sweep_keeps_segments_that_are_read() {
     let pool = pool(SegmentLimits::default());
     let filled = fill(&pool, MB, &[A]);
     pool.sweep();

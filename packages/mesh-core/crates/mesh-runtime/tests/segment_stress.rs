@@ -43,7 +43,7 @@ fn exchange(
     reader: ProcId,
 ) {
     let mut numbers = Numbers(u64::from(reader.slot));
-    let mut held = Vec::new();
+    let mut messages = Vec::new();
     for round in 0..300_u32 {
         let value = (round as u8) ^ (reader.slot as u8) << 5;
         let bytes = vec![value; 1 + numbers.below(400 << 10)];
@@ -53,13 +53,13 @@ fn exchange(
                 let (segment, generation) = (filled.segment, filled.generation);
                 let pool = Arc::clone(pool);
                 let on_drop = Box::new(move || pool.release(segment, generation, reader));
-                held.push((value, cache.open(&filled.parts, on_drop).unwrap()));
+                messages.push((value, cache.open(&filled.parts, on_drop).unwrap()));
             }
-            Err(FillError::Full { .. }) => held.clear(),
+            Err(FillError::Full { .. }) => messages.clear(),
             Err(error) => panic!("{error}"),
         }
-        if !held.is_empty() && numbers.below(3) > 0 {
-            let (value, mut views) = held.swap_remove(numbers.below(held.len()));
+        if !messages.is_empty() && numbers.below(3) > 0 {
+            let (value, mut views) = messages.swap_remove(numbers.below(messages.len()));
             assert!(views.iter().all(|view| view.iter().all(|byte| *byte == value)));
             let start = numbers.below(views[0].len());
             views[0][start..].fill(!value);

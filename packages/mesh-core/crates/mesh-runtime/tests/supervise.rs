@@ -1,8 +1,8 @@
 //! Supervision: propagation of failures, restarts, and the order of stopping.
 
 use mesh_runtime::supervise::{
-    ChildId, Config, Effect, Event, FailureId, FailureKind, Outcome, Owner, Policy, ROOT, Restart,
-    Scope, Supervisor, Verdict, Why,
+    ChildId, Config, Effect, EscalationReason, Event, FailureId, FailureKind, Outcome, Owner,
+    Policy, ROOT, Restart, Scope, Supervisor, Verdict,
 };
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ const CRASH: FailureKind = FailureKind::Crash;
 const NORMAL: FailureKind = FailureKind::Exit { normal: true };
 
 /// A supervisor, its clock, and its last effects.
-struct Bench {
+struct Harness {
     supervisor: Supervisor,
     now: Duration,
 }
 
-impl Bench {
+impl Harness {
     fn new() -> Self {
         let supervisor = Supervisor::new(Config { failure_grace: GRACE, ..Config::default() });
         Self { supervisor, now: Duration::ZERO }
@@ -30,12 +30,12 @@ impl Bench {
 
     /// Creates an actor that owns two meshes of four ranks.
     fn with_owner(owner: Owner, has_supervise: bool, policy: Policy) -> Self {
-        let mut bench = Self::new();
-        bench.step(Event::OwnerStarted { owner, has_supervise });
+        let mut harness = Self::new();
+        harness.step(Event::OwnerStarted { owner, has_supervise });
         for child in [MESH, OTHER] {
-            bench.step(Event::ChildSpawned { owner, child, ranks: 4, policy });
+            harness.step(Event::ChildSpawned { owner, child, ranks: 4, policy });
         }
-        bench
+        harness
     }
 
     fn step(&mut self, event: Event) -> Vec<Effect> {
@@ -49,7 +49,7 @@ impl Bench {
         self.step(Event::RankFailed { child, rank, failure, kind: CRASH })
     }
 
-    fn back(&mut self, rank: u32) -> Vec<Effect> {
+    fn restart_done(&mut self, rank: u32) -> Vec<Effect> {
         self.step(Event::RestartDone { child: MESH, rank, ok: true })
     }
 
@@ -76,122 +76,124 @@ fn stop(child: ChildId, owner_failed: bool) -> Effect {
     Effect::StopChild { child, owner_failed }
 }
 
-fn ask(failure: FailureId, why: Why) -> Effect {
-    Effect::AskOwner { owner: ACTOR, failure, why }
+fn call_supervise(failure: FailureId, why: EscalationReason) -> Effect {
+    Effect::CallSupervise { owner: ACTOR, failure, why }
 }
 
 #[test]
-fn a_failure_that_nobody_is_given_ends_the_program_after_the_grace() {
-    let mut bench = Bench::with_owner(ROOT, false, Policy::default());
-    assert_eq!(bench.fail(MESH, 0, F1), []);
-    assert_eq!(bench.supervisor.next_deadline(), Some(GRACE));
-    assert_eq!(bench.pass(GRACE / 2), []);
-    let root = Effect::Root { failure: F1, why: Why::NoRestart };
-    assert_eq!(bench.pass(GRACE / 2), [root, settled(F1, ROOT, Outcome::Root)]);
-    assert_eq!(bench.pass(GRACE), []);
+fn a_failure_without_an_observer_ends_the_program_after_the_grace_period() {
+    let mut harness = Harness::with_owner(ROOT, false, Policy::default());
+    assert_eq!(harness.fail(MESH, 0, F1), []);
+    assert_eq!(harness.supervisor.next_deadline(), Some(GRACE));
+    assert_eq!(harness.pass(GRACE / 2), []);
+    let root = Effect::Root { failure: F1, why: EscalationReason::NoRestart };
+    assert_eq!(harness.pass(GRACE / 2), [root, settled(F1, ROOT, Outcome::Root)]);
+    assert_eq!(harness.pass(GRACE), []);
 }
 
 #[test]
-fn a_failure_that_a_caller_is_given_goes_no_further() {
-    let mut bench = Bench::with_owner(ROOT, false, Policy::default());
-    bench.fail(MESH, 0, F1);
-    bench.pass(GRACE / 2);
+fn a_failure_that_a_caller_receives_does_not_propagate() {
+    let mut harness = Harness::with_owner(ROOT, false, Policy::default());
+    harness.fail(MESH, 0, F1);
+    harness.pass(GRACE / 2);
     let observed = [settled(F1, ROOT, Outcome::Observed)];
-    assert_eq!(bench.step(Event::Observed { failure: F1 }), observed);
-    assert_eq!(bench.pass(GRACE), []);
+    assert_eq!(harness.step(Event::Observed { failure: F1 }), observed);
+    assert_eq!(harness.pass(GRACE), []);
 }
 
 #[test]
-fn a_caller_may_be_given_a_failure_before_its_owner_hears_of_it() {
-    let mut bench = Bench::with_owner(ROOT, false, Policy::default());
-    bench.step(Event::Observed { failure: F1 });
-    assert_eq!(bench.fail(MESH, 0, F1), [settled(F1, ROOT, Outcome::Observed)]);
+fn a_caller_may_receive_a_failure_before_its_owner() {
+    let mut harness = Harness::with_owner(ROOT, false, Policy::default());
+    harness.step(Event::Observed { failure: F1 });
+    assert_eq!(harness.fail(MESH, 0, F1), [settled(F1, ROOT, Outcome::Observed)]);
 }
 
 #[test]
-fn the_timer_is_asked_for_once_and_again_for_the_next() {
-    let mut bench = Bench::with_owner(ROOT, false, Policy::default());
+fn the_timer_is_requested_once_for_each_deadline() {
+    let mut harness = Harness::with_owner(ROOT, false, Policy::default());
     let mut out = Vec::new();
     let failed = |rank, failure| Event::RankFailed { child: MESH, rank, failure, kind: CRASH };
-    bench.supervisor.step(failed(0, F1), Duration::ZERO, &mut out);
-    bench.supervisor.step(failed(1, F2), GRACE / 2, &mut out);
+    harness.supervisor.step(failed(0, F1), Duration::ZERO, &mut out);
+    harness.supervisor.step(failed(1, F2), GRACE / 2, &mut out);
     assert_eq!(out, [Effect::WakeAt(GRACE)]);
-    bench.supervisor.step(Event::Tick, GRACE, &mut out);
+    harness.supervisor.step(Event::Tick, GRACE, &mut out);
     assert_eq!(out.last(), Some(&Effect::WakeAt(GRACE + GRACE / 2)));
 }
 
 #[test]
 fn a_dead_process_is_one_failure_for_an_owner_of_several_meshes() {
-    let mut bench = Bench::with_owner(ACTOR, true, Policy::default());
-    assert_eq!(bench.fail(MESH, 2, F1), [ask(F1, Why::NoRestart)]);
-    assert_eq!(bench.fail(OTHER, 2, F1), []);
+    let mut harness = Harness::with_owner(ACTOR, true, Policy::default());
+    assert_eq!(harness.fail(MESH, 2, F1), [call_supervise(F1, EscalationReason::NoRestart)]);
+    assert_eq!(harness.fail(OTHER, 2, F1), []);
     let verdict = Event::Handled { failure: F1, owner: ACTOR, verdict: Verdict::Handled };
-    assert_eq!(bench.step(verdict), [settled(F1, ACTOR, Outcome::Handled)]);
-    assert_eq!(bench.fail(OTHER, 1, F1), [], "reported late, but the same failure");
+    assert_eq!(harness.step(verdict), [settled(F1, ACTOR, Outcome::Handled)]);
+    assert_eq!(harness.fail(OTHER, 1, F1), [], "reported late, but the same failure");
 }
 
 #[test]
 fn an_owner_that_does_not_handle_a_failure_fails_with_all_it_owns() {
-    let mut bench = Bench::with_owner(ACTOR, true, Policy::default());
-    bench.fail(MESH, 0, F1);
-    bench.fail(MESH, 1, F2);
+    let mut harness = Harness::with_owner(ACTOR, true, Policy::default());
+    harness.fail(MESH, 0, F1);
+    harness.fail(MESH, 1, F2);
     let verdict = Event::Handled { failure: F1, owner: ACTOR, verdict: Verdict::Unhandled };
-    assert_eq!(bench.step(verdict), [], "a caller may still be given it");
+    assert_eq!(harness.step(verdict), [], "a caller may still be given it");
     let expected = [
-        Effect::FailOwner { owner: ACTOR, failure: F1, why: Why::NoRestart },
+        Effect::FailOwner { owner: ACTOR, failure: F1, why: EscalationReason::NoRestart },
         settled(F1, ACTOR, Outcome::FailedOwner),
         stop(OTHER, true),
         settled(F2, ACTOR, Outcome::Overtaken),
     ];
-    assert_eq!(bench.pass(GRACE), expected);
-    assert_eq!(bench.step(Event::ChildStopped { child: OTHER }), [stop(MESH, true)]);
+    assert_eq!(harness.pass(GRACE), expected);
+    assert_eq!(harness.step(Event::ChildStopped { child: OTHER }), [stop(MESH, true)]);
     let done = [Effect::OwnerDone { owner: ACTOR }];
-    assert_eq!(bench.step(Event::ChildStopped { child: MESH }), done);
-    assert_eq!(bench.step(Event::OwnerFailed { owner: ACTOR }), []);
+    assert_eq!(harness.step(Event::ChildStopped { child: MESH }), done);
+    assert_eq!(harness.step(Event::OwnerFailed { owner: ACTOR }), []);
 }
 
 #[test]
-fn an_unhandled_failure_that_a_caller_was_given_spares_the_owner() {
-    let mut bench = Bench::with_owner(ACTOR, true, Policy::default());
-    bench.step(Event::Observed { failure: F1 });
-    assert_eq!(bench.fail(MESH, 0, F1), [ask(F1, Why::NoRestart)]);
+fn an_unhandled_failure_that_a_caller_received_does_not_fail_the_owner() {
+    let mut harness = Harness::with_owner(ACTOR, true, Policy::default());
+    harness.step(Event::Observed { failure: F1 });
+    assert_eq!(harness.fail(MESH, 0, F1), [call_supervise(F1, EscalationReason::NoRestart)]);
     let verdict = Event::Handled { failure: F1, owner: ACTOR, verdict: Verdict::Unhandled };
-    assert_eq!(bench.step(verdict), [settled(F1, ACTOR, Outcome::Observed)]);
+    assert_eq!(harness.step(verdict), [settled(F1, ACTOR, Outcome::Observed)]);
 }
 
 #[test]
 fn an_owner_whose_supervise_raises_fails_at_once() {
-    let mut bench = Bench::with_owner(ACTOR, true, Policy::default());
-    bench.step(Event::Observed { failure: F1 });
-    bench.fail(MESH, 0, F1);
+    let mut harness = Harness::with_owner(ACTOR, true, Policy::default());
+    harness.step(Event::Observed { failure: F1 });
+    harness.fail(MESH, 0, F1);
     let raised = Event::Handled { failure: F1, owner: ACTOR, verdict: Verdict::Raised };
-    let fail = Effect::FailOwner { owner: ACTOR, failure: F1, why: Why::SuperviseRaised };
-    assert_eq!(bench.step(raised.clone()).first(), Some(&fail));
-    assert_eq!(bench.step(raised), []);
+    let fail =
+        Effect::FailOwner { owner: ACTOR, failure: F1, why: EscalationReason::SuperviseRaised };
+    assert_eq!(harness.step(raised.clone()).first(), Some(&fail));
+    assert_eq!(harness.step(raised), []);
 }
 
 #[test]
-fn an_owner_without_supervise_has_the_grace_too() {
-    let mut bench = Bench::with_owner(ACTOR, false, Policy::default());
-    assert_eq!(bench.fail(MESH, 0, F1), []);
-    let fail = Effect::FailOwner { owner: ACTOR, failure: F1, why: Why::NoRestart };
-    assert_eq!(bench.pass(GRACE).first(), Some(&fail));
+fn an_owner_without_supervise_has_the_grace_period_too() {
+    let mut harness = Harness::with_owner(ACTOR, false, Policy::default());
+    assert_eq!(harness.fail(MESH, 0, F1), []);
+    let fail = Effect::FailOwner { owner: ACTOR, failure: F1, why: EscalationReason::NoRestart };
+    assert_eq!(harness.pass(GRACE).first(), Some(&fail));
 }
 
 #[test]
-fn which_ends_bring_a_rank_back() {
+fn the_policy_decides_which_exits_restart_a_rank() {
     let check = |policy: Restart, kind, expected: &str| {
         let policy = Policy { restart: policy, ..permanent(3, Scope::OneForOne) };
-        let mut bench = Bench::with_owner(ACTOR, true, policy);
-        let out = bench.step(Event::RankFailed { child: MESH, rank: 1, failure: F1, kind });
+        let mut harness = Harness::with_owner(ACTOR, true, policy);
+        let out = harness.step(Event::RankFailed { child: MESH, rank: 1, failure: F1, kind });
         let got = match out.as_slice() {
             [] => "removed",
             [Effect::Restart { .. }] => "restarted",
-            [Effect::AskOwner { .. }] => "reported",
+            [Effect::CallSupervise { .. }] => "reported",
             other => panic!("unexpected {other:?}"),
         };
         assert_eq!(got, expected, "{policy:?} after {kind:?}");
-        let dead: Vec<u32> = bench.supervisor.child(MESH).expect("spawned").dead_ranks().collect();
+        let dead: Vec<u32> =
+            harness.supervisor.child(MESH).expect("spawned").dead_ranks().collect();
         assert_eq!(dead.is_empty(), got == "restarted");
     };
     let status = FailureKind::Exit { normal: false };
@@ -209,137 +211,137 @@ fn which_ends_bring_a_rank_back() {
 }
 
 #[test]
-fn a_failed_rank_comes_back_and_its_siblings_are_left_alone() {
-    let mut bench = Bench::with_owner(ROOT, false, permanent(3, Scope::OneForOne));
-    assert_eq!(bench.fail(MESH, 1, F1), [restart(&[1])]);
-    assert_eq!(bench.fail(MESH, 1, F2), [], "the restart under way covers it");
-    assert_eq!(bench.fail(MESH, 3, F3), [restart(&[3])]);
-    let mended = [F1, F2].map(|failure| settled(failure, ROOT, Outcome::Restarted));
-    assert_eq!(bench.back(1), mended);
-    assert_eq!(bench.back(3), [settled(F3, ROOT, Outcome::Restarted)]);
-    assert_eq!(bench.pass(GRACE), []);
+fn a_failed_rank_is_restarted_without_its_siblings() {
+    let mut harness = Harness::with_owner(ROOT, false, permanent(3, Scope::OneForOne));
+    assert_eq!(harness.fail(MESH, 1, F1), [restart(&[1])]);
+    assert_eq!(harness.fail(MESH, 1, F2), [], "the restart under way covers it");
+    assert_eq!(harness.fail(MESH, 3, F3), [restart(&[3])]);
+    let restarted = [F1, F2].map(|failure| settled(failure, ROOT, Outcome::Restarted));
+    assert_eq!(harness.restart_done(1), restarted);
+    assert_eq!(harness.restart_done(3), [settled(F3, ROOT, Outcome::Restarted)]);
+    assert_eq!(harness.pass(GRACE), []);
 }
 
 #[test]
-fn all_ranks_come_back_together_when_the_policy_says_so() {
-    let mut bench = Bench::with_owner(ROOT, false, permanent(3, Scope::OneForAll));
-    assert_eq!(bench.fail(MESH, 1, F1), [restart(&[0, 1, 2, 3])]);
-    assert_eq!(bench.fail(MESH, 2, F1), []);
+fn all_ranks_restart_together_under_one_for_all() {
+    let mut harness = Harness::with_owner(ROOT, false, permanent(3, Scope::OneForAll));
+    assert_eq!(harness.fail(MESH, 1, F1), [restart(&[0, 1, 2, 3])]);
+    assert_eq!(harness.fail(MESH, 2, F1), []);
     for rank in [0, 1, 2] {
-        assert_eq!(bench.back(rank), []);
+        assert_eq!(harness.restart_done(rank), []);
     }
-    assert_eq!(bench.fail(MESH, 0, F2), [], "back, and lost before the others are");
-    assert_eq!(bench.back(3), [restart(&[0, 1, 2, 3])]);
+    assert_eq!(harness.fail(MESH, 0, F2), [], "back, and lost before the others are");
+    assert_eq!(harness.restart_done(3), [restart(&[0, 1, 2, 3])]);
     for rank in [0, 1, 2] {
-        assert_eq!(bench.back(rank), []);
+        assert_eq!(harness.restart_done(rank), []);
     }
-    let mended = [F1, F2].map(|failure| settled(failure, ROOT, Outcome::Restarted));
-    assert_eq!(bench.back(3), mended);
+    let restarted = [F1, F2].map(|failure| settled(failure, ROOT, Outcome::Restarted));
+    assert_eq!(harness.restart_done(3), restarted);
 }
 
 #[test]
 fn too_many_restarts_within_the_period_go_to_the_owner() {
-    let mut bench = Bench::with_owner(ACTOR, true, permanent(2, Scope::OneForOne));
+    let mut harness = Harness::with_owner(ACTOR, true, permanent(2, Scope::OneForOne));
     for failure in [F1, F2] {
-        assert_eq!(bench.fail(MESH, 0, failure), [restart(&[0])]);
-        bench.back(0);
+        assert_eq!(harness.fail(MESH, 0, failure), [restart(&[0])]);
+        harness.restart_done(0);
     }
-    assert_eq!(bench.fail(MESH, 0, F3), [ask(F3, Why::TooManyRestarts)]);
-    bench.back(0);
-    bench.now += Duration::from_secs(10);
-    assert_eq!(bench.fail(MESH, 0, FailureId(104)), [restart(&[0])], "the window has moved on");
+    assert_eq!(harness.fail(MESH, 0, F3), [call_supervise(F3, EscalationReason::TooManyRestarts)]);
+    harness.restart_done(0);
+    harness.now += Duration::from_secs(10);
+    assert_eq!(harness.fail(MESH, 0, FailureId(104)), [restart(&[0])], "the window has moved on");
 }
 
 #[test]
 fn a_restart_that_fails_is_tried_again_within_the_limit() {
-    let mut bench = Bench::with_owner(ACTOR, true, permanent(2, Scope::OneForOne));
+    let mut harness = Harness::with_owner(ACTOR, true, permanent(2, Scope::OneForOne));
     let failed = Event::RestartDone { child: MESH, rank: 0, ok: false };
-    assert_eq!(bench.fail(MESH, 0, F1), [restart(&[0])]);
-    assert_eq!(bench.step(failed.clone()), [restart(&[0])]);
-    assert_eq!(bench.step(failed), [ask(F1, Why::TooManyRestarts)]);
+    assert_eq!(harness.fail(MESH, 0, F1), [restart(&[0])]);
+    assert_eq!(harness.step(failed.clone()), [restart(&[0])]);
+    assert_eq!(harness.step(failed), [call_supervise(F1, EscalationReason::TooManyRestarts)]);
 }
 
 #[test]
 fn one_failure_of_many_ranks_is_one_restart_for_the_limit() {
-    let mut bench = Bench::with_owner(ACTOR, true, permanent(1, Scope::OneForOne));
+    let mut harness = Harness::with_owner(ACTOR, true, permanent(1, Scope::OneForOne));
     for rank in 0..4 {
-        assert_eq!(bench.fail(MESH, rank, F1), [restart(&[rank])]);
+        assert_eq!(harness.fail(MESH, rank, F1), [restart(&[rank])]);
     }
-    assert_eq!(bench.back(0), []);
-    assert_eq!(bench.fail(MESH, 0, F2), [ask(F2, Why::TooManyRestarts)]);
+    assert_eq!(harness.restart_done(0), []);
+    assert_eq!(harness.fail(MESH, 0, F2), [call_supervise(F2, EscalationReason::TooManyRestarts)]);
 }
 
 #[test]
 fn an_ending_owner_stops_the_youngest_first_and_cleans_up_last() {
-    let mut bench = Bench::with_owner(ACTOR, true, Policy::default());
-    assert_eq!(bench.step(Event::OwnerStopping { owner: ACTOR }), [stop(OTHER, false)]);
-    assert_eq!(bench.fail(OTHER, 0, F1), [], "it was told to end");
-    assert_eq!(bench.step(Event::ChildStopped { child: OTHER }), [stop(MESH, false)]);
+    let mut harness = Harness::with_owner(ACTOR, true, Policy::default());
+    assert_eq!(harness.step(Event::OwnerStopping { owner: ACTOR }), [stop(OTHER, false)]);
+    assert_eq!(harness.fail(OTHER, 0, F1), [], "it was told to end");
+    assert_eq!(harness.step(Event::ChildStopped { child: OTHER }), [stop(MESH, false)]);
     let done = [Effect::OwnerDone { owner: ACTOR }];
-    assert_eq!(bench.step(Event::ChildStopped { child: MESH }), done);
-    assert_eq!(bench.step(Event::OwnerStopped { owner: ACTOR }), []);
+    assert_eq!(harness.step(Event::ChildStopped { child: MESH }), done);
+    assert_eq!(harness.step(Event::OwnerStopped { owner: ACTOR }), []);
     let late = Event::ChildSpawned {
         owner: ACTOR,
         child: ChildId(3),
         ranks: 1,
         policy: Policy::default(),
     };
-    assert_eq!(bench.step(late), [stop(ChildId(3), true)], "nothing outlives its owner");
+    assert_eq!(harness.step(late), [stop(ChildId(3), true)], "nothing outlives its owner");
 }
 
 #[test]
 fn a_program_that_ends_within_the_grace_still_reports_the_failure() {
-    let mut bench = Bench::with_owner(ROOT, false, Policy::default());
-    bench.fail(MESH, 0, F1);
-    let root = Effect::Root { failure: F1, why: Why::NoRestart };
+    let mut harness = Harness::with_owner(ROOT, false, Policy::default());
+    harness.fail(MESH, 0, F1);
+    let root = Effect::Root { failure: F1, why: EscalationReason::NoRestart };
     let expected = [root, settled(F1, ROOT, Outcome::Root), stop(OTHER, false)];
-    assert_eq!(bench.step(Event::OwnerStopping { owner: ROOT }), expected);
+    assert_eq!(harness.step(Event::OwnerStopping { owner: ROOT }), expected);
 }
 
 #[test]
-fn a_stopped_mesh_is_not_brought_back() {
-    let mut bench = Bench::with_owner(ROOT, false, permanent(3, Scope::OneForOne));
-    bench.fail(MESH, 0, F1);
+fn a_stopped_mesh_is_not_restarted() {
+    let mut harness = Harness::with_owner(ROOT, false, permanent(3, Scope::OneForOne));
+    harness.fail(MESH, 0, F1);
     let overtaken = [settled(F1, ROOT, Outcome::Overtaken)];
-    assert_eq!(bench.step(Event::ChildStopping { child: MESH }), overtaken);
-    assert_eq!(bench.fail(MESH, 1, F2), []);
-    assert_eq!(bench.back(0), []);
-    assert_eq!(bench.step(Event::ChildStopped { child: MESH }), []);
-    assert_eq!(bench.supervisor.children_of(ROOT), [OTHER]);
+    assert_eq!(harness.step(Event::ChildStopping { child: MESH }), overtaken);
+    assert_eq!(harness.fail(MESH, 1, F2), []);
+    assert_eq!(harness.restart_done(0), []);
+    assert_eq!(harness.step(Event::ChildStopped { child: MESH }), []);
+    assert_eq!(harness.supervisor.children_of(ROOT), [OTHER]);
 }
 
 #[test]
 fn a_replaced_rank_is_supervised_again() {
-    let mut bench = Bench::with_owner(ACTOR, true, Policy::default());
-    bench.fail(MESH, 0, F1);
-    assert_eq!(bench.fail(MESH, 0, F2), [], "it is dead already");
-    bench.back(0);
-    assert_eq!(bench.fail(MESH, 0, F3), [ask(F3, Why::NoRestart)]);
+    let mut harness = Harness::with_owner(ACTOR, true, Policy::default());
+    harness.fail(MESH, 0, F1);
+    assert_eq!(harness.fail(MESH, 0, F2), [], "it is dead already");
+    harness.restart_done(0);
+    assert_eq!(harness.fail(MESH, 0, F3), [call_supervise(F3, EscalationReason::NoRestart)]);
 }
 
 #[test]
 fn a_failure_is_new_until_somebody_receives_it() {
-    let mut bench = Bench::with_owner(ROOT, false, Policy::default());
-    assert!(bench.supervisor.is_new(MESH, 0, F1));
-    bench.step(Event::Observed { failure: F1 });
-    assert!(!bench.supervisor.is_new(MESH, 0, F1), "a caller has received it");
-    bench.fail(MESH, 1, F2);
-    assert!(!bench.supervisor.is_new(MESH, 1, F2), "it was reported before the stop");
-    assert!(bench.supervisor.is_new(MESH, 2, F2), "of this rank it was not");
-    bench.step(Event::ChildStopping { child: MESH });
-    bench.fail(MESH, 3, F3);
-    assert!(bench.supervisor.is_new(MESH, 3, F3), "it was reported during the stop only");
+    let mut harness = Harness::with_owner(ROOT, false, Policy::default());
+    assert!(harness.supervisor.is_new(MESH, 0, F1));
+    harness.step(Event::Observed { failure: F1 });
+    assert!(!harness.supervisor.is_new(MESH, 0, F1), "a caller has received it");
+    harness.fail(MESH, 1, F2);
+    assert!(!harness.supervisor.is_new(MESH, 1, F2), "it was reported before the stop");
+    assert!(harness.supervisor.is_new(MESH, 2, F2), "of this rank it was not");
+    harness.step(Event::ChildStopping { child: MESH });
+    harness.fail(MESH, 3, F3);
+    assert!(harness.supervisor.is_new(MESH, 3, F3), "it was reported during the stop only");
 }
 
 #[test]
 fn the_program_is_notified_of_a_failure_once() {
-    let mut bench = Bench::with_owner(ROOT, false, Policy::default());
-    assert!(bench.supervisor.notify_program(F1));
-    assert!(!bench.supervisor.notify_program(F1));
-    bench.fail(MESH, 0, F1);
-    assert_eq!(bench.pass(GRACE), [settled(F1, ROOT, Outcome::Root)]);
-    bench.step(Event::Observed { failure: F2 });
-    assert!(!bench.supervisor.notify_program(F2), "a caller has received it");
+    let mut harness = Harness::with_owner(ROOT, false, Policy::default());
+    assert!(harness.supervisor.notify_program(F1));
+    assert!(!harness.supervisor.notify_program(F1));
+    harness.fail(MESH, 0, F1);
+    assert_eq!(harness.pass(GRACE), [settled(F1, ROOT, Outcome::Root)]);
+    harness.step(Event::Observed { failure: F2 });
+    assert!(!harness.supervisor.notify_program(F2), "a caller has received it");
 }
 
 #[test]

@@ -33,7 +33,7 @@ enum Action {
         child: usize,
     },
     /// Carries out the oldest effect that waits for a reply.
-    Answer {
+    Reply {
         choice: u8,
     },
     Pass {
@@ -52,7 +52,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         2 => (0u64..4).prop_map(|back| Action::Observe { back }),
         1 => (0u64..4, any::<bool>()).prop_map(|(owner, fails)| Action::EndOwner { owner, fails }),
         1 => (0usize..12).prop_map(|child| Action::Stop { child }),
-        6 => (0u8..6).prop_map(|choice| Action::Answer { choice }),
+        6 => (0u8..6).prop_map(|choice| Action::Reply { choice }),
         3 => (0u64..1500).prop_map(|millis| Action::Pass { millis }),
     ];
     proptest::collection::vec(action, 1..120)
@@ -111,7 +111,7 @@ impl World {
                 Effect::Settled { failure, owner, .. } => {
                     assert!(self.open.remove(&(*failure, *owner)), "settled twice: {effect:?}");
                 }
-                Effect::AskOwner { owner, .. } => {
+                Effect::CallSupervise { owner, .. } => {
                     assert!(self.owners[owner], "an owner that ended was asked");
                     self.to_do.push_back(effect);
                 }
@@ -160,9 +160,9 @@ impl World {
         self.step(Event::RankFailed { child, rank, failure, kind });
     }
 
-    fn answer(&mut self, choice: u8) {
+    fn reply(&mut self, choice: u8) {
         match self.to_do.pop_front() {
-            Some(Effect::AskOwner { owner, failure, .. }) => {
+            Some(Effect::CallSupervise { owner, failure, .. }) => {
                 let verdict = [Verdict::Handled, Verdict::Unhandled, Verdict::Raised];
                 let verdict = verdict[usize::from(choice) % 3];
                 self.step(Event::Handled { failure, owner, verdict });
@@ -222,7 +222,7 @@ impl World {
                 self.step(Event::ChildStopped { child });
                 self.stopped.insert(child);
             }
-            Action::Answer { choice } => self.answer(choice),
+            Action::Reply { choice } => self.reply(choice),
             Action::Pass { millis } => {
                 self.now += Duration::from_millis(millis);
                 self.step(Event::Tick);
@@ -237,7 +237,7 @@ impl World {
         }
         let bound = 10 * (self.children.len() + self.to_do.len() + self.open.len() + 10);
         for _ in 0..bound {
-            self.answer(1);
+            self.reply(1);
             self.now += Duration::from_secs(1);
             self.step(Event::Tick);
         }

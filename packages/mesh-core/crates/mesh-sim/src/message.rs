@@ -103,7 +103,7 @@ impl Region {
 
 /// The parameters with which an agent starts an actor: the metadata of a spawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Birth {
+pub struct SpawnParameters {
     /// Messages that one process may have outstanding. This is the first word, because the node
     /// reads it, too.
     pub window: u32,
@@ -120,7 +120,7 @@ pub struct Birth {
     pub is_concurrent: bool,
 }
 
-impl Birth {
+impl SpawnParameters {
     /// Encodes the parameters.
     pub fn encode(&self) -> Bytes {
         let first = u64::from(self.window) | u64::from(self.level) << 32;
@@ -128,7 +128,7 @@ impl Birth {
         pack(&[first, self.child, self.owner.0, last])
     }
 
-    /// The inverse of [`Birth::encode`].
+    /// The inverse of [`SpawnParameters::encode`].
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let [first, child, owner, last] = unpack(bytes)?;
         Some(Self {
@@ -144,7 +144,7 @@ impl Birth {
 
 /// A request to an agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Order {
+pub enum AgentRequest {
     /// Stop an actor.
     Stop(PortId),
     /// Start a new process in a slot whose process with this incarnation died.
@@ -156,7 +156,7 @@ pub enum Order {
     },
 }
 
-impl Order {
+impl AgentRequest {
     /// Encodes the request.
     pub fn encode(&self) -> Bytes {
         match *self {
@@ -165,7 +165,7 @@ impl Order {
         }
     }
 
-    /// The inverse of [`Order::encode`].
+    /// The inverse of [`AgentRequest::encode`].
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         match unpack(bytes)? {
             [0, port, 0] => Some(Self::Stop(PortId(port))),

@@ -14,7 +14,7 @@ pub struct WireId(pub u32);
 
 /// An item in transit in one direction of a wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Parcel {
+pub enum Packet {
     /// A new connection, delivered to the listener.
     Open,
     /// One frame.
@@ -29,7 +29,7 @@ struct End {
     life: Life,
     /// `None` until the listener has accepted, and after this end was closed.
     link: Option<LinkId>,
-    /// The arrival time of the last parcel sent to this end.
+    /// The arrival time of the last packet sent to this end.
     last_arrival: Duration,
     /// Whether sending to this end has become impossible.
     is_cut: bool,
@@ -38,8 +38,8 @@ struct End {
 #[derive(Debug)]
 struct Wire {
     ends: [End; 2],
-    /// The parcels in transit to each end.
-    ways: [VecDeque<Parcel>; 2],
+    /// The packets in transit to each end.
+    directions: [VecDeque<Packet>; 2],
     latency: Duration,
 }
 
@@ -52,7 +52,7 @@ pub struct Net {
     by_life: FastMap<Life, Vec<WireId>>,
 }
 
-/// The arrival of a parcel at an end of a wire.
+/// The arrival of a packet at an end of a wire.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
     /// The arrival time.
@@ -64,7 +64,7 @@ pub struct Arrival {
 }
 
 impl Net {
-    /// Connects two processes. The first parcel to the listener is [`Parcel::Open`].
+    /// Connects two processes. The first packet to the listener is [`Packet::Open`].
     pub fn open(
         &mut self,
         dialler: (Life, LinkId),
@@ -76,12 +76,12 @@ impl Net {
         let id = WireId(self.opened);
         let end = |life, link| End { life, link, last_arrival: now, is_cut: false };
         let ends = [end(dialler.0, Some(dialler.1)), end(listener, None)];
-        self.wires.insert(id.0, Wire { ends, ways: Default::default(), latency });
+        self.wires.insert(id.0, Wire { ends, directions: Default::default(), latency });
         self.by_link.insert((dialler.0, dialler.1.0), (id, 0));
         for life in [dialler.0, listener] {
             self.by_life.entry(life).or_default().push(id);
         }
-        self.put(id, 1, Parcel::Open, Duration::ZERO, now).expect("the wire is new")
+        self.enqueue(id, 1, Packet::Open, Duration::ZERO, now).expect("the wire is new")
     }
 
     /// Records that the listener has accepted the connection.
@@ -100,16 +100,16 @@ impl Net {
         now: Duration,
     ) -> Option<Arrival> {
         let (wire, end) = *self.by_link.get(&(from.0, from.1.0))?;
-        self.put(wire, 1 - end, Parcel::Frame(frame), jitter, now)
+        self.enqueue(wire, 1 - end, Packet::Frame(frame), jitter, now)
     }
 
-    /// Closes one end. Parcels that it sent still arrive; parcels in transit to it are dropped.
+    /// Closes one end. Packets that it sent still arrive; packets in transit to it are dropped.
     pub fn close(&mut self, side: (Life, LinkId), now: Duration) -> Option<Arrival> {
         let (wire, end) = self.by_link.remove(&(side.0, side.1.0))?;
-        self.leave(wire, end, usize::MAX, now)
+        self.close_end(wire, end, usize::MAX, now)
     }
 
-    /// Removes a process with all its ends. Some of the parcels that it sent last may be lost.
+    /// Removes a process with all its ends. Some of the packets that it sent last may be lost.
     pub fn kill(&mut self, life: Life, rng: &mut Rng, now: Duration) -> Vec<Arrival> {
         let mut arrivals = Vec::new();
         for id in self.by_life.remove(&life).unwrap_or_default() {
@@ -118,29 +118,29 @@ impl Net {
             if let Some(link) = wire.ends[end].link {
                 self.by_link.remove(&(life, link.0));
             }
-            let kept = rng.below(wire.ways[1 - end].len() as u64 + 1) as usize;
-            arrivals.extend(self.leave(id, end, kept, now));
+            let kept = rng.below(wire.directions[1 - end].len() as u64 + 1) as usize;
+            arrivals.extend(self.close_end(id, end, kept, now));
         }
         arrivals
     }
 
-    /// Breaks a wire. In each direction a random prefix of the parcels in transit still arrives.
+    /// Breaks a wire. In each direction a random prefix of the packets in transit still arrives.
     pub fn cut(&mut self, id: WireId, rng: &mut Rng, now: Duration) -> Vec<Arrival> {
         let Some(wire) = self.wires.get_mut(&id.0) else { return Vec::new() };
         let mut arrivals = Vec::new();
         for end in 0..2 {
-            let way = &mut wire.ways[end];
+            let direction = &mut wire.directions[end];
             if wire.ends[end].is_cut {
                 continue;
             }
-            way.truncate(rng.below(way.len() as u64 + 1) as usize);
+            direction.truncate(rng.below(direction.len() as u64 + 1) as usize);
             // A listener always sees the connection before its end.
-            if end == 1 && wire.ends[1].link.is_none() && way.is_empty() {
-                way.push_back(Parcel::Open);
+            if end == 1 && wire.ends[1].link.is_none() && direction.is_empty() {
+                direction.push_back(Packet::Open);
             }
         }
         for end in 0..2 {
-            arrivals.extend(self.put(id, end, Parcel::Close, Duration::ZERO, now));
+            arrivals.extend(self.enqueue(id, end, Packet::Close, Duration::ZERO, now));
             if let Some(wire) = self.wires.get_mut(&id.0) {
                 wire.ends[end].is_cut = true;
             }
@@ -148,22 +148,22 @@ impl Net {
         arrivals
     }
 
-    /// Takes the next parcel for an end. Also returns the receiving process and its link.
-    pub fn take(&mut self, id: WireId, end: usize) -> Option<(Life, Option<LinkId>, Parcel)> {
+    /// Takes the next packet for an end. Also returns the receiving process and its link.
+    pub fn take(&mut self, id: WireId, end: usize) -> Option<(Life, Option<LinkId>, Packet)> {
         let wire = self.wires.get_mut(&id.0)?;
-        let parcel = wire.ways[end].pop_front()?;
+        let packet = wire.directions[end].pop_front()?;
         let End { life, link, .. } = wire.ends[end];
-        if parcel == Parcel::Close {
+        if packet == Packet::Close {
             if let Some(link) = link {
                 self.by_link.remove(&(life, link.0));
             }
             wire.ends[1 - end].is_cut = true;
-            wire.ways[1 - end].retain(|parcel| *parcel == Parcel::Close);
-            if wire.ways[1 - end].is_empty() {
+            wire.directions[1 - end].retain(|packet| *packet == Packet::Close);
+            if wire.directions[1 - end].is_empty() {
                 self.wires.remove(&id.0);
             }
         }
-        Some((life, link, parcel))
+        Some((life, link, packet))
     }
 
     /// The process at an end.
@@ -179,12 +179,12 @@ impl Net {
         ids
     }
 
-    fn leave(&mut self, id: WireId, end: usize, kept: usize, now: Duration) -> Option<Arrival> {
+    fn close_end(&mut self, id: WireId, end: usize, kept: usize, now: Duration) -> Option<Arrival> {
         let wire = self.wires.get_mut(&id.0)?;
         wire.ends[end].is_cut = true;
         wire.ends[end].link = None;
-        wire.ways[end].clear();
-        let other = &mut wire.ways[1 - end];
+        wire.directions[end].clear();
+        let other = &mut wire.directions[1 - end];
         if wire.ends[1 - end].is_cut {
             // The other side has closed, too, or a break is in transit to it.
             if other.is_empty() {
@@ -193,18 +193,18 @@ impl Net {
             return None;
         }
         other.truncate(kept.max(usize::from(end == 0 && wire.ends[1].link.is_none())));
-        let arrival = self.put(id, 1 - end, Parcel::Close, Duration::ZERO, now);
+        let arrival = self.enqueue(id, 1 - end, Packet::Close, Duration::ZERO, now);
         if let Some(wire) = self.wires.get_mut(&id.0) {
             wire.ends[1 - end].is_cut = true;
         }
         arrival
     }
 
-    fn put(
+    fn enqueue(
         &mut self,
         id: WireId,
         end: usize,
-        parcel: Parcel,
+        packet: Packet,
         jitter: Duration,
         now: Duration,
     ) -> Option<Arrival> {
@@ -214,7 +214,7 @@ impl Net {
         }
         let at = (now + wire.latency + jitter).max(wire.ends[end].last_arrival);
         wire.ends[end].last_arrival = at;
-        wire.ways[end].push_back(parcel);
+        wire.directions[end].push_back(packet);
         Some(Arrival { at, wire: id, end })
     }
 }

@@ -1,13 +1,13 @@
 //! The invariants of every world. The oracle observes everything and influences nothing.
 
-mod news;
+mod death_reports;
 
 use crate::message::{Life, Task};
 use crate::rng::mix;
+use death_reports::{DeathReports, Sent};
 use mesh_runtime::fault;
 use mesh_runtime::hash::FastMap;
 use mesh_wire::id::{HostId, PortId, ProcId};
-use news::{News, Sent};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ struct Awaited {
     sent_at: Duration,
     /// The process of each rank when the message was sent; `u32::MAX` if the slot was empty.
     targets: Vec<(u32, ProcId, Life)>,
-    answered: Vec<bool>,
+    replied: Vec<bool>,
 }
 
 /// Statistics for the summary.
@@ -45,7 +45,7 @@ pub struct Tally {
     /// Messages that arrived at an actor.
     pub received: u64,
     /// Replies that arrived at a caller.
-    pub answered: u64,
+    pub replied: u64,
     /// The replies that are faults.
     pub faults: u64,
     /// Failures that no owner handled.
@@ -58,7 +58,7 @@ pub struct Tally {
     pub spawned: u64,
     /// Processes that were killed.
     pub deaths: u64,
-    /// Probes of silent hosts. All of them were answered.
+    /// Probes of silent hosts. All of them got a reply.
     pub probes: u64,
 }
 
@@ -72,7 +72,7 @@ pub struct Oracle {
     born: Vec<(ProcId, u32)>,
     /// The time of death of each process, in the order of the starts.
     died_at: Vec<Option<Duration>>,
-    news: News,
+    death_reports: DeathReports,
     /// The last sequence number that an actor's mailbox delivered, by sender and stream.
     seen: FastMap<u64, u64>,
     one_way: BTreeMap<(u64, u32), OneWay>,
@@ -91,8 +91,8 @@ impl Oracle {
     }
 
     /// Checks an invariant.
-    pub fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
-        if !holds {
+    pub fn expect(&mut self, is_true: bool, what: impl FnOnce() -> String) {
+        if !is_true {
             self.violated(what);
         }
     }
@@ -117,13 +117,13 @@ impl Oracle {
 
     /// Records a period in which the agent of a host is stopped.
     pub fn agent_stalled(&mut self, host: HostId, from: Duration, until: Duration) {
-        self.news.agent_stalled(host, from, until);
+        self.death_reports.agent_stalled(host, from, until);
     }
 
     /// Records that a process which requested a replacement was notified of the new incarnation.
     /// None of its later messages may fail with the death of a previous incarnation.
     pub fn replaced(&mut self, owner: Life, proc: ProcId, incarnation: u32, now: Duration) {
-        self.news.replaced(owner, proc, incarnation, now);
+        self.death_reports.replaced(owner, proc, incarnation, now);
     }
 
     fn may_be_unreported(&self, sender: Life, target: Life, proc: ProcId, at: Duration) -> bool {
@@ -131,13 +131,13 @@ impl Oracle {
         // The incarnation is unknown if the slot was empty when the message was sent.
         let incarnation = self.born.get(target as usize).map_or(u32::MAX, |born| born.1);
         let sender_host = sender_proc.host;
-        self.news.may_be_unreported(&Sent { sender, sender_host, proc, incarnation, at })
+        self.death_reports.may_be_unreported(&Sent { sender, sender_host, proc, incarnation, at })
     }
 
     /// Records the death of a process.
     pub fn died(&mut self, life: Life, proc: ProcId, now: Duration) {
         self.died_at[life as usize] = Some(now);
-        self.news.died(proc, now);
+        self.death_reports.died(proc, now);
         self.tally.deaths += 1;
     }
 
@@ -180,8 +180,8 @@ impl Oracle {
         now: Duration,
     ) {
         let targets: Vec<_> = targets.collect();
-        let answered = vec![false; targets.len()];
-        self.awaited.insert(tag, Awaited { caller, sent_at: now, targets, answered });
+        let replied = vec![false; targets.len()];
+        self.awaited.insert(tag, Awaited { caller, sent_at: now, targets, replied });
     }
 
     /// Records that an actor took a message from its mailbox.
@@ -197,11 +197,11 @@ impl Oracle {
     }
 
     /// Records that a caller received the reply of one rank.
-    pub fn answered(&mut self, tag: u64, rank: u32, from: ProcId, code: u8, value: Option<u64>) {
-        self.tally.answered += 1;
+    pub fn replied(&mut self, tag: u64, rank: u32, from: ProcId, code: u8, value: Option<u64>) {
+        self.tally.replied += 1;
         self.tally.faults += u64::from(code != 0);
         let Some(call) = self.awaited.get_mut(&tag) else {
-            return self.violated(|| format!("answer {rank} of call {tag} that nobody made"));
+            return self.violated(|| format!("reply {rank} of call {tag} that nobody made"));
         };
         let guess = rank as usize;
         let is_it = |target: &(u32, ProcId, Life)| target.0 == rank && target.1 == from;
@@ -210,15 +210,15 @@ impl Oracle {
             _ => call.targets.iter().position(is_it),
         };
         let Some(place) = place else {
-            return self.violated(|| format!("call {tag} answered by {from} as rank {rank}"));
+            return self.violated(|| format!("call {tag} got a reply from {from} as rank {rank}"));
         };
-        let was_answered = std::mem::replace(&mut call.answered[place], true);
+        let had_replied = std::mem::replace(&mut call.replied[place], true);
         let target = call.targets[place].2;
         let (caller, sent_at) = (call.caller, call.sent_at);
-        self.expect(!was_answered, || format!("call {tag} answered twice by rank {rank}"));
+        self.expect(!had_replied, || format!("call {tag} got two replies from rank {rank}"));
         match code {
             0 => self.expect(value == Some(value_of(tag, rank)), || {
-                format!("call {tag} got the answer of another call from {from} rank {rank}")
+                format!("call {tag} got the reply of another call from {from} rank {rank}")
             }),
             fault::PROC_DIED => {
                 let has_died =
@@ -227,7 +227,7 @@ impl Oracle {
                     format!("call {tag}: {from} is reported dead, but life {target} is not")
                 });
             }
-            fault::HOST_DIED => self.expect(self.news.has_died(from.host.agent()), || {
+            fault::HOST_DIED => self.expect(self.death_reports.has_died(from.host.agent()), || {
                 format!("call {tag}: the host of {from} is reported dead, but its agent is not")
             }),
             fault::RAISED
@@ -242,8 +242,8 @@ impl Oracle {
     /// Records that a caller received all replies of a call.
     pub fn call_ended(&mut self, tag: u64) {
         if let Some(call) = self.awaited.remove(&tag) {
-            let open = call.answered.iter().filter(|is_answered| !**is_answered).count();
-            self.expect(open == 0, || format!("call {tag} ended, {open} ranks did not answer"));
+            let open = call.replied.iter().filter(|has_replied| !**has_replied).count();
+            self.expect(open == 0, || format!("call {tag} ended, {open} ranks did not reply"));
         }
     }
 
@@ -260,7 +260,7 @@ impl Oracle {
             awaited.iter().filter(|(_, call)| !self.is_dead(call.caller)).collect();
         stuck.sort_by_key(|(tag, _)| **tag);
         for (tag, call) in stuck {
-            let open = call.answered.iter().position(|is_answered| !is_answered);
+            let open = call.replied.iter().position(|has_replied| !has_replied);
             let target = open.map(|place| call.targets[place]);
             self.violated(|| {
                 let (caller, at) = (call.caller, call.sent_at);

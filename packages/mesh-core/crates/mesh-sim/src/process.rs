@@ -27,27 +27,27 @@ use actor::{Actor, Job};
 use agent::Slot;
 use bytes::Bytes;
 use mesh_runtime::fault;
-use mesh_runtime::node::{Answer, Effect, HostWatch, Node, NodeConfig, Progress};
+use mesh_runtime::node::{Effect, HostWatch, Node, NodeConfig, Progress, Reply};
 use mesh_runtime::supervise::{self, FailureId, Owner, Supervisor};
 use mesh_wire::frame::{Frame, Kind};
 use mesh_wire::id::{HostId, JobId, PortId, ProcId};
-use outbox::Letter;
+use outbox::OutgoingMessage;
 use owner::{Mesh, Repair};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Each host with a number below this one monitors all other hosts, and all others monitor it.
 /// Casts use trees between hosts that monitor each other.
-const LISTENERS: u32 = 3;
+const MONITORS: u32 = 3;
 /// The heartbeat interval of a host.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How long an agent may be silent while its machine acknowledges: longer than any stall.
-const PATIENCE: Duration = Duration::from_secs(60);
+const UNRESPONSIVE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum number of messages taken from a port at a time.
 const BATCH: usize = 16;
 
 /// The parts of the world that a process can access while it acts.
-pub struct Scene<'a> {
+pub struct Context<'a> {
     /// The current virtual time.
     pub now: Duration,
     /// Randomness for program actions.
@@ -66,7 +66,7 @@ pub struct Scene<'a> {
 #[derive(Debug)]
 pub enum Request {
     /// Deliver this event to the process after a delay.
-    Later(Duration, Later),
+    Schedule(Duration, Scheduled),
     /// Start a process in a slot of this host.
     Start {
         /// The slot.
@@ -80,13 +80,13 @@ pub enum Request {
 
 /// An event that a process scheduled for itself.
 #[derive(Debug)]
-pub enum Later {
+pub enum Scheduled {
     /// Check a port on which something may have arrived.
     Run(PortId),
     /// Complete an endpoint.
     Finish(Job),
     /// Complete `__supervise__` of an owner.
-    Judge(Owner, FailureId),
+    Decide(Owner, FailureId),
     /// Complete the cleanup of an actor.
     CleanedUp(PortId),
     /// Run the timers of the supervisor.
@@ -123,7 +123,7 @@ pub struct Process {
     actors: BTreeMap<PortId, Actor>,
     meshes: BTreeMap<supervise::ChildId, Mesh>,
     waits: BTreeMap<PortId, Wait>,
-    outbox: BTreeMap<PortId, VecDeque<Letter>>,
+    outbox: BTreeMap<PortId, VecDeque<OutgoingMessage>>,
     /// The last sequence number of each message stream.
     serials: BTreeMap<u64, u64>,
     actors_begun: u64,
@@ -151,13 +151,13 @@ impl Process {
         node.open_mailbox(PortId::SUPERVISION, u32::MAX);
         node.set_fanout(plan.fanout);
         if id.slot == 0 {
-            let is_listener = |host: &u32| *host < LISTENERS || id.host.0 < LISTENERS;
+            let is_listener = |host: &u32| *host < MONITORS || id.host.0 < MONITORS;
             for host in (0..plan.hosts).filter(is_listener).filter(|host| *host != id.host.0) {
                 let watch = HostWatch {
-                    patience: PATIENCE,
-                    ..HostWatch::impatient(HEARTBEAT, Bytes::new())
+                    unresponsive_timeout: UNRESPONSIVE_TIMEOUT,
+                    ..HostWatch::strict(HEARTBEAT, Bytes::new())
                 };
-                node.expect_host(HostId(host), watch);
+                node.monitor_host(HostId(host), watch);
             }
         } else {
             node.dial(id.host.agent());
@@ -200,24 +200,24 @@ impl Process {
     }
 
     /// Advances the clock of the node and handles an event that is due.
-    pub fn later(&mut self, later: Later, scene: &mut Scene<'_>) {
-        self.node.advance(scene.now);
-        match later {
-            Later::Run(port) => {
+    pub fn run_scheduled(&mut self, scheduled: Scheduled, context: &mut Context<'_>) {
+        self.node.advance(context.now);
+        match scheduled {
+            Scheduled::Run(port) => {
                 self.runs.remove(&port);
-                self.run(port, scene);
+                self.run(port, context);
             }
-            Later::Finish(job) => self.finish(job, scene),
-            Later::Judge(owner, failure) => self.judge(owner, failure, scene),
-            Later::CleanedUp(port) => self.cleaned_up(port, scene),
-            Later::SupervisorTick => self.supervise(supervise::Event::Tick, scene),
-            Later::NodeTick => self.node_tick = None,
+            Scheduled::Finish(job) => self.finish(job, context),
+            Scheduled::Decide(owner, failure) => self.decide(owner, failure, context),
+            Scheduled::CleanedUp(port) => self.cleaned_up(port, context),
+            Scheduled::SupervisorTick => self.supervise(supervise::Event::Tick, context),
+            Scheduled::NodeTick => self.node_tick = None,
         }
     }
 
     /// Carries out the effects of the node, except those of connections, which are appended to
     /// `links`.
-    pub fn settle(&mut self, links: &mut Vec<Effect>, scene: &mut Scene<'_>) {
+    pub fn settle(&mut self, links: &mut Vec<Effect>, context: &mut Context<'_>) {
         loop {
             let effects: Vec<Effect> = self.node.effects().collect();
             if effects.is_empty() {
@@ -226,22 +226,22 @@ impl Process {
             let mut is_credited = false;
             for effect in effects {
                 match effect {
-                    Effect::Ready(port) => self.schedule(port, scene),
+                    Effect::Ready(port) => self.schedule(port, context),
                     Effect::Credited => is_credited = true,
                     // The engine is responsible for segments; deaths are reported through the
                     // agent's mailbox.
-                    Effect::Released { .. } | Effect::Buried(_) => {}
+                    Effect::Released { .. } | Effect::PeerDied(_) => {}
                     // No machine of these worlds loses power, so each kernel acknowledges
                     // immediately.
                     Effect::Probe(host) => {
-                        scene.oracle.tally.probes += 1;
+                        context.oracle.tally.probes += 1;
                         self.node.probed(host, Some(Duration::ZERO));
                     }
                     effect => links.push(effect),
                 }
             }
             if is_credited {
-                self.send_waiting(scene);
+                self.send_waiting(context);
             }
         }
         let deadline = self.node.next_deadline();
@@ -249,23 +249,23 @@ impl Process {
             && self.node_tick.is_none_or(|tick| at < tick)
         {
             self.node_tick = Some(at);
-            let after = at.saturating_sub(scene.now);
-            scene.requests.push(Request::Later(after, Later::NodeTick));
+            let after = at.saturating_sub(context.now);
+            context.requests.push(Request::Schedule(after, Scheduled::NodeTick));
         }
     }
 
     /// Schedules the consumer of a port after a short delay.
-    fn schedule(&mut self, port: PortId, scene: &mut Scene<'_>) {
+    fn schedule(&mut self, port: PortId, context: &mut Context<'_>) {
         if self.runs.insert(port) {
-            let after = Duration::from_nanos(scene.rng.between(500, 50_000));
-            scene.requests.push(Request::Later(after, Later::Run(port)));
+            let after = Duration::from_nanos(context.rng.between(500, 50_000));
+            context.requests.push(Request::Schedule(after, Scheduled::Run(port)));
         }
     }
 
     /// Runs the consumer of a port.
-    fn run(&mut self, port: PortId, scene: &mut Scene<'_>) {
+    fn run(&mut self, port: PortId, context: &mut Context<'_>) {
         if self.waits.contains_key(&port) {
-            return self.take_answers(port, scene);
+            return self.take_replies(port, context);
         }
         let max = match self.actors.get(&port) {
             Some(actor) => actor.room(),
@@ -279,58 +279,58 @@ impl Process {
         }
         for frame in frames {
             match (port, frame.head.kind) {
-                (PortId::AGENT, _) => self.agent_takes(&frame, scene),
-                (PortId::SUPERVISION, _) => self.supervision_takes(&frame, scene),
-                (_, Kind::Call | Kind::Post) => self.actor_takes(port, &frame, scene),
-                _ => scene.oracle.violated(|| format!("{:?} in a mailbox", frame.head)),
+                (PortId::AGENT, _) => self.handle_agent_message(&frame, context),
+                (PortId::SUPERVISION, _) => self.handle_failure_report(&frame, context),
+                (_, Kind::Call | Kind::Post) => self.handle_message(port, &frame, context),
+                _ => context.oracle.violated(|| format!("{:?} in a mailbox", frame.head)),
             }
         }
         let has_room = self.actors.get(&port).is_none_or(|actor| actor.room() > 0);
         if max > 0 && has_room && self.node.mailbox_len(port) > 0 {
-            self.schedule(port, scene);
+            self.schedule(port, context);
         }
     }
 
-    fn take_answers(&mut self, reply: PortId, scene: &mut Scene<'_>) {
-        if !self.node.is_ready(reply) {
+    fn take_replies(&mut self, reply_port: PortId, context: &mut Context<'_>) {
+        if !self.node.is_ready(reply_port) {
             return;
         }
-        let mut answers = Vec::new();
-        let progress = self.node.take_answers(reply, &mut answers);
-        let Some(wait) = self.waits.remove(&reply) else { return };
-        for answer in &answers {
-            self.observe(answer, scene);
+        let mut replies = Vec::new();
+        let progress = self.node.take_replies(reply_port, &mut replies);
+        let Some(wait) = self.waits.remove(&reply_port) else { return };
+        for reply in &replies {
+            self.observe(reply, context);
         }
         let is_complete = progress == Progress::Complete;
         match wait {
             Wait::Client { tag, is_cast: true } if !is_complete => {
-                self.client_answered(tag, &answers, scene);
-                self.waits.insert(reply, wait);
+                self.client_replied(tag, &replies, context);
+                self.waits.insert(reply_port, wait);
             }
-            _ if !is_complete => scene.oracle.violated(|| format!("{wait:?} woken too early")),
+            _ if !is_complete => context.oracle.violated(|| format!("{wait:?} woken too early")),
             Wait::Client { tag, is_cast } => {
-                self.client_answered(tag, &answers, scene);
-                scene.oracle.call_ended(tag);
-                scene.oracle.tally.casts += u64::from(is_cast);
+                self.client_replied(tag, &replies, context);
+                context.oracle.call_ended(tag);
+                context.oracle.tally.casts += u64::from(is_cast);
             }
             Wait::Nested { tag, job } => {
-                self.client_answered(tag, &answers, scene);
-                scene.oracle.call_ended(tag);
-                self.finish(job, scene);
+                self.client_replied(tag, &replies, context);
+                context.oracle.call_ended(tag);
+                self.finish(job, context);
             }
-            Wait::Spawn { child } => self.spawned(child, &answers, scene),
-            Wait::Stop { child } => self.mesh_stopped(child, scene),
-            Wait::Repair(repair) => self.repaired(repair, &answers[0], scene),
+            Wait::Spawn { child } => self.spawned(child, &replies, context),
+            Wait::Stop { child } => self.mesh_stopped(child, context),
+            Wait::Repair(repair) => self.repaired(repair, &replies[0], context),
             Wait::Ignored => {}
         }
     }
 
     /// Notifies the supervisor that a caller received the failure that a fault names.
-    fn observe(&mut self, answer: &Answer, scene: &mut Scene<'_>) {
-        if matches!(answer.code, fault::PROC_DIED | fault::ACTOR_FAILED)
-            && let Some(failure) = failure_in(&answer.frame)
+    fn observe(&mut self, reply: &Reply, context: &mut Context<'_>) {
+        if matches!(reply.code, fault::PROC_DIED | fault::ACTOR_FAILED)
+            && let Some(failure) = failure_in(&reply.frame)
         {
-            self.supervise(supervise::Event::Observed { failure }, scene);
+            self.supervise(supervise::Event::Observed { failure }, context);
         }
     }
 
@@ -349,17 +349,17 @@ impl Process {
             oracle.expect(is_alive, || format!("{id} has declared {host:?} dead"));
         }
         oracle.expect(self.waits.is_empty(), || format!("{id} waits for {:?}", self.waits));
-        for (queue, letters) in &self.outbox {
-            let first = letters.front();
+        for (queue, messages) in &self.outbox {
+            let first = messages.front();
             oracle.violated(|| {
-                let why = first.and_then(|letter| letter.refused.clone());
-                format!("{id} cannot send {} to {queue:?}: {why:?}: {first:?}", letters.len())
+                let why = first.and_then(|message| message.refused.clone());
+                format!("{id} cannot send {} to {queue:?}: {why:?}: {first:?}", messages.len())
             });
         }
         let open = self.supervisor.open_count();
         oracle.expect(open == 0, || format!("{id} has {open} failures that came to no end"));
         let waits = self.node.waits().count();
-        oracle.expect(waits == 0, || format!("the node of {id} waits for {waits} answers"));
+        oracle.expect(waits == 0, || format!("the node of {id} waits for {waits} replies"));
         for (port, actor) in &self.actors {
             let queued = self.node.mailbox_len(*port);
             let is_idle = actor.is_idle();

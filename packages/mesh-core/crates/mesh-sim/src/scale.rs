@@ -10,14 +10,14 @@
 //!
 //! # Layout
 //! - [`shape`]: size; [`links`]: latencies and costs;
-//! - [`fabric`]: connections; [`site`]: processes; [`world`]: the events of both;
+//! - [`fabric`]: connections; [`process`]: processes; [`world`]: the events of both;
 //! - [`program`]: the actions of the controller; [`table`]: summaries for people.
 
 pub mod fabric;
 pub mod links;
+pub mod process;
 pub mod program;
 pub mod shape;
-pub mod site;
 pub mod table;
 pub mod world;
 

@@ -50,9 +50,9 @@ impl Trace {
     /// Prints a line if printing is enabled. The hash does not depend on it.
     pub fn line(&self, line: impl FnOnce(&mut String) -> fmt::Result) {
         if self.is_printed {
-            let mut text = String::new();
-            line(&mut text).expect("writing to a string does not fail");
-            println!("{:>12.6} {text}", self.now.as_secs_f64());
+            let mut payload = String::new();
+            line(&mut payload).expect("writing to a string does not fail");
+            println!("{:>12.6} {payload}", self.now.as_secs_f64());
         }
     }
 }

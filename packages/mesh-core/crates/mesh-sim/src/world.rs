@@ -4,10 +4,10 @@ mod check;
 
 use crate::directory::Directory;
 use crate::message::{Life, Task};
-use crate::net::{Arrival, Net, Parcel, WireId};
+use crate::net::{Arrival, Net, Packet, WireId};
 use crate::oracle::{Oracle, Tally};
 use crate::plan::{Options, Plan};
-use crate::process::{Action, Later, Process, Request, Scene};
+use crate::process::{Action, Context, Process, Request, Scheduled};
 use crate::queue::Queue;
 use crate::rng::Rng;
 use crate::trace::Trace;
@@ -32,10 +32,10 @@ const EVENTS_MAX: (u64, u64) = (2_000_000, 2000);
 /// A scheduled event.
 #[derive(Debug)]
 enum Event {
-    /// A parcel arrives at one end of a wire.
+    /// A packet arrives at one end of a wire.
     Arrive(WireId, usize),
     /// A process carries out work that is due.
-    Later(Life, Later),
+    Scheduled(Life, Scheduled),
     /// A process dials another.
     Dial(Life, ProcId),
     /// A program performs an action.
@@ -53,7 +53,7 @@ enum Event {
     /// An agent is notified that a process has exited.
     Reap(ProcId, u32),
     /// A dead process is to be restarted.
-    Revive(ProcId),
+    StartSlot(ProcId),
     /// A process starts.
     Start(ProcId, u32),
 }
@@ -81,7 +81,7 @@ pub struct World {
     plan: Plan,
     now: Duration,
     /// The time of the last event other than a heartbeat, acknowledgement or node timer.
-    stirred_at: Duration,
+    last_activity_at: Duration,
     events: u64,
     queue: Queue<Event>,
     net: Net,
@@ -92,9 +92,10 @@ pub struct World {
     trace: Trace,
     lives: Vec<Option<Process>>,
     stalled: BTreeMap<Life, Duration>,
-    /// Randomness of faults and of the network, separate from `will`, the randomness of programs.
-    fate: Rng,
-    will: Rng,
+    /// Randomness of faults and of the network.
+    fault_rng: Rng,
+    /// Randomness of programs.
+    program_rng: Rng,
     requests: Vec<Request>,
     links: Vec<Effect>,
 }
@@ -104,10 +105,10 @@ pub fn run(options: Options) -> Report {
     let mut world = World::new(options);
     world.boot();
     world.fill();
-    world.run_to_rest("after the last fault");
+    world.run_until_quiet("after the last fault");
     world.check();
     world.act(0, Process::end_program);
-    world.run_to_rest("after the end of the program");
+    world.run_until_quiet("after the end of the program");
     world.check_ended();
     Report {
         options,
@@ -129,7 +130,7 @@ impl World {
         Self {
             options,
             now: Duration::ZERO,
-            stirred_at: Duration::ZERO,
+            last_activity_at: Duration::ZERO,
             events: 0,
             queue: Queue::new(),
             net: Net::default(),
@@ -139,8 +140,8 @@ impl World {
             trace,
             lives: Vec::new(),
             stalled: BTreeMap::new(),
-            fate: rng.fork(),
-            will: rng.fork(),
+            fault_rng: rng.fork(),
+            program_rng: rng.fork(),
             requests: Vec::new(),
             links: Vec::new(),
             plan,
@@ -153,7 +154,7 @@ impl World {
             let agent = self.start(ProcId::new(host, 0), 0);
             for slot in 1..self.plan.slots {
                 self.act(agent, |agent, _| agent.add_slot(slot));
-                let at = Duration::from_micros(self.fate.below(50_000));
+                let at = Duration::from_micros(self.fault_rng.below(50_000));
                 self.queue.add(at, Event::Start(ProcId::new(host, slot), 0));
             }
         }
@@ -165,8 +166,8 @@ impl World {
             self.queue.add(BOOT, Event::SpawnFirst);
         }
         for _ in 0..self.options.steps {
-            let action = Action::ALL[self.will.weighted(&self.plan.action_weights)];
-            let at = self.some_time();
+            let action = Action::ALL[self.program_rng.weighted(&self.plan.action_weights)];
+            let at = self.random_time();
             self.queue.add(at, Event::Act(action));
         }
         let faults: [(u32, fn() -> Event); 4] = [
@@ -177,22 +178,22 @@ impl World {
         ];
         for (count, event) in faults {
             for _ in 0..count {
-                let at = self.some_time();
+                let at = self.random_time();
                 self.queue.add(at, event());
             }
         }
     }
 
-    fn some_time(&mut self) -> Duration {
-        BOOT + Duration::from_nanos(self.fate.below(self.plan.active.as_nanos() as u64))
+    fn random_time(&mut self) -> Duration {
+        BOOT + Duration::from_nanos(self.fault_rng.below(self.plan.active.as_nanos() as u64))
     }
 
-    fn run_to_rest(&mut self, when: &str) {
+    fn run_until_quiet(&mut self, when: &str) {
         let end = self.now + BOOT + self.plan.active + REST;
         let size = u64::from(self.options.procs) + u64::from(self.options.steps);
         let events_max = EVENTS_MAX.0 + EVENTS_MAX.1 * size;
-        self.stirred_at = self.now;
-        while self.queue.next_at().is_some_and(|at| at < self.stirred_at + QUIET)
+        self.last_activity_at = self.now;
+        while self.queue.next_at().is_some_and(|at| at < self.last_activity_at + QUIET)
             && let Some((at, event)) = self.queue.pop()
         {
             if !self.oracle.violations().is_empty() {
@@ -216,43 +217,43 @@ impl World {
             return self.queue.add(until, event);
         }
         self.trace.at(self.now);
-        if !matches!(event, Event::Arrive(..) | Event::Later(_, Later::NodeTick)) {
-            self.stirred_at = self.now;
+        if !matches!(event, Event::Arrive(..) | Event::Scheduled(_, Scheduled::NodeTick)) {
+            self.last_activity_at = self.now;
         }
         match event {
             Event::Arrive(wire, end) => self.arrive(wire, end),
-            Event::Later(life, later) => {
+            Event::Scheduled(life, scheduled) => {
                 self.trace.words(&[2, u64::from(life)]);
-                self.act(life, |process, scene| process.later(later, scene));
+                self.act(life, |process, context| process.run_scheduled(scheduled, context));
             }
             Event::Dial(life, peer) => self.dial(life, peer),
             Event::Act(action) => {
-                let place = self.will.below(self.directory.place_count() as u64) as usize;
+                let place = self.program_rng.below(self.directory.place_count() as u64) as usize;
                 let proc = self.directory.proc(place);
                 self.trace.words(&[4, action as u64, proc.to_u64()]);
                 self.trace.line(|line| write!(line, "{proc} {action:?}"));
                 // A stopped process performs no action.
                 let life = self.directory.life(proc).filter(|life| !self.is_stalled(*life));
                 if let Some(life) = life {
-                    self.act(life, |process, scene| process.act(action, scene));
+                    self.act(life, |process, context| process.act(action, context));
                 }
             }
             Event::SpawnFirst => self.act(0, Process::spawn_first),
             Event::Kill => {
-                if let Some(life) = self.somebody() {
+                if let Some(life) = self.random_process() {
                     self.kill(life);
                 }
             }
-            Event::Break => self.break_some(),
+            Event::Break => self.break_random_connection(),
             Event::Stall => {
-                if let Some(life) = self.somebody() {
-                    let length = Duration::from_micros(self.fate.between(1, 500_000));
+                if let Some(life) = self.random_process() {
+                    let length = Duration::from_micros(self.fault_rng.between(1, 500_000));
                     self.stall(life, length);
                 }
             }
             Event::StallAgent => {
-                let host = self.fate.below(u64::from(self.plan.hosts)) as u32;
-                let length = Duration::from_micros(self.fate.between(3_200_000, 4_500_000));
+                let host = self.fault_rng.below(u64::from(self.plan.hosts)) as u32;
+                let length = Duration::from_micros(self.fault_rng.between(3_200_000, 4_500_000));
                 let until = self.stall(self.agent_of(ProcId::new(host, 0)), length);
                 self.oracle.agent_stalled(HostId(host), self.now, until);
             }
@@ -261,9 +262,9 @@ impl World {
                 self.trace.line(|line| write!(line, "{proc}/{incarnation} is reaped"));
                 self.act(agent, |agent, _| agent.reap(proc, incarnation));
             }
-            Event::Revive(proc) => {
+            Event::StartSlot(proc) => {
                 let agent = self.agent_of(proc);
-                self.act(agent, |agent, scene| agent.revive(proc.slot, scene));
+                self.act(agent, |agent, context| agent.start_slot(proc.slot, context));
             }
             Event::Start(proc, incarnation) => {
                 self.start(proc, incarnation);
@@ -285,9 +286,9 @@ impl World {
     fn stalled_until(&self, event: &Event) -> Option<Duration> {
         let life = match event {
             Event::Arrive(wire, end) => self.net.life_at(*wire, *end)?,
-            Event::Later(life, _) | Event::Dial(life, _) => *life,
+            Event::Scheduled(life, _) | Event::Dial(life, _) => *life,
             // Only a running agent reaps and starts processes.
-            Event::Reap(proc, _) | Event::Revive(proc) => self.agent_of(*proc),
+            Event::Reap(proc, _) | Event::StartSlot(proc) => self.agent_of(*proc),
             _ => return None,
         };
         self.stalled.get(&life).copied().filter(|until| *until > self.now)
@@ -298,9 +299,9 @@ impl World {
     }
 
     /// Lets a process act, and carries out the resulting effects.
-    fn act(&mut self, life: Life, act: impl FnOnce(&mut Process, &mut Scene<'_>)) {
+    fn act(&mut self, life: Life, act: impl FnOnce(&mut Process, &mut Context<'_>)) {
         if self.step(life, act).is_some() {
-            self.carry_out(life);
+            self.execute(life);
         }
     }
 
@@ -308,30 +309,30 @@ impl World {
     fn step<T>(
         &mut self,
         life: Life,
-        act: impl FnOnce(&mut Process, &mut Scene<'_>) -> T,
+        act: impl FnOnce(&mut Process, &mut Context<'_>) -> T,
     ) -> Option<T> {
         let mut process = self.lives.get_mut(life as usize)?.take()?;
-        let mut scene = Scene {
+        let mut context = Context {
             now: self.now,
-            rng: &mut self.will,
+            rng: &mut self.program_rng,
             plan: &self.plan,
             oracle: &mut self.oracle,
             directory: &mut self.directory,
             requests: &mut self.requests,
         };
-        let result = act(&mut process, &mut scene);
-        process.settle(&mut self.links, &mut scene);
+        let result = act(&mut process, &mut context);
+        process.settle(&mut self.links, &mut context);
         self.lives[life as usize] = Some(process);
         Some(result)
     }
 
-    fn carry_out(&mut self, life: Life) {
+    fn execute(&mut self, life: Life) {
         let links = std::mem::take(&mut self.links);
         for effect in links {
             match effect {
                 Effect::Transmit { link, frame } => self.transmit(life, link, frame),
                 Effect::Connect { peer, after } => {
-                    let delay = Duration::from_micros(self.fate.between(1, 50));
+                    let delay = Duration::from_micros(self.fault_rng.between(1, 50));
                     self.queue.add(self.now + after + delay, Event::Dial(life, peer));
                 }
                 Effect::Close { link } => {
@@ -344,13 +345,13 @@ impl World {
         let requests = std::mem::take(&mut self.requests);
         for request in requests {
             match request {
-                Request::Later(after, later) => {
-                    self.queue.add(self.now + after, Event::Later(life, later));
+                Request::Schedule(after, scheduled) => {
+                    self.queue.add(self.now + after, Event::Scheduled(life, scheduled));
                 }
                 Request::Start { slot, incarnation } => {
                     let proc = self.lives[life as usize].as_ref().map(Process::id);
                     let proc = ProcId { slot, ..proc.expect("who asks is alive") };
-                    let after = Duration::from_micros(self.fate.between(500, 20_000));
+                    let after = Duration::from_micros(self.fault_rng.between(500, 20_000));
                     self.queue.add(self.now + after, Event::Start(proc, incarnation));
                 }
                 Request::Exit => return self.kill(life),
@@ -362,7 +363,7 @@ impl World {
         let bytes = frame.head.encode(frame.tail.len());
         let is_same = Head::decode(&bytes) == Ok((frame.head, frame.tail.len()));
         self.oracle.expect(is_same, || format!("{:?} is another one on the wire", frame.head));
-        let jitter = Duration::from_nanos(self.fate.below(self.plan.jitter_us * 1000 + 1));
+        let jitter = Duration::from_nanos(self.fault_rng.below(self.plan.jitter_us * 1000 + 1));
         let arrival = self.net.send((life, link), frame, jitter, self.now);
         self.schedule(arrival);
     }
@@ -374,23 +375,23 @@ impl World {
     }
 
     fn arrive(&mut self, wire: WireId, end: usize) {
-        let Some((life, link, parcel)) = self.net.take(wire, end) else { return };
+        let Some((life, link, packet)) = self.net.take(wire, end) else { return };
         self.trace.words(&[1, u64::from(wire.0), end as u64]);
-        if !is_sign_of_life(&parcel) {
-            self.stirred_at = self.now;
+        if !is_heartbeat(&packet) {
+            self.last_activity_at = self.now;
         }
-        match (parcel, link) {
-            (Parcel::Open, _) => {
+        match (packet, link) {
+            (Packet::Open, _) => {
                 let is_far = self.far.remove(&wire.0);
                 let link = self.step(life, |process, _| {
                     let node = process.node();
-                    if is_far { node.accepted_from_afar() } else { node.accepted() }
+                    if is_far { node.accepted_remote() } else { node.accepted() }
                 });
                 let Some(link) = link else { return };
                 self.net.accepted(wire, link);
-                self.carry_out(life);
+                self.execute(life);
             }
-            (Parcel::Frame(frame), Some(link)) => {
+            (Packet::Frame(frame), Some(link)) => {
                 let Head { kind, seq, from, to, rank, flags, .. } = frame.head;
                 self.trace.words(&[kind as u64, seq, u64::from(rank), u64::from(flags)]);
                 self.trace.words(&[from.proc.to_u64(), from.port.0, to.proc.to_u64(), to.port.0]);
@@ -404,15 +405,15 @@ impl World {
                     }
                 });
                 self.act(life, |process, _| {
-                    process.node().heard(link);
+                    process.node().note_activity(link);
                     process.node().receive(link, frame);
                 });
             }
-            (Parcel::Close, Some(link)) => {
+            (Packet::Close, Some(link)) => {
                 self.trace.line(|line| write!(line, "wire {} is down for life {life}", wire.0));
                 self.act(life, |process, _| process.node().link_down(link));
             }
-            (Parcel::Frame(_) | Parcel::Close, None) => {}
+            (Packet::Frame(_) | Packet::Close, None) => {}
         }
     }
 
@@ -424,7 +425,7 @@ impl World {
         // A process that its own agent refuses is orphaned and exits, which these worlds do not
         // simulate.
         let may_refuse = peer.slot != 0 || me.host != peer.host;
-        let is_refused = may_refuse && self.fate.chance(self.plan.refused_permille);
+        let is_refused = may_refuse && self.fault_rng.chance(self.plan.refused_permille);
         let listener = self.directory.life(peer).filter(|_| !is_refused);
         self.trace.words(&[3, u64::from(life), peer.to_u64(), u64::from(listener.is_some())]);
         self.trace.line(|line| write!(line, "{me} dials {peer}: {listener:?}"));
@@ -435,14 +436,14 @@ impl World {
             return;
         };
         let slowness = if me.host == peer.host { 10 } else { 1 };
-        let latency = self.fate.between(self.plan.latency_us / 2, self.plan.latency_us * 2);
+        let latency = self.fault_rng.between(self.plan.latency_us / 2, self.plan.latency_us * 2);
         let latency = Duration::from_nanos(latency * 1000 / slowness);
         let arrival = self.net.open((life, link), listener, latency, self.now);
         if me.host != peer.host {
             self.far.insert(arrival.wire.0);
         }
         self.schedule([arrival]);
-        self.carry_out(life);
+        self.execute(life);
     }
 
     fn start(&mut self, proc: ProcId, incarnation: u32) -> Life {
@@ -464,32 +465,32 @@ impl World {
         self.directory.set_life(proc, None);
         self.oracle.died(life, proc, self.now);
         self.stalled.remove(&life);
-        let arrivals = self.net.kill(life, &mut self.fate, self.now);
+        let arrivals = self.net.kill(life, &mut self.fault_rng, self.now);
         self.schedule(arrivals);
-        let after = Duration::from_micros(self.fate.between(20, 3000));
+        let after = Duration::from_micros(self.fault_rng.between(20, 3000));
         self.queue.add(self.now + after, Event::Reap(proc, incarnation));
-        if self.fate.chance(self.plan.revive_permille) {
-            let after = after + Duration::from_micros(self.fate.below(self.plan.revive_us));
-            self.queue.add(self.now + after, Event::Revive(proc));
+        if self.fault_rng.chance(self.plan.revive_permille) {
+            let after = after + Duration::from_micros(self.fault_rng.below(self.plan.revive_us));
+            self.queue.add(self.now + after, Event::StartSlot(proc));
         }
     }
 
-    fn break_some(&mut self) {
-        let place = self.fate.below(self.directory.place_count() as u64) as usize;
+    fn break_random_connection(&mut self) {
+        let place = self.fault_rng.below(self.directory.place_count() as u64) as usize;
         let Some(life) = self.directory.life(self.directory.proc(place)) else { return };
-        let Some(wire) = self.fate.pick(self.net.wires_of(life)).copied() else { return };
+        let Some(wire) = self.fault_rng.pick(self.net.wires_of(life)).copied() else { return };
         self.trace.words(&[7, u64::from(wire.0)]);
         self.trace.line(|line| write!(line, "wire {} of life {life} breaks", wire.0));
-        let arrivals = self.net.cut(wire, &mut self.fate, self.now);
+        let arrivals = self.net.cut(wire, &mut self.fault_rng, self.now);
         self.schedule(arrivals);
     }
 
     /// Picks a live process that is not an agent.
-    fn somebody(&mut self) -> Option<Life> {
+    fn random_process(&mut self) -> Option<Life> {
         let place = match self.plan.hot_places {
-            0 => self.fate.below(self.directory.place_count() as u64),
+            0 => self.fault_rng.below(self.directory.place_count() as u64),
             // The candidates are spread over the hosts and never include an agent.
-            hot => 1 + self.fate.below(u64::from(hot)) * u64::from(self.plan.slots + 1),
+            hot => 1 + self.fault_rng.below(u64::from(hot)) * u64::from(self.plan.slots + 1),
         };
         let place = place as usize % self.directory.place_count();
         let proc = self.directory.proc(place);
@@ -502,6 +503,6 @@ impl World {
     }
 }
 
-fn is_sign_of_life(parcel: &Parcel) -> bool {
-    matches!(parcel, Parcel::Frame(frame) if matches!(frame.head.kind, Kind::Ping | Kind::Ack))
+fn is_heartbeat(packet: &Packet) -> bool {
+    matches!(packet, Packet::Frame(frame) if matches!(frame.head.kind, Kind::Ping | Kind::Ack))
 }

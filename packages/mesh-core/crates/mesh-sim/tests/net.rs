@@ -1,7 +1,7 @@
 //! Simulated wires behave like connections: they deliver in order, up to the point where they end.
 
 use mesh_runtime::node::LinkId;
-use mesh_sim::net::{Arrival, Net, Parcel, WireId};
+use mesh_sim::net::{Arrival, Net, Packet, WireId};
 use mesh_sim::rng::Rng;
 use mesh_wire::frame::{Frame, Head, Kind};
 use mesh_wire::id::Address;
@@ -21,7 +21,7 @@ fn frame(seq: u64) -> Frame {
 fn wire() -> (Net, WireId) {
     let mut net = Net::default();
     let opened = net.open(DIALLER, LISTENER.0, Duration::from_micros(100), NOW);
-    assert_eq!(net.take(opened.wire, 1), Some((LISTENER.0, None, Parcel::Open)));
+    assert_eq!(net.take(opened.wire, 1), Some((LISTENER.0, None, Packet::Open)));
     net.accepted(opened.wire, LISTENER.1);
     (net, opened.wire)
 }
@@ -29,10 +29,10 @@ fn wire() -> (Net, WireId) {
 /// The sequence numbers of the frames that arrive at an end; 0 is the end of the wire.
 fn arriving(net: &mut Net, wire: WireId, end: usize) -> Vec<u64> {
     std::iter::from_fn(|| net.take(wire, end))
-        .map(|(_, _, parcel)| match parcel {
-            Parcel::Frame(frame) => frame.head.seq,
-            Parcel::Close => 0,
-            Parcel::Open => panic!("the wire was opened before"),
+        .map(|(_, _, packet)| match packet {
+            Packet::Frame(frame) => frame.head.seq,
+            Packet::Close => 0,
+            Packet::Open => panic!("the wire was opened before"),
         })
         .collect()
 }
@@ -55,7 +55,7 @@ fn frames_keep_their_order_whatever_the_jitter() {
 }
 
 #[test]
-fn a_closed_wire_gives_what_was_sent_and_then_its_end() {
+fn a_closed_wire_delivers_what_was_sent_and_then_its_end() {
     let (mut net, wire) = wire();
     send(&mut net, 1..4);
     assert!(net.send(LISTENER, frame(9), Duration::ZERO, NOW).is_some());
@@ -66,7 +66,7 @@ fn a_closed_wire_gives_what_was_sent_and_then_its_end() {
 }
 
 #[test]
-fn a_cut_wire_gives_a_first_part_to_each_end() {
+fn a_cut_wire_delivers_a_prefix_to_each_end() {
     for seed in 0..50 {
         let (mut net, wire) = wire();
         send(&mut net, 1..6);

@@ -42,8 +42,8 @@ fn call(oracle: &mut Oracle, tag: u64) {
     oracle.sent_call(tag, 0, [(0, PLACE, 1)].into_iter(), LATER);
 }
 
-fn answer(oracle: &mut Oracle, tag: u64, code: u8) {
-    oracle.answered(tag, 0, PLACE, code, Some(value_of(tag, 0)));
+fn reply(oracle: &mut Oracle, tag: u64, code: u8) {
+    oracle.replied(tag, 0, PLACE, code, Some(value_of(tag, 0)));
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn messages_in_order_and_once_are_fine() {
 }
 
 #[test]
-fn a_message_that_overtakes_or_comes_twice_is_seen() {
+fn a_message_out_of_order_or_duplicated_is_a_violation() {
     for serials in [[1, 3, 2], [1, 2, 2]] {
         let history = |oracle: &mut Oracle| {
             serials.iter().for_each(|serial| oracle.received(1, PORT, 0, &task(*serial)));
@@ -62,7 +62,7 @@ fn a_message_that_overtakes_or_comes_twice_is_seen() {
 }
 
 #[test]
-fn a_wait_that_does_not_end_is_seen() {
+fn a_wait_that_does_not_end_is_a_violation() {
     check(|oracle| call(oracle, 5), Some("never ends"));
     let died_waiting = |oracle: &mut Oracle| {
         call(oracle, 5);
@@ -72,37 +72,37 @@ fn a_wait_that_does_not_end_is_seen() {
 }
 
 #[test]
-fn answers_that_are_wrong_missing_or_too_many_are_seen() {
+fn wrong_missing_and_extra_replies_are_violations() {
     let good = |oracle: &mut Oracle| {
         call(oracle, 5);
-        answer(oracle, 5, 0);
+        reply(oracle, 5, 0);
         oracle.call_ended(5);
     };
     check(good, None);
     let wrong = |oracle: &mut Oracle| {
         call(oracle, 5);
-        oracle.answered(5, 0, PLACE, 0, Some(value_of(6, 0)));
+        oracle.replied(5, 0, PLACE, 0, Some(value_of(6, 0)));
     };
-    check(wrong, Some("answer of another call"));
+    check(wrong, Some("reply of another call"));
     let missing = |oracle: &mut Oracle| {
         call(oracle, 5);
         oracle.call_ended(5);
     };
-    check(missing, Some("did not answer"));
+    check(missing, Some("did not reply"));
     let twice = |oracle: &mut Oracle| {
         call(oracle, 5);
-        answer(oracle, 5, 0);
-        answer(oracle, 5, 0);
+        reply(oracle, 5, 0);
+        reply(oracle, 5, 0);
     };
     check(twice, Some("twice"));
-    check(|oracle| answer(oracle, 9, 0), Some("nobody made"));
+    check(|oracle| reply(oracle, 9, 0), Some("nobody made"));
 }
 
 #[test]
 fn the_living_are_not_to_be_called_dead() {
     let history = |oracle: &mut Oracle| {
         call(oracle, 5);
-        answer(oracle, 5, fault::PROC_DIED);
+        reply(oracle, 5, fault::PROC_DIED);
         oracle.call_ended(5);
     };
     check(history, Some("reported dead"));
@@ -122,7 +122,7 @@ fn replace(oracle: &mut Oracle) {
 /// Life 0 calls life 2 and gets a fault of a dead process.
 fn call_successor(oracle: &mut Oracle, at: Duration) {
     oracle.sent_call(5, 0, [(0, PLACE, 2)].into_iter(), at);
-    answer(oracle, 5, fault::PROC_DIED);
+    reply(oracle, 5, fault::PROC_DIED);
     oracle.call_ended(5);
 }
 
@@ -165,17 +165,17 @@ fn only_time_in_which_an_agent_between_is_stopped_delays_the_report_of_a_death()
 }
 
 #[test]
-fn a_process_that_was_told_of_a_replacement_does_not_meet_the_death_before() {
-    let told = |at: Duration, incarnation| {
+fn a_process_notified_of_a_replacement_gets_no_fault_of_the_earlier_death() {
+    let notified = |at: Duration, incarnation| {
         move |oracle: &mut Oracle| {
             replace(oracle);
             oracle.replaced(0, PLACE, incarnation, at);
             call_successor(oracle, DEATH + Duration::from_millis(2));
         }
     };
-    check(told(DEATH + Duration::from_millis(1), 1), Some("reported dead"));
-    check(told(DEATH + Duration::from_millis(3), 1), None);
-    check(told(DEATH + Duration::from_millis(1), 0), None);
+    check(notified(DEATH + Duration::from_millis(1), 1), Some("reported dead"));
+    check(notified(DEATH + Duration::from_millis(3), 1), None);
+    check(notified(DEATH + Duration::from_millis(1), 0), None);
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_host_with_a_living_agent_is_not_to_be_called_dead() {
     let history = |oracle: &mut Oracle| {
         oracle.died(1, PLACE, LATER);
         call(oracle, 5);
-        answer(oracle, 5, fault::HOST_DIED);
+        reply(oracle, 5, fault::HOST_DIED);
         oracle.call_ended(5);
     };
     check(history, Some("its agent is not"));

@@ -19,20 +19,20 @@ fn a_shape_gives_the_same_world_again_and_a_seed_another() {
 }
 
 #[test]
-fn casts_end_and_only_the_dead_are_answered_for() {
+fn casts_complete_and_only_dead_ranks_get_faults() {
     for seed in 0..6 {
         let is_uneven = seed % 2 == 1;
         let report = run(Shape { seed, deaths: 60, is_uneven, ..shape(600) });
         assert_eq!(report.violations, Vec::<String>::new(), "seed {seed}");
         assert_eq!(report.died.iter().sum::<u32>(), 60, "seed {seed}");
-        let last = report.troubled.last().map(|cast| cast.faults);
+        let last = report.with_failures.last().map(|cast| cast.faults);
         let [actors, procs, hosts] = report.died;
         assert_eq!(last, Some([actors, procs, hosts * 8, 0]), "seed {seed}");
     }
 }
 
 #[test]
-fn a_cast_leaves_a_host_in_as_many_frames_as_the_fanout_and_comes_back_merged() {
+fn a_cast_leaves_a_host_in_fanout_frames_and_its_replies_return_merged() {
     let Cast { load, faults, .. } = run(shape(800)).steady;
     assert_eq!(faults, [0; 4]);
     // Down to four other hosts, and up to one.

@@ -69,7 +69,7 @@ fn one_seed_prints_its_hash_and_many_print_how_they_went() {
 }
 
 #[test]
-fn a_trace_tells_what_happened() {
+fn a_trace_lists_the_events() {
     let (_, printed) = mesh_sim(&["--seed", "3", "--procs", "6", "--steps", "20", "--trace"]);
     for word in ["starts as life 0", "dials 0.0", "Hello #0", "Spawn #"] {
         assert!(printed.contains(word), "no {word:?} in the trace");

@@ -40,11 +40,11 @@ pub enum Kind {
     Relay = 7,
     /// Frames of several hosts to one other host, aggregated on the way up a tree. Those hosts
     /// number them.
-    Bag = 8,
+    Batch = 8,
     /// Calls an endpoint; a reply is expected if `from.port` is not [`PortId::NONE`].
     Call = 16,
     /// The value that a call returned.
-    Answer = 17,
+    Reply = 17,
     /// The reason why a call has no value.
     Fault = 18,
     /// The caller no longer waits.
@@ -68,7 +68,7 @@ pub enum Kind {
     /// A call to a region of a mesh, which the receiver distributes.
     Cast = 48,
     /// Replies of several ranks, merged on the way.
-    Answers = 49,
+    Replies = 49,
 }
 
 impl Kind {
@@ -82,9 +82,9 @@ impl Kind {
             5 => Self::Attach,
             6 => Self::Attached,
             7 => Self::Relay,
-            8 => Self::Bag,
+            8 => Self::Batch,
             16 => Self::Call,
-            17 => Self::Answer,
+            17 => Self::Reply,
             18 => Self::Fault,
             19 => Self::Cancel,
             20 => Self::Credit,
@@ -96,7 +96,7 @@ impl Kind {
             40 => Self::Segment,
             41 => Self::Release,
             48 => Self::Cast,
-            49 => Self::Answers,
+            49 => Self::Replies,
             _ => return None,
         })
     }
@@ -150,7 +150,7 @@ impl Head {
     }
 
     /// Whether the sender expects a reply.
-    pub fn wants_answer(&self) -> bool {
+    pub fn expects_reply(&self) -> bool {
         self.from.port != PortId::NONE
     }
 }
@@ -174,7 +174,7 @@ pub struct Part {
 /// A reference of a message to one use of a segment. The segment is not reused until the receiver
 /// releases the reference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Hold {
+pub struct SegmentRef {
     /// The owner of the segment.
     pub owner: ProcId,
     /// The segment.
@@ -199,27 +199,27 @@ impl Part {
 
     /// Creates an inline part, whose bytes follow the body.
     pub const fn inline(offset: u64, len: u64) -> Self {
-        Self { owner: NOBODY, segment: Self::INLINE, generation: 0, offset, len }
+        Self { owner: UNKNOWN_PROC, segment: Self::INLINE, generation: 0, offset, len }
     }
 
     /// The reference that a message holds because of this part; `None` for an inline part.
-    pub fn hold(&self) -> Option<Hold> {
+    pub fn segment_ref(&self) -> Option<SegmentRef> {
         let Self { owner, segment, generation, .. } = *self;
-        (segment != Self::INLINE).then_some(Hold { owner, segment, generation })
+        (segment != Self::INLINE).then_some(SegmentRef { owner, segment, generation })
     }
 }
 
-impl Hold {
+impl SegmentRef {
     /// The references that parts hold, without duplicates.
     pub fn all(parts: impl IntoIterator<Item = Part>) -> Vec<Self> {
-        let mut holds = Vec::new();
-        for hold in parts.into_iter().filter_map(|part| part.hold()) {
+        let mut segment_refs = Vec::new();
+        for segment_ref in parts.into_iter().filter_map(|part| part.segment_ref()) {
             // Usually all parts are in the same segment.
-            if !holds.contains(&hold) {
-                holds.push(hold);
+            if !segment_refs.contains(&segment_ref) {
+                segment_refs.push(segment_ref);
             }
         }
-        holds
+        segment_refs
     }
 }
 
@@ -246,8 +246,8 @@ impl Frame {
     }
 
     /// The segment references that the message holds.
-    pub fn holds(&self) -> Vec<Hold> {
-        Hold::all(self.parts())
+    pub fn segment_refs(&self) -> Vec<SegmentRef> {
+        SegmentRef::all(self.parts())
     }
 
     fn body_start(&self) -> usize {
@@ -256,4 +256,4 @@ impl Frame {
 }
 
 /// The sender of a frame on a connection whose peer is not known.
-pub const NOBODY: ProcId = ProcId::new(u32::MAX, u32::MAX);
+pub const UNKNOWN_PROC: ProcId = ProcId::new(u32::MAX, u32::MAX);

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use mesh_wire::codec::{Decoder, Malformed};
-use mesh_wire::frame::{Frame, Head, Hold, Kind, Part};
+use mesh_wire::frame::{Frame, Head, Kind, Part, SegmentRef};
 use mesh_wire::id::{Address, PortId, ProcId};
 use mesh_wire::region::{Region, Selector};
 use std::path::Path;
@@ -73,7 +73,7 @@ fn a_call_is_written_as_documented() {
 }
 
 #[test]
-fn what_is_handed_back_is_written_as_documented() {
+fn a_reply_with_returned_parts_is_written_as_documented() {
     let owner = ProcId::new(0, 3);
     let back = Part { owner, segment: 9, generation: 2, offset: 4096, len: 64 << 20 };
     let behind = Part::inline(4, 2);
@@ -83,12 +83,12 @@ fn what_is_handed_back_is_written_as_documented() {
         part_count: 2,
         seq: 43,
         ack: 42,
-        ..Head::new(Kind::Answer, address(0, 3, 0x111), address(0, 5, PortId::FIRST_FREE))
+        ..Head::new(Kind::Reply, address(0, 3, 0x111), address(0, 5, PortId::FIRST_FREE))
     };
     let frame = Frame { head, tail: tail.into() };
-    check_frame("answer", &frame);
+    check_frame("reply", &frame);
     assert_eq!(frame.parts().collect::<Vec<_>>(), [back, behind]);
-    assert_eq!(frame.holds(), [Hold { owner, segment: 9, generation: 2 }]);
+    assert_eq!(frame.segment_refs(), [SegmentRef { owner, segment: 9, generation: 2 }]);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn an_acknowledgement_is_written_as_documented() {
 }
 
 #[test]
-fn what_the_document_refuses_is_refused_for_that_reason() {
+fn documented_refusals_have_the_documented_reason() {
     let refused = |name| {
         let bytes = bytes_of("frame.md", name);
         Decoder::default().feed(&bytes, |_| ()).expect_err("it must be refused")
@@ -112,7 +112,7 @@ fn what_the_document_refuses_is_refused_for_that_reason() {
 }
 
 #[test]
-fn the_document_lists_the_kinds_that_there_are() {
+fn the_document_lists_all_kinds() {
     let text = read("frame.md");
     let section = text.split("## ").find(|section| section.starts_with("Kinds"));
     let mut documented = Vec::new();

@@ -301,7 +301,7 @@ fn reshaped(mut region: Region, turns: usize) -> Result<(Region, Listed), Region
 }
 
 #[test]
-fn a_region_reshaped_without_end_is_listed_at_last() {
+fn a_region_reshaped_repeatedly_becomes_a_list() {
     let whole = Region::row_major(&["a", "b"], &[30, 40]).expect("sizes fit");
     let (deep, model) = reshaped(whole.clone(), 7).expect("it can be described");
     assert_same(&deep, &model);
@@ -351,7 +351,7 @@ fn check(result: Result<Region, RegionError>, message: &str) {
 }
 
 #[test]
-fn each_refusal_says_what_to_do() {
+fn each_error_says_what_to_do() {
     let mesh = mesh();
     let all = |step| Selector::Range { start: None, stop: None, step };
     let nothing = Selector::Range { start: Some(5), stop: Some(2), step: 1 };
@@ -407,7 +407,7 @@ fn each_refusal_says_what_to_do() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_without_overflow() {
+fn oversized_regions_are_refused_without_overflow() {
     let huge = usize::MAX;
     for sizes in [[huge, 1], [huge, huge], [1 << 32, 2], [1 << 63, 2]] {
         assert_eq!(Region::row_major(&["a", "b"], &sizes), Err(RegionError::TooLarge));

@@ -186,7 +186,7 @@ class Agent:
         if message.kind == SPAWN:
             self._arrivals.refuse(message, error, "it could not be started")
         elif message.from_port:
-            self._engine.answer(message, RAISED, encode_exception(error))
+            self._engine.reply(message, RAISED, encode_exception(error))
         else:
             traceback.print_exc()
 
@@ -228,7 +228,7 @@ class Agent:
         value = method(message, *args)
         if value is not LATER and message.from_port:
             body, buffers = encode_value(value, 1 << 60)
-            self._engine.answer(message, 0, body, buffers)
+            self._engine.reply(message, 0, body, buffers)
 
     def _died(self, message: Message) -> None:
         """Handle the death of a process, which may hold ports or own actors of this process."""
@@ -305,7 +305,7 @@ class Agent:
         """Reply once the setup of the process has ended."""
         if self._setup_failure is None:
             return None
-        self._engine.answer(message, ACTOR_FAILED, self._setup_failure.encode())
+        self._engine.reply(message, ACTOR_FAILED, self._setup_failure.encode())
         return LATER
 
     def do_wake(self, _message: Message) -> None:
@@ -375,7 +375,7 @@ class Agent:
 
     def do_expect_only(self, _message: Message, up_to: int, coming: list[int]) -> None:
         """Limit expected spawns: of all ports up to a number, only these are still to come."""
-        self._engine.expect_only(up_to, coming)
+        self._engine.expect_spawns(up_to, coming)
 
     def do_actor_failed(self, _message: Message, uid: int, rank: int, body: bytes) -> None:
         """Handle the failure of a rank of a mesh that this process owns."""
@@ -472,7 +472,7 @@ class Agent:
 
     def do_host_gone(self, _message: Message, host: int, exit_report: bytes) -> None:
         """Handle the death of another host."""
-        self._engine.host_gone(host, exit_report)
+        self._engine.declare_host_dead(host, exit_report)
 
     def do_host_leaving(self, message: Message, grace_s: float) -> None:
         """Record that a worker was told to shut down, and the deadline of its host."""
@@ -484,7 +484,7 @@ class Agent:
 
         def lose() -> None:
             # The worker waits for the reply, which cannot reach it once its host is marked as lost.
-            self._engine.answer(message, 0, *encode_value(None, 1 << 60))
+            self._engine.reply(message, 0, *encode_value(None, 1 << 60))
             self._engine.drain(_ANSWER_LIMIT_S)
             self._host_left(host, host_name, why)
 
@@ -498,7 +498,7 @@ class Agent:
         place = self._runtime.places.withdrew(host, epoch)
         if place is not None:
             name = host_name or place.host_name
-            self._engine.host_gone(host, host_exit_report(self._runtime, name, why))
+            self._engine.declare_host_dead(host, host_exit_report(self._runtime, name, why))
 
     def do_journal(self, _message: Message, changes: dict[int, bytes | None]) -> None:
         """Update the replicated journal of what the program owns."""
@@ -517,7 +517,7 @@ class Agent:
         """Record that a new machine has replaced a host, and notify the processes of this host."""
         # Set the epoch first, for processes that start at this moment.
         self._runtime.host_epochs[host] = epoch
-        self._engine.host_back(host, epoch)
+        self._engine.host_replaced(host, epoch)
         if self._runtime.host_agent is not None:
             for slot in self._runtime.host_agent.living():
                 proc = proc_id(self._runtime.identity.host, slot)
@@ -535,9 +535,9 @@ class Agent:
                     host, worker, may_return=may_return, is_urgent=is_urgent
                 )
             except Exception as error:
-                self._engine.answer(message, RAISED, encode_exception(error))
+                self._engine.reply(message, RAISED, encode_exception(error))
             else:
-                self._engine.answer(message, 0, *encode_value(None, 1 << 60))
+                self._engine.reply(message, 0, *encode_value(None, 1 << 60))
 
         threading.Thread(target=replace, name=f"mesh-replace-{host}", daemon=True).start()
         return LATER

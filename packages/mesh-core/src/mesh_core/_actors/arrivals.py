@@ -123,7 +123,7 @@ class Arrivals:
     def refuse(self, message: Message, error: BaseException, reason: str) -> None:
         """Reply to a spawn request, and to all calls of that actor, with an error."""
         cause = encode_exception(error)
-        self._engine.answer(message, RAISED, cause)
+        self._engine.reply(message, RAISED, cause)
         failure_id = self._engine.new_port()
         fields = {"reason": reason, **self.place()}
         detail = FailureDetail(failure_id, ACTOR_FAILED, fields, cause, message.from_proc)
@@ -153,7 +153,7 @@ class Arrivals:
             self.loading.is_given_up = True
             message = self.loading.message
         if message is not None:
-            self._engine.answer(message, STOPPED, b"")
+            self._engine.reply(message, STOPPED, b"")
             self._close(port, STOPPED, b"")
 
     def _close(self, port: int, code: int, body: bytes) -> None:

@@ -218,7 +218,7 @@ class LoopCell(ActorCell):
     def _answer_cancelled(self, message: Message) -> None:
         # If another component than the caller cancelled the call, the caller already has the
         # reason.
-        self.engine.answer(message, CANCELLED, b"")
+        self.engine.reply(message, CANCELLED, b"")
 
     async def _in_thread(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a plain function on the thread of this actor, in the context of this task."""

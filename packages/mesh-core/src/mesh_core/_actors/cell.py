@@ -224,13 +224,13 @@ class ActorCell:
             try:
                 body, buffers = encode_value(value, self.threshold)
                 note_ports(body, [(message.from_proc, 0)])
-                self.engine.answer(message, 0, body, buffers)
+                self.engine.reply(message, 0, body, buffers)
             except Exception as error:
                 self.answer_error(message, error)
 
     def answer_error(self, message: Message, error: BaseException) -> None:
         """Send an exception instead of a result."""
-        self.engine.answer(message, RAISED, encode_exception(error))
+        self.engine.reply(message, RAISED, encode_exception(error))
 
     def settle_error(self, message: Message, plan: Plan, error: BaseException) -> None:
         """Send an exception to the waiting caller.

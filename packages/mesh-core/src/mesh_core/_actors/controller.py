@@ -90,6 +90,6 @@ def _answer(message: Message, mesh: ActorMesh[Any], is_new: bool) -> None:
         # The request that spawned the actor gets the exception of `__init__`; later requests get an
         # `ActorFailed` with that exception as its cause.
         cause = error.__cause__ if is_new and isinstance(error, ActorFailed) else None
-        engine.answer(message, RAISED, encode_exception(cause or error))
+        engine.reply(message, RAISED, encode_exception(cause or error))
     else:
-        engine.answer(message, 0, body, buffers)
+        engine.reply(message, 0, body, buffers)

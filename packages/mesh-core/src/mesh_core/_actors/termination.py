@@ -70,7 +70,7 @@ class Ending:
         for message in cell.running_messages():
             drop_ports(message)
             if message.from_port:
-                cell.engine.answer(message, detail.code, body)
+                cell.engine.reply(message, detail.code, body)
         if error is not None or cell.is_leaving:
             news = "actor_failed" if error is not None else "actor_left"
             cell.runtime.tell_agent(cell.order.owner[0], news, cell.port, cell.rank, body)

@@ -174,7 +174,7 @@ class ReplyPort(Port[R]):
 
     def _answer(self, code: int, body: bytes, buffers: list[memoryview]) -> None:
         self._is_answered = True
-        self._runtime.engine.answer(self._message, code, body, buffers)
+        self._runtime.engine.reply(self._message, code, body, buffers)
         if self._is_handed_on:
             self._is_handed_on = False
             address = self._message.address()
@@ -270,7 +270,7 @@ class PortReceiver(Generic[R]):
             with self._turn:
                 # Before this thread waits, another thread may assign the value that would wake it.
                 if not self._has_sleeper:
-                    self._engine.expect(self._port)
+                    self._engine.arm_wait(self._port)
                 self._hand_out()
                 if future._state != _PENDING:
                     return True

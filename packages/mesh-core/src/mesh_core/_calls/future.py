@@ -279,7 +279,7 @@ def _finish(watcher: asyncio.Future[None]) -> None:
 class CallFuture(Future[R]):
     """The reply of one actor."""
 
-    __slots__ = ("_endpoint", "_hold", "_reply")
+    __slots__ = ("_endpoint", "_guard", "_reply")
 
     def __init__(self, reply: int, endpoint: Endpoint[..., Any]) -> None:
         self._state = _PENDING
@@ -289,7 +289,7 @@ class CallFuture(Future[R]):
         self._endpoint = endpoint
         # No `__del__`: an exception of a signal handler, such as `KeyboardInterrupt`, would be lost
         # in it.
-        self._hold = endpoint._mesh._runtime.engine.hold(reply) if reply else None
+        self._guard = endpoint._mesh._runtime.engine.guard(reply) if reply else None
 
     def _wait(self, timeout: float | None) -> None:
         engine = self._endpoint._mesh._runtime.engine

@@ -139,7 +139,7 @@ def _lose(label: Address, body: bytes) -> None:
     engine = runtime().engine
     address = _address_of(label)
     if len(address) > 2:
-        engine.answer(Message.at(*address), PROC_DIED, body)
+        engine.reply(Message.at(*address), PROC_DIED, body)
     elif address[1] in holders:
         target = Targets([(engine.me, 0)])
         engine.send(POST, target, address[1], DEATH_META, body, [], 1 << 31, 0, True)

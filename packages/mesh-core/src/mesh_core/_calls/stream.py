@@ -38,7 +38,7 @@ class ReplyStream(Generic[R]):
         "_answers",
         "_endpoint",
         "_engine",
-        "_hold",
+        "_guard",
         "_left",
         "_lock",
         "_promised",
@@ -49,7 +49,7 @@ class ReplyStream(Generic[R]):
         self._reply = reply
         self._endpoint = endpoint
         self._engine = endpoint._mesh._runtime.engine
-        self._hold = self._engine.hold(reply)
+        self._guard = self._engine.guard(reply)
         self._left = len(endpoint._mesh._targets)
         # Replies that have arrived and were not yielded yet, in reverse order.
         self._answers: list[Message] = []

@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 
-from mesh_core._core import ask_worker
+from mesh_core._core import request_attach
 from mesh_core._failover.errors import TakeOverError
 from mesh_core._hosts.attach_request import this_program
 from mesh_core._hosts.route import Route
@@ -155,7 +155,7 @@ class TakeOverAttempt:
         )
         try:
             route = Route.to_worker(address, gateway)
-            is_taken, text, _ = ask_worker(
+            is_taken, text, _ = request_attach(
                 route.addresses, self._keys, order.encode(), _ASK_LIMIT_S, route.gateway
             )
         except OSError as error:

@@ -177,7 +177,7 @@ class Failover:
                 host, address, gateway, self._keys, self._config, entry.orphan_grace_s, entry.epoch
             )
             self._runtime.places.restore(place)
-            self._runtime.engine.host_gone(
+            self._runtime.engine.declare_host_dead(
                 host, host_exit_report(self._runtime, entry.address, why)
             )
 

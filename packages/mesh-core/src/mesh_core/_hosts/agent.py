@@ -271,7 +271,7 @@ class HostAgent:
         try:
             self._end_all(asked, grace_s)
             if message is not None and message.from_port:
-                self._runtime.engine.answer(message, 0, pickle.dumps(None, 5))
+                self._runtime.engine.reply(message, 0, pickle.dumps(None, 5))
         finally:
             with self._changed:
                 self._stops -= 1

@@ -116,4 +116,6 @@ def _attach(current: Runtime, place: Place) -> None:
     except Exception as error:
         why = f"{place.address} could not be queried: {error!r}"
     if why is not None and not current.is_over:
-        current.engine.host_gone(place.host, host_exit_report(current, str(place.address), why))
+        current.engine.declare_host_dead(
+            place.host, host_exit_report(current, str(place.address), why)
+        )

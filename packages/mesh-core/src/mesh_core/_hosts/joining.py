@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from mesh_core._core import ask_worker
+from mesh_core._core import request_attach
 from mesh_core._hosts.address import Address
 from mesh_core._hosts.attach_request import BESIDE, SERVE, AttachReply, AttachRequest
 from mesh_core._hosts.route import Route
@@ -77,7 +77,7 @@ def _ask(current: Runtime, place: Place) -> tuple[Route, tuple[bool, bytes, bool
             worker_id=place.worker_id,
         )
         route = Route.to_worker(address, place.gateway)
-        answer = ask_worker(
+        answer = request_attach(
             route.addresses, place.keys, order.encode(), _ASK_LIMIT_S, route.gateway
         )
         return route, answer
@@ -101,7 +101,7 @@ def joined(current: Runtime, place: Place, route: Route, host_name: str) -> None
     place.host_name = host_name
     if place.epoch:
         current.agent.do_host_back(None, place.host, place.epoch)
-    current.engine.expect_host(
+    current.engine.monitor_host(
         place.host, config.heartbeat_s, config.unresponsive_timeout_s, silent, unresponsive
     )
     current.engine.set_route(place.host, route.addresses, route.gateway, place.route_keys)

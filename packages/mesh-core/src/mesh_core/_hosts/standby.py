@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 
-from mesh_core._core import ask_worker
+from mesh_core._core import request_attach
 from mesh_core._hosts.attach_request import AttachRequest
 from mesh_core._hosts.route import Route
 
@@ -162,7 +162,7 @@ class StandbyWorkers:
         )
         try:
             route = Route.to_worker(worker.address, worker.gateway)
-            is_held, _, _ = ask_worker(
+            is_held, _, _ = request_attach(
                 route.addresses, worker.keys, order.encode(), limit_s, route.gateway
             )
         except OSError:

@@ -95,7 +95,7 @@ def patch_host(current: Runtime, patches: Patches, message: Message) -> None:
         for reply in [_call(current, current.identity.host, slot, patches) for slot in slots]:
             current.engine.wait(reply, None)
         if message.from_port:
-            current.engine.answer(message, 0, *encode_value(None, 1 << 60))
+            current.engine.reply(message, 0, *encode_value(None, 1 << 60))
 
     threading.Thread(target=share, name="mesh-patch", daemon=True).start()
 

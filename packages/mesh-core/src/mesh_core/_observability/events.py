@@ -271,7 +271,7 @@ class Recorder:
     def _turn_to(self, engine: Engine | None) -> None:
         """Continue with the messages of an engine."""
         if engine is not None and engine is not self._engine:
-            engine.know_endpoints([name.encode() for name in self.endpoint_names[1:]])
+            engine.register_endpoints([name.encode() for name in self.endpoint_names[1:]])
         self._engine = engine
 
     def _listen(self) -> None:

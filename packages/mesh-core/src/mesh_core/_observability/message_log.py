@@ -107,13 +107,13 @@ class MessageLog:
         with recorder.changed:
             if self._native is not None:
                 base_ns = recorder.time_base_ns
-                self._native.extend(file, length, str(coming), prefix, suffix, base_ns)
+                self._native.add_file(file, length, str(coming), prefix, suffix, base_ns)
 
     def turn(self) -> None:
         """End the current file: the next message starts another one."""
         with recorder.changed:
             if self._native is not None:
-                self._native.turn()
+                self._native.rotate()
 
     def state(self) -> LogState:
         """Return the state of the log and the changes since the previous call."""
@@ -134,7 +134,7 @@ class MessageLog:
     def _turn_to(self, engine: Engine | None) -> None:
         """Continue with the messages of an engine."""
         if self._native is not None:
-            self._native.turn()
+            self._native.rotate()
             self._look()
             self._native.close()
         self._native = None

@@ -46,13 +46,13 @@ def main(entry: bytes) -> int:
     if facts["early_events"]:
         runtime.engine.start_early_events(facts["early_events"])
     for host, epoch in facts["host_epochs"].items():
-        runtime.engine.host_back(host, epoch)
+        runtime.engine.host_replaced(host, epoch)
     if facts["patches"]:
         inherit_patches(facts["patches"])
     problem = _set_up(runtime, facts["bootstrap"])
     runtime.engine.dial(runtime.host_agent_proc())
     if facts["bootstrap"]:
-        runtime.engine.hold_early(False)
+        runtime.engine.keep_early_messages(False)
     if problem is not None:
         runtime.agent.refuse_set_up(problem)
     thread = threading.Thread(target=runtime.agent.run, name="mesh-agent", daemon=True)
@@ -85,7 +85,7 @@ def _set_up(runtime: Runtime, bootstrap: bytes) -> BaseException | None:
         return None
     agent = runtime.agent
     # Spawns arrive after the agent of the host is dialled, which `main` does after this returns.
-    runtime.engine.hold_early(True)
+    runtime.engine.keep_early_messages(True)
     agent.begin_set_up()
     thread = threading.Thread(target=agent.run, name="mesh-set-up", daemon=True)
     thread.start()

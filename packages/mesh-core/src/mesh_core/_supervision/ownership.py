@@ -214,7 +214,7 @@ class Ownership:
         """Handle the report of a failed rank of a mesh."""
         detail = FailureDetail.decode(body)
         mesh = self._lost_at_the_end(uid, detail.failure_id)
-        if mesh is not None and not self._runtime.engine.holds_fault(body):
+        if mesh is not None and not self._runtime.engine.has_pending_fault(body):
             error = failure_error(detail, **_where(mesh, rank))
             self._tell_program(MeshFailure(mesh, (mesh,), error, "NoRestart"))
         self._rank_failed([(uid, rank)], detail, body, "crash")
@@ -308,7 +308,7 @@ class Ownership:
             failure = self._failures.setdefault(failure_id, _OpenFailure(detail))
             failure.detail = detail
             failure.hit.extend(hit)
-        if self._runtime.engine.holds_fault(body):
+        if self._runtime.engine.has_pending_fault(body):
             # A caller still holds a call that failed because of it, and will receive the failure.
             self.observed(failure_id)
         for uid, rank in hit:
@@ -434,7 +434,7 @@ class Ownership:
             future = self._reviving.pop((uid, rank))
             self.restart_done(uid, rank, future is not None and future.exception() is None)
 
-    def _ask_owner(self, owner: int, failure_id: int, why: str, _ranks: list[int]) -> None:
+    def _call_supervise(self, owner: int, failure_id: int, why: str, _ranks: list[int]) -> None:
         cell = self._runtime.actors.get(owner)
         if cell is None:
             self.handled(failure_id, owner, "unhandled")

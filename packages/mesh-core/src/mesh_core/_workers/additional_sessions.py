@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh_core._core import Caller
+    from mesh_core._core import IncomingRequest
 
 __all__ = ["GUEST_LIMIT_S", "AdditionalSessions", "SessionRedirector"]
 
@@ -103,7 +103,7 @@ class SessionRedirector:
     def __init__(self, bell: int) -> None:
         self._bell = socket.socket(fileno=bell)
 
-    def takes(self, caller: Caller) -> bool:
+    def takes(self, caller: IncomingRequest) -> bool:
         """Reply if the request is for an additional session; return whether it is."""
         try:
             order = AttachRequest.decode(caller.body)
@@ -115,10 +115,10 @@ class SessionRedirector:
         threading.Thread(target=self._answer, args=(caller,), daemon=True).start()
         return True
 
-    def _answer(self, caller: Caller) -> None:
+    def _answer(self, caller: IncomingRequest) -> None:
         text = self._ask()
         with suppress(OSError):
-            caller.answer(text.isdecimal(), text.encode())
+            caller.reply(text.isdecimal(), text.encode())
 
     def _ask(self) -> str:
         read, write = os.pipe()

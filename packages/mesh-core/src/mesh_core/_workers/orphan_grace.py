@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh_core._core import Caller, Listener
+    from mesh_core._core import IncomingRequest, Listener
     from mesh_core._hosts.attach_request import AttachRequest
     from mesh_core._runtime.runtime import Runtime
     from mesh_core._workers.additional_sessions import SessionRedirector
@@ -101,13 +101,13 @@ class OrphanGrace:
             if caller is not None and not self._redirector.takes(caller):
                 is_taken, text = self._decide(caller)
                 try:
-                    caller.answer(is_taken, text.encode())
+                    caller.reply(is_taken, text.encode())
                 except OSError:
                     # The successor repeats the request, or its lease expires like that of the
                     # previous controller.
                     continue
 
-    def _decide(self, caller: Caller) -> tuple[bool, str]:
+    def _decide(self, caller: IncomingRequest) -> tuple[bool, str]:
         order = TakeOverRequest.decode(caller.body)
         with self._lock:
             if order is None:
@@ -131,7 +131,7 @@ class OrphanGrace:
             )
             return True, grant.encode()
 
-    def _objection(self, caller: Caller, order: TakeOverRequest) -> Refusal | None:
+    def _objection(self, caller: IncomingRequest, order: TakeOverRequest) -> Refusal | None:
         if caller.role != "controller":
             why = "only credentials of a controller of the job can take it over"
             return Refusal(why, is_final=True)
@@ -152,8 +152,8 @@ class OrphanGrace:
         engine = self._runtime.engine
         self._runtime.agent.do_host_back(None, 0, self._generation)
         lost = exit_report(self._owner)
-        patience_s = effective().unresponsive_timeout_s
-        engine.expect_host(0, lease_s / HEARTBEATS, patience_s, lost, lost)
+        unresponsive_timeout_s = effective().unresponsive_timeout_s
+        engine.monitor_host(0, lease_s / HEARTBEATS, unresponsive_timeout_s, lost, lost)
 
 
 def exit_report(owner: str) -> bytes:

@@ -34,7 +34,7 @@ from mesh_core._workers.worker_keys import worker_keys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mesh_core._core import Caller, Keys
+    from mesh_core._core import IncomingRequest, Keys
     from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["is_session", "main"]
@@ -194,7 +194,7 @@ def _wait_max_s(worker: Inheritance, keys: Keys) -> float:
 
 def _next_order(
     listener: Listener, redirector: SessionRedirector, worker: Inheritance, wait_max_s: float
-) -> tuple[Caller, AttachRequest] | None:
+) -> tuple[IncomingRequest, AttachRequest] | None:
     """Wait for a valid request; return None if the time or the worker ends first."""
     kept = _StandbyReservation()
     until = time.monotonic() + wait_max_s
@@ -250,9 +250,9 @@ def _say(what: str) -> None:
         print(f"mesh worker {what}", flush=True)
 
 
-def _tell(caller: Caller, is_taken: bool, text: str, *, is_final: bool = False) -> None:
+def _tell(caller: IncomingRequest, is_taken: bool, text: str, *, is_final: bool = False) -> None:
     try:
-        caller.answer(is_taken, text.encode(errors="replace"), is_final)
+        caller.reply(is_taken, text.encode(errors="replace"), is_final)
     except OSError:
         # The client is gone, so the reply is not needed.
         return
@@ -261,7 +261,7 @@ def _tell(caller: Caller, is_taken: bool, text: str, *, is_final: bool = False) 
 def _serve(
     listener: Listener,
     redirector: SessionRedirector,
-    caller: Caller,
+    caller: IncomingRequest,
     order: AttachRequest,
     keys: Keys,
     template_cache: TemplateCacheClient,
@@ -319,8 +319,8 @@ def _join(
     lost = exit_report(order.owner) if is_held else b""
     if order.generation:
         runtime.agent.do_host_back(None, 0, order.generation)
-    patience_s = effective().unresponsive_timeout_s
-    runtime.engine.expect_host(0, lease_s / HEARTBEATS, patience_s, lost, lost)
+    unresponsive_timeout_s = effective().unresponsive_timeout_s
+    runtime.engine.monitor_host(0, lease_s / HEARTBEATS, unresponsive_timeout_s, lost, lost)
     if is_held:
         _orphan_grace = OrphanGrace(runtime, listener, redirector, order, leave)
         _orphan_grace.start()

@@ -1,4 +1,4 @@
-//! Many replies in the body of one [`Kind::Answers`] frame.
+//! Many replies in the body of one [`Kind::Replies`] frame.
 //!
 //! A reply is a head of 16 bytes and a tail that is identical to the tail of a separate frame:
 //! meta, part descriptors, body. A reply can therefore be moved from its frame to a bundle and back
@@ -49,19 +49,19 @@ impl Entry {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Malformed {
     /// The bundle ends in the middle of a reply.
-    #[error("bundle ends inside an answer at byte {0}")]
+    #[error("bundle ends inside a reply at byte {0}")]
     Truncated(usize),
     /// Neither a value nor a fault.
-    #[error("an answer of kind {0} cannot be in a bundle")]
+    #[error("a reply of kind {0} cannot be in a bundle")]
     Kind(u8),
     /// Reserved bytes are not 0.
-    #[error("reserved bytes of an answer are used: install the same version on both sides")]
+    #[error("reserved bytes of a reply are used: install the same version on both sides")]
     Reserved,
     /// Meta and parts do not fit into the tail.
-    #[error("meta and parts of an answer are longer than its tail")]
+    #[error("meta and parts of a reply are longer than its tail")]
     Overlap,
     /// More replies than ranks that were called.
-    #[error("bundle holds more than {0} answers")]
+    #[error("bundle holds more than {0} replies")]
     TooMany(usize),
 }
 
@@ -84,7 +84,7 @@ impl Packer {
         if !self.body.is_empty() && self.body.len() + entry.encoded_len() > self.len_max {
             self.full.push(self.body.split().freeze());
         }
-        let kind = if entry.is_fault { Kind::Fault } else { Kind::Answer };
+        let kind = if entry.is_fault { Kind::Fault } else { Kind::Reply };
         self.body.reserve(entry.encoded_len());
         self.body.put_u32_le(entry.rank);
         self.body.put_u32_le(u32::try_from(entry.tail.len()).expect("a tail is at most 1 GiB"));
@@ -130,7 +130,7 @@ fn entry_at(body: &Bytes, at: usize) -> Result<Entry, Malformed> {
     let meta_len = u16::from_le_bytes([head[8], head[9]]);
     let part_count = head[10];
     let is_fault = match Kind::from_u8(head[11]) {
-        Some(Kind::Answer) => false,
+        Some(Kind::Reply) => false,
         Some(Kind::Fault) => true,
         _ => return Err(Malformed::Kind(head[11])),
     };

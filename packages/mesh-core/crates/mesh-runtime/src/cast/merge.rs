@@ -38,11 +38,11 @@ impl<A> Merge<A> {
     }
 
     /// Adds the reply of one rank.
-    pub fn add(&mut self, rank: u32, answer: A) -> Progress {
+    pub fn add(&mut self, rank: u32, reply: A) -> Progress {
         if !self.open.remove(rank) {
             return Progress::Ignored;
         }
-        self.collected.push((rank, answer));
+        self.collected.push((rank, reply));
         self.progress()
     }
 

@@ -1,6 +1,6 @@
 //! A connection to another host before it belongs to the engine: authentication and single frames.
 
-use super::dial::{Route, connected, resolved};
+use super::dial::{Route, connect_any, resolve};
 use super::gateway;
 use super::parker::timespec;
 use mesh_trust::{Handshake, Role, SecureStream, Trust, TrustError};
@@ -46,31 +46,31 @@ impl Channel {
     /// If none responds in time; [`io::ErrorKind::PermissionDenied`] if one side does not accept
     /// the credentials of the other.
     pub fn connect(addresses: &[SocketAddr], trust: &Trust, until: Instant) -> io::Result<Self> {
-        Self::proved(opened(addresses, until)?, trust, until)
+        Self::authenticate(open_stream(addresses, until)?, trust, until)
     }
 
     /// Like [`Channel::connect`], along a route.
     ///
     /// # Errors
     /// As [`Channel::connect`], and if a name is unknown or a gateway refuses.
-    pub fn by(route: &Route, trust: &Trust, until: Instant) -> io::Result<Self> {
-        Self::proved(Self::reached(route, trust, until)?, trust, until)
+    pub fn connect_route(route: &Route, trust: &Trust, until: Instant) -> io::Result<Self> {
+        Self::authenticate(Self::open_route(route, trust, until)?, trust, until)
     }
 
-    /// Connects along a route, without the handshake of [`Channel::proved`].
+    /// Connects along a route, without the handshake of [`Channel::authenticate`].
     ///
     /// # Errors
     /// If none responds in time, a name is unknown, or a gateway refuses.
-    pub(super) fn reached(route: &Route, trust: &Trust, until: Instant) -> io::Result<OwnedFd> {
+    pub(super) fn open_route(route: &Route, trust: &Trust, until: Instant) -> io::Result<OwnedFd> {
         if route.gateway.is_empty() {
-            return opened(&resolved(&route.addresses)?, until);
+            return open_stream(&resolve(&route.addresses)?, until);
         }
-        gateway::ask(route, trust, until)
+        gateway::connect_through(route, trust, until)
     }
 
     /// Performs the handshake with the peer.
-    pub(super) fn proved(stream: OwnedFd, trust: &Trust, until: Instant) -> io::Result<Self> {
-        Self::shake_hands(stream, trust, until).map_err(|error| match error.kind() {
+    pub(super) fn authenticate(stream: OwnedFd, trust: &Trust, until: Instant) -> io::Result<Self> {
+        Self::perform_handshake(stream, trust, until).map_err(|error| match error.kind() {
             io::ErrorKind::TimedOut => {
                 let text = "it accepts connections but does not reply: it is not a worker";
                 io::Error::new(io::ErrorKind::TimedOut, text)
@@ -82,7 +82,7 @@ impl Channel {
         })
     }
 
-    fn shake_hands(stream: OwnedFd, trust: &Trust, until: Instant) -> io::Result<Self> {
+    fn perform_handshake(stream: OwnedFd, trust: &Trust, until: Instant) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&stream, true)?;
         let refused = |error: TrustError| io::Error::new(io::ErrorKind::PermissionDenied, error);
         let mut handshake = trust.connect().map_err(io::Error::other)?;
@@ -147,7 +147,7 @@ impl Channel {
     ///
     /// # Errors
     /// If none arrives in time, or a frame of another kind arrives.
-    pub fn first(&mut self, allowed: &'static [Kind], until: Instant) -> io::Result<Frame> {
+    pub fn receive_first(&mut self, allowed: &'static [Kind], until: Instant) -> io::Result<Frame> {
         let mut first = FirstFrame::new(allowed);
         loop {
             if let Some(frame) = first.read(self)? {
@@ -158,9 +158,9 @@ impl Channel {
     }
 }
 
-fn opened(addresses: &[SocketAddr], until: Instant) -> io::Result<OwnedFd> {
-    let stream = connected(addresses, until)?;
-    give_up_soon(&stream)?;
+fn open_stream(addresses: &[SocketAddr], until: Instant) -> io::Result<OwnedFd> {
+    let stream = connect_any(addresses, until)?;
+    set_failure_timeouts(&stream)?;
     Ok(stream)
 }
 
@@ -181,7 +181,7 @@ impl FirstFrame {
     /// Reads the available bytes, and allocates no memory for a tail before its head is checked.
     pub(super) fn read(&mut self, channel: &mut Channel) -> io::Result<Option<Frame>> {
         loop {
-            if let Some(frame) = self.judge()? {
+            if let Some(frame) = self.check()? {
                 return Ok(Some(frame));
             }
             let got = match &mut channel.secure {
@@ -237,7 +237,7 @@ impl FirstFrame {
         }
     }
 
-    fn judge(&mut self) -> io::Result<Option<Frame>> {
+    fn check(&mut self) -> io::Result<Option<Frame>> {
         if self.missing() > 0 {
             return Ok(None);
         }
@@ -255,12 +255,12 @@ impl FirstFrame {
             return Err(io::ErrorKind::InvalidData.into());
         }
         self.decoded = Some((head, tail_len));
-        self.judge()
+        self.check()
     }
 }
 
 /// Makes the kernel detect soon that the peer of a connection is unreachable or gone.
-pub(super) fn give_up_soon(stream: &OwnedFd) -> io::Result<()> {
+pub(super) fn set_failure_timeouts(stream: &OwnedFd) -> io::Result<()> {
     sockopt::set_tcp_nodelay(stream, true)?;
     sockopt::set_tcp_user_timeout(stream, SILENCE_MAX_MS)?;
     sockopt::set_socket_keepalive(stream, true)?;

@@ -23,9 +23,9 @@ pub(super) struct DeferredEffects {
     dial: Vec<ProcId>,
     closed: Vec<Arc<Wire>>,
     released: Vec<(ProcId, u32, u32)>,
-    buried: Vec<ProcId>,
+    dead_peers: Vec<ProcId>,
     pieces: Vec<Piece>,
-    forsaken: Vec<BulkId>,
+    aborted: Vec<BulkId>,
     probe: Vec<HostId>,
     has_timer: bool,
 }
@@ -48,13 +48,13 @@ impl Engine {
         for (reader, segment, generation) in &deferred.released {
             self.descriptors.released(*reader, *segment, *generation);
         }
-        for proc in &deferred.buried {
-            self.descriptors.buried(*proc);
+        for proc in &deferred.dead_peers {
+            self.descriptors.peer_died(*proc);
         }
         for piece in deferred.pieces {
-            self.land(piece);
+            self.write_direct(piece);
         }
-        for id in deferred.forsaken {
+        for id in deferred.aborted {
             self.direct_receives.abort(id);
         }
         for peer in &deferred.dial {
@@ -64,7 +64,7 @@ impl Engine {
             self.probe(*host);
         }
         if deferred.has_timer {
-            self.ring_io();
+            self.wake_io();
         }
     }
 }
@@ -99,7 +99,9 @@ impl Shared {
                     self.redials.push(Reverse((Instant::now() + after, peer)));
                     deferred.has_timer = true;
                 }
-                Effect::Held { segment, generation } => descriptors.held(segment, generation),
+                Effect::Acquired { segment, generation } => {
+                    descriptors.acquired(segment, generation)
+                }
                 Effect::Released { reader, segment, generation } => {
                     deferred.released.push((reader, segment, generation));
                     if self.sweep_at.is_none() {
@@ -107,11 +109,11 @@ impl Shared {
                         deferred.has_timer = true;
                     }
                 }
-                Effect::Land { id, len, at, bytes } => {
+                Effect::WriteDirect { id, len, at, bytes } => {
                     deferred.pieces.push(Piece { id, len, at, bytes });
                 }
-                Effect::Abort(id) => deferred.forsaken.push(id),
-                Effect::Buried(proc) => deferred.buried.push(proc),
+                Effect::Abort(id) => deferred.aborted.push(id),
+                Effect::PeerDied(proc) => deferred.dead_peers.push(proc),
                 Effect::Probe(host) => deferred.probe.push(host),
                 Effect::Close { link } => deferred.closed.extend(self.wires.remove(&link)),
             }

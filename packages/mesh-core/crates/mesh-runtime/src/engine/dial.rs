@@ -16,7 +16,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(3);
 ///
 /// After the last address the first one is tried again. TCP itself retransmits only after 1 s, and
 /// then at growing intervals.
-const HEAD_START: Duration = Duration::from_millis(250);
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// Maximum number of addresses of one host to try.
 const ADDRESSES_MAX: usize = 16;
 
@@ -33,7 +33,7 @@ pub struct Route {
 ///
 /// # Errors
 /// If all names are unknown.
-pub fn resolved(names: &[String]) -> io::Result<Vec<SocketAddr>> {
+pub fn resolve(names: &[String]) -> io::Result<Vec<SocketAddr>> {
     let mut found = Vec::new();
     let mut unknown = Vec::new();
     for name in names {
@@ -60,36 +60,38 @@ pub fn resolved(names: &[String]) -> io::Result<Vec<SocketAddr>> {
 ///
 /// # Errors
 /// If none responds in time: the failure of each address, and how to fix it.
-pub fn connected(addresses: &[SocketAddr], until: Instant) -> io::Result<OwnedFd> {
+pub fn connect_any(addresses: &[SocketAddr], until: Instant) -> io::Result<OwnedFd> {
     let until = until.min(Instant::now() + CONNECT_MAX);
     let mut left: VecDeque<SocketAddr> = addresses.iter().copied().take(ADDRESSES_MAX).collect();
-    let mut trying: Vec<(SocketAddr, OwnedFd)> = Vec::new();
+    let mut attempts: Vec<(SocketAddr, OwnedFd)> = Vec::new();
     let mut failures: Vec<(SocketAddr, io::Error)> = Vec::new();
     loop {
         if let Some(address) = left.pop_front() {
             match begin(&address) {
-                Ok(stream) => trying.push((address, stream)),
+                Ok(stream) => attempts.push((address, stream)),
                 Err(error) => {
-                    note(&mut failures, address, error.into());
+                    record_failure(&mut failures, address, error.into());
                     continue;
                 }
             }
         }
         let time_left = until.saturating_duration_since(Instant::now());
         if time_left.is_zero() {
-            for (address, _) in trying.drain(..) {
-                note(&mut failures, address, io::ErrorKind::TimedOut.into());
+            for (address, _) in attempts.drain(..) {
+                record_failure(&mut failures, address, io::ErrorKind::TimedOut.into());
             }
         }
-        if trying.is_empty() && left.is_empty() {
-            return Err(told(&failures));
+        if attempts.is_empty() && left.is_empty() {
+            return Err(combined_error(&failures));
         }
-        if let Some(stream) = answered(&mut trying, &mut failures, HEAD_START.min(time_left))? {
+        if let Some(stream) =
+            wait_connected(&mut attempts, &mut failures, ATTEMPT_DELAY.min(time_left))?
+        {
             return Ok(stream);
         }
         if left.is_empty() {
             // An address that has neither accepted nor refused may do so now.
-            for (address, _) in &trying {
+            for (address, _) in &attempts {
                 if !left.contains(address) {
                     left.push_back(*address);
                 }
@@ -99,7 +101,11 @@ pub fn connected(addresses: &[SocketAddr], until: Instant) -> io::Result<OwnedFd
 }
 
 /// Stores the last failure of an address.
-fn note(failures: &mut Vec<(SocketAddr, io::Error)>, address: SocketAddr, error: io::Error) {
+fn record_failure(
+    failures: &mut Vec<(SocketAddr, io::Error)>,
+    address: SocketAddr,
+    error: io::Error,
+) {
     failures.retain(|(other, _)| *other != address);
     failures.push((address, error));
 }
@@ -115,41 +121,41 @@ fn begin(address: &SocketAddr) -> Result<OwnedFd, Errno> {
 }
 
 /// Waits until one connection is established or has failed, or the time is over.
-fn answered(
-    trying: &mut Vec<(SocketAddr, OwnedFd)>,
+fn wait_connected(
+    attempts: &mut Vec<(SocketAddr, OwnedFd)>,
     failures: &mut Vec<(SocketAddr, io::Error)>,
-    patience: Duration,
+    timeout: Duration,
 ) -> io::Result<Option<OwnedFd>> {
     let mut fds: Vec<PollFd<'_>> =
-        trying.iter().map(|(_, stream)| PollFd::new(stream, PollFlags::OUT)).collect();
-    match poll(&mut fds, Some(&timespec(patience))) {
+        attempts.iter().map(|(_, stream)| PollFd::new(stream, PollFlags::OUT)).collect();
+    match poll(&mut fds, Some(&timespec(timeout))) {
         Ok(_) | Err(Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }
     let is_done: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
     for at in (0..is_done.len()).rev().filter(|at| is_done[*at]) {
-        let (address, stream) = trying.remove(at);
+        let (address, stream) = attempts.remove(at);
         match sockopt::socket_error(&stream)? {
             Ok(()) => return Ok(Some(stream)),
-            Err(error) => note(failures, address, error.into()),
+            Err(error) => record_failure(failures, address, error.into()),
         }
     }
     // Other attempts to the same address would fail in the same way.
-    trying.retain(|(address, _)| !failures.iter().any(|(failed, _)| failed == address));
+    attempts.retain(|(address, _)| !failures.iter().any(|(failed, _)| failed == address));
     Ok(None)
 }
 
 /// Combines the failures of all addresses into one error.
-fn told(failures: &[(SocketAddr, io::Error)]) -> io::Error {
+fn combined_error(failures: &[(SocketAddr, io::Error)]) -> io::Error {
     let Some((_, last)) = failures.last() else { return io::ErrorKind::AddrNotAvailable.into() };
     let each = |(address, error): &(SocketAddr, io::Error)| {
-        if failures.len() > 1 { format!("{address}: {}", why(error)) } else { why(error) }
+        if failures.len() > 1 { format!("{address}: {}", explain(error)) } else { explain(error) }
     };
     let texts: Vec<String> = failures.iter().map(each).collect();
     io::Error::new(last.kind(), texts.join("; "))
 }
 
-fn why(error: &io::Error) -> String {
+fn explain(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => {
             "nobody listens there: start the worker, or correct the address".to_owned()
@@ -167,17 +173,17 @@ fn why(error: &io::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{HEAD_START, connected, resolved};
+    use super::{ATTEMPT_DELAY, connect_any, resolve};
     use std::io;
     use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::time::{Duration, Instant};
 
-    fn soon() -> Instant {
+    fn far_deadline() -> Instant {
         Instant::now() + Duration::from_secs(20)
     }
 
     /// Returns an address without a listener.
-    fn nobody() -> SocketAddr {
+    fn unused_address() -> SocketAddr {
         TcpListener::bind("127.0.0.1:0").and_then(|taken| taken.local_addr()).expect("a free port")
     }
 
@@ -185,14 +191,15 @@ mod tests {
     fn the_next_address_is_tried_when_one_refuses() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let there = listener.local_addr().expect("it is bound");
-        let stream = connected(&[nobody(), there], soon()).expect("somebody listens there");
+        let stream = connect_any(&[unused_address(), there], far_deadline())
+            .expect("somebody listens there");
         let (_, caller) = listener.accept().expect("it has called");
         let ours = rustix::net::getsockname(&stream).expect("it is connected");
         assert_eq!(SocketAddr::try_from(ours).ok(), Some(caller));
     }
 
     #[test]
-    fn who_answers_after_a_while_is_found_before_tcp_asks_again() {
+    fn a_late_listener_is_found_before_tcp_retransmits() {
         use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
         let listener = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
         bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
@@ -203,19 +210,19 @@ mod tests {
         let there = SocketAddr::try_from(there).expect("an address");
         let _first = TcpStream::connect(there).expect("there is room");
         let opens = std::thread::spawn(move || {
-            std::thread::sleep(HEAD_START / 2);
+            std::thread::sleep(ATTEMPT_DELAY / 2);
             rustix::net::accept(&listener).map(|first| (first, listener))
         });
         let began = Instant::now();
-        connected(&[there], soon()).expect("there is room by now");
+        connect_any(&[there], far_deadline()).expect("there is room by now");
         assert!(began.elapsed() < Duration::from_millis(900), "{:?}", began.elapsed());
         opens.join().expect("it does not panic").expect("somebody has called");
     }
 
     #[test]
-    fn each_address_that_fails_is_told() {
-        let (one, other) = (nobody(), nobody());
-        let error = connected(&[one, other], soon()).expect_err("nobody listens");
+    fn the_error_names_each_address_that_failed() {
+        let (one, other) = (unused_address(), unused_address());
+        let error = connect_any(&[one, other], far_deadline()).expect_err("nobody listens");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         let text = error.to_string();
         assert!(text.contains(&format!("{one}: nobody listens there: start")), "{text}");
@@ -223,14 +230,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_told_unless_another_is_known() {
+    fn an_unknown_name_is_an_error_unless_another_is_known() {
         let unknown = "no-such-host.invalid:1".to_owned();
-        let error = resolved(std::slice::from_ref(&unknown)).expect_err("nobody has that name");
+        let error = resolve(std::slice::from_ref(&unknown)).expect_err("nobody has that name");
         assert!(
             error.to_string().starts_with("no-such-host.invalid:1 cannot be resolved"),
             "{error}"
         );
-        let both = resolved(&[unknown, "[::1]:2".to_owned()]).expect("an address is known");
+        let both = resolve(&[unknown, "[::1]:2".to_owned()]).expect("an address is known");
         assert_eq!(both, ["[::1]:2".parse().expect("an address")]);
     }
 }

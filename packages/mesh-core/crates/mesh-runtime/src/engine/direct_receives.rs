@@ -32,11 +32,13 @@ impl DirectReceives {
 
 impl Engine {
     /// Writes a piece to its message; hands the message to its readers if it is complete.
-    pub(super) fn land(&self, piece: Piece) {
+    pub(super) fn write_direct(&self, piece: Piece) {
         let Piece { id, len, at, bytes } = piece;
         let receive = match lock(&self.direct_receives.0).entry(id) {
             Entry::Occupied(entry) => Arc::clone(entry.get()),
-            Entry::Vacant(entry) => Arc::clone(entry.insert(Arc::new(self.descriptors.land(len)))),
+            Entry::Vacant(entry) => {
+                Arc::clone(entry.insert(Arc::new(self.descriptors.begin_direct_receive(len))))
+            }
         };
         if !receive.write(at, bytes) {
             return;

@@ -4,12 +4,12 @@
 //! for the other host, with which it performs another handshake: the gateway learns the peers,
 //! amounts and times of the traffic, but has no key to its content.
 
-use super::channel::{Channel, give_up_soon};
-use super::dial::{Route, connected, resolved};
-use super::listener::Caller;
+use super::channel::{Channel, set_failure_timeouts};
+use super::dial::{Route, connect_any, resolve};
+use super::listener::AcceptedConnection;
 use super::parker::timespec;
 use mesh_trust::{Role, Trust};
-use mesh_wire::frame::{Frame, Head, Kind, NOBODY};
+use mesh_wire::frame::{Frame, Head, Kind, UNKNOWN_PROC};
 use mesh_wire::id::{Address, PortId};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
@@ -22,76 +22,76 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Flag of a request that has to be forwarded to another host.
-pub(super) const THROUGH: u8 = 2;
+pub(super) const FORWARD: u8 = 2;
 /// Flag of a reply that is a refusal.
 pub(super) const REFUSED: u8 = 1;
 
 /// Connections that one worker forwards at a time; each has a thread.
-const RELAYS_MAX: usize = 1024;
+const FORWARDS_MAX: usize = 1024;
 /// The time limit for the other host to accept the connection.
-const REACH_MAX: Duration = Duration::from_secs(5);
+const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// Size in bytes of the buffer of each direction.
 const BUFFER_LEN: usize = 256 << 10;
 /// Reads and writes of one direction before the other direction gets its turn.
 const STEPS_MAX: usize = 16;
 /// The interval at which both connections are checked if no event occurs.
-const LOOK: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The forwarded connections of a worker.
 #[derive(Debug, Default)]
-pub(super) struct Relays(Arc<AtomicUsize>);
+pub(super) struct Forwarder(Arc<AtomicUsize>);
 
-impl Relays {
+impl Forwarder {
     /// Forwards a caller to its target, from a dedicated thread.
-    pub(super) fn begin(&self, caller: Caller) {
-        if self.0.fetch_add(1, Ordering::SeqCst) >= RELAYS_MAX {
+    pub(super) fn begin(&self, client: AcceptedConnection) {
+        if self.0.fetch_add(1, Ordering::SeqCst) >= FORWARDS_MAX {
             self.0.fetch_sub(1, Ordering::SeqCst);
-            let text = format!("it already relays {RELAYS_MAX} connections: use another gateway");
+            let text = format!("it already forwards {FORWARDS_MAX} connections: use another gateway");
             // A caller that does not receive the reply is not notified.
-            let _ = caller.answer(&answer(REFUSED, text));
+            let _ = client.reply(&reply_frame(REFUSED, text));
             return;
         }
-        let running = Running(Arc::clone(&self.0));
+        let active = ActiveForward(Arc::clone(&self.0));
         let thread = std::thread::Builder::new().name("mesh-relay".into()).stack_size(256 << 10);
         // If no thread is available the caller is dropped, and tries again.
         let _ = thread.spawn(move || {
-            let _running = running;
-            serve(caller);
+            let _active = active;
+            forward(client);
         });
     }
 }
 
 /// Counts one connection while it exists.
-struct Running(Arc<AtomicUsize>);
+struct ActiveForward(Arc<AtomicUsize>);
 
-impl Drop for Running {
+impl Drop for ActiveForward {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-fn serve(caller: Caller) {
-    let target = reach(&caller.first.tail);
-    let said = match &target {
-        Ok(_) => caller.answer(&answer(0, String::new())),
-        Err(error) => caller.answer(&answer(REFUSED, error.to_string())),
+fn forward(client: AcceptedConnection) {
+    let target = connect_target(&client.first.tail);
+    let sent = match &target {
+        Ok(_) => client.reply(&reply_frame(0, String::new())),
+        Err(error) => client.reply(&reply_frame(REFUSED, error.to_string())),
     };
-    if let (Ok(target), Ok(())) = (target, said) {
-        let (channel, _) = caller.into_channel();
+    if let (Ok(target), Ok(())) = (target, sent) {
+        let (channel, _) = client.into_channel();
         // The reason for an end does not matter: both sides notice it.
-        let _ = pass_on(&channel.stream, &target);
+        let _ = forward_bytes(&channel.stream, &target);
     }
 }
 
-fn reach(target: &[u8]) -> io::Result<OwnedFd> {
+fn connect_target(target: &[u8]) -> io::Result<OwnedFd> {
     let text = std::str::from_utf8(target).map_err(io::Error::other)?;
     let names: Vec<String> = text.lines().map(str::to_owned).collect();
-    connected(&resolved(&names)?, Instant::now() + REACH_MAX)
+    connect_any(&resolve(&names)?, Instant::now() + CONNECT_MAX)
 }
 
-fn answer(flags: u8, text: String) -> Frame {
-    let nobody = Address { proc: NOBODY, port: PortId::NONE };
-    let mut head = Head::new(Kind::Attached, nobody, nobody);
+fn reply_frame(flags: u8, text: String) -> Frame {
+    let unknown = Address { proc: UNKNOWN_PROC, port: PortId::NONE };
+    let mut head = Head::new(Kind::Attached, unknown, unknown);
     head.flags = flags;
     Frame { head, tail: text.into() }
 }
@@ -100,21 +100,21 @@ fn answer(flags: u8, text: String) -> Frame {
 ///
 /// # Errors
 /// If the gateway cannot be reached or refuses, or the host behind it cannot be reached.
-pub(super) fn ask(route: &Route, trust: &Trust, until: Instant) -> io::Result<OwnedFd> {
+pub(super) fn connect_through(route: &Route, trust: &Trust, until: Instant) -> io::Result<OwnedFd> {
     let gateway = route.gateway.join(", ");
     let failed = |error: io::Error| {
         io::Error::new(error.kind(), format!("the gateway {gateway} cannot be reached: {error}"))
     };
-    let addresses: Vec<SocketAddr> = resolved(&route.gateway).map_err(failed)?;
+    let addresses: Vec<SocketAddr> = resolve(&route.gateway).map_err(failed)?;
     let mut channel = Channel::connect(&addresses, trust, until).map_err(failed)?;
     channel.expect(Role::Worker).map_err(failed)?;
-    let nobody = Address { proc: NOBODY, port: PortId::NONE };
-    let mut head = Head::new(Kind::Attach, nobody, nobody);
-    head.flags = THROUGH;
+    let unknown = Address { proc: UNKNOWN_PROC, port: PortId::NONE };
+    let mut head = Head::new(Kind::Attach, unknown, unknown);
+    head.flags = FORWARD;
     channel.send(&Frame { head, tail: route.addresses.join("\n").into() }, until)?;
-    let answer = channel.first(&[Kind::Attached], until).map_err(failed)?;
-    if answer.head.flags & REFUSED != 0 {
-        let why = String::from_utf8_lossy(&answer.tail);
+    let reply = channel.receive_first(&[Kind::Attached], until).map_err(failed)?;
+    if reply.head.flags & REFUSED != 0 {
+        let why = String::from_utf8_lossy(&reply.tail);
         return Err(io::Error::other(format!("from the gateway {gateway}: {why}")));
     }
     Ok(channel.stream)
@@ -173,7 +173,7 @@ impl<'a> Flow<'a> {
     }
 
     /// Returns the event that this direction waits for.
-    fn wants(&self) -> Option<PollFd<'a>> {
+    fn poll_fd(&self) -> Option<PollFd<'a>> {
         match (self.is_over, self.waiting.is_empty()) {
             (true, _) => None,
             (false, true) => Some(PollFd::new(self.from, PollFlags::IN)),
@@ -183,21 +183,21 @@ impl<'a> Flow<'a> {
 }
 
 /// Forwards bytes in both directions until both have ended or one is broken.
-fn pass_on(one: &OwnedFd, other: &OwnedFd) -> io::Result<()> {
+fn forward_bytes(one: &OwnedFd, other: &OwnedFd) -> io::Result<()> {
     for stream in [one, other] {
         rustix::io::ioctl_fionbio(stream, true)?;
-        give_up_soon(stream)?;
+        set_failure_timeouts(stream)?;
     }
     let mut flows = [Flow::new(one, other), Flow::new(other, one)];
     loop {
         for flow in &mut flows {
             flow.advance()?;
         }
-        let mut wants: Vec<PollFd<'_>> = flows.iter().filter_map(Flow::wants).collect();
-        if wants.is_empty() {
+        let mut poll_fds: Vec<PollFd<'_>> = flows.iter().filter_map(Flow::poll_fd).collect();
+        if poll_fds.is_empty() {
             return Ok(());
         }
-        match poll(&mut wants, Some(&timespec(LOOK))) {
+        match poll(&mut poll_fds, Some(&timespec(CHECK_INTERVAL))) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

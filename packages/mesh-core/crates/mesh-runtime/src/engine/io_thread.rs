@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// How long the IO thread leaves the connections to a thread that was the leader until just now.
 ///
 /// That thread will probably wait again soon, and then reads the new frames without a handover.
-const HEAD_START: Duration = Duration::from_micros(500);
+const LEADER_HEAD_START: Duration = Duration::from_micros(500);
 
 impl Engine {
     pub(super) fn run_io(&self) {
@@ -24,12 +24,12 @@ impl Engine {
             let slept = self.io.sleep(left, &mut tokens);
             self.check_descriptors(slept.err());
             if self.is_led_now() && tokens.iter().any(|token| *token < WRITABLE) {
-                std::thread::sleep(HEAD_START);
+                std::thread::sleep(LEADER_HEAD_START);
                 tokens.retain(|token| *token >= WRITABLE);
             }
             for token in &tokens {
                 match *token {
-                    WAKER => self.io.waker.silence(),
+                    WAKER => self.io.waker.reset(),
                     LISTENER => self.accept(),
                     token if token & WRITABLE != 0 => self.writable(LinkId(token as u32)),
                     token => {
@@ -47,7 +47,7 @@ impl Engine {
     /// Whether a thread leads, or did until just now.
     fn is_led_now(&self) -> bool {
         let since = self.micros().saturating_sub(self.led_until_us.load(Ordering::Relaxed));
-        self.is_led.load(Ordering::SeqCst) || Duration::from_micros(since) < HEAD_START
+        self.is_led.load(Ordering::SeqCst) || Duration::from_micros(since) < LEADER_HEAD_START
     }
 
     pub(super) fn micros(&self) -> u64 {
@@ -58,7 +58,7 @@ impl Engine {
     fn run_timers(&self) -> Option<Duration> {
         let now = Instant::now();
         self.with_node(|node| node.advance(now - self.epoch));
-        self.see_off_strangers(now);
+        self.close_unidentified(now);
         let shortage_end = self.end_shortage(now);
         let mut due = Vec::new();
         let left = {
@@ -75,12 +75,12 @@ impl Engine {
                 shared.sweep_at = self.descriptors.sweep().then(|| now + SWEEP_PERIOD);
             }
             let sweep = shared.sweep_at.map(|at| at - now);
-            let stranger = shared.unidentified.next_due().map(|at| at - now);
+            let unidentified = shared.unidentified.next_due().map(|at| at - now);
             let redial = shared.redials.peek().map(|Reverse((at, _))| *at - now);
             let deadline = shared.node.next_deadline();
             let deadline = deadline.map(|at| at.saturating_sub(now - self.epoch));
             let shortage = shortage_end.map(|at| at - now);
-            [redial, deadline, sweep, stranger, shortage].into_iter().flatten().min()
+            [redial, deadline, sweep, unidentified, shortage].into_iter().flatten().min()
         };
         let left = if due.is_empty() { left } else { Some(Duration::ZERO) };
         for peer in due {

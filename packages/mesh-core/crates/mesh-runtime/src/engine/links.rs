@@ -3,7 +3,7 @@
 use super::local_links::socket_path;
 use super::parker::Parker;
 use super::poller::WRITABLE;
-use super::wire::{Reach, Wire, Written, lock};
+use super::wire::{PeerLocation, Wire, Written, lock};
 use super::{CutOff, DeferredEffects, Engine};
 use crate::node::{LinkId, Node};
 use mesh_wire::id::ProcId;
@@ -23,8 +23,8 @@ impl Engine {
             let mut deferred = DeferredEffects::default();
             {
                 let mut shared = self.enter();
-                if wire.reach() == Reach::Afar {
-                    shared.node.heard(link);
+                if wire.location() == PeerLocation::OtherHost {
+                    shared.node.note_activity(link);
                 }
                 for frame in frames.drain(..) {
                     shared.node.receive(link, frame);
@@ -49,7 +49,7 @@ impl Engine {
             }
             shared.node.peer_of(link)
         };
-        if wire.reach() == Reach::Afar
+        if wire.location() == PeerLocation::OtherHost
             && let Some(peer) = peer
         {
             self.acknowledgements.note(peer.host, wire.stream());
@@ -66,7 +66,7 @@ impl Engine {
             let _ = epoll::delete(&self.io.epoll, &watch);
         }
         let _ = epoll::delete(&self.io.epoll, wire.stream());
-        wire.shut();
+        wire.shut_down();
     }
 
     pub(super) fn flush(&self, link: LinkId, wire: &Arc<Wire>) {
@@ -94,7 +94,7 @@ impl Engine {
 
     pub(super) fn connect(&self, peer: ProcId) {
         if peer.host != self.me.host {
-            return self.connect_afar(peer);
+            return self.connect_remote(peer);
         }
         if self.is_short() {
             return self.with_node(|node| node.connect_failed(peer));
@@ -138,8 +138,8 @@ impl Engine {
     }
 
     /// Wakes the IO thread.
-    pub(super) fn ring_io(&self) {
-        self.check_descriptors(self.io.waker.try_ring().err());
+    pub(super) fn wake_io(&self) {
+        self.check_descriptors(self.io.waker.try_wake().err());
     }
 
     /// Reports that this process is cut off if an error shows that its own descriptors are closed.

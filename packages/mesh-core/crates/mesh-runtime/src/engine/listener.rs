@@ -12,10 +12,10 @@ mod pending_connections;
 
 use super::channel::Channel;
 use super::dial::Route;
-use super::gateway::{Relays, THROUGH};
+use super::gateway::{FORWARD, Forwarder};
 use super::parker::Waker;
 use super::wire::lock;
-use crate::node::gone;
+use crate::node::gone_reply;
 use accept_loop::AcceptLoop;
 use mesh_trust::{Role, Trust};
 use mesh_wire::frame::{Frame, Kind};
@@ -32,13 +32,13 @@ use std::time::{Duration, Instant};
 /// The default time limit for the first frame of a connection.
 const FIRST_FRAME_MAX: Duration = Duration::from_secs(10);
 /// The host of the program that runs the job: only its processes are controllers.
-const PROGRAM: HostId = HostId(0);
+const CONTROLLER_HOST: HostId = HostId(0);
 /// The default maximum number of pending connections, unless there are too few descriptors.
-const CALLERS_MAX: usize = 1024;
+const PENDING_MAX: usize = 1024;
 /// Pending connections get one part in so many of the descriptors of the process.
 const DESCRIPTORS_SHARE: u64 = 4;
 /// The time limit for sending a reply to a caller.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of requests to serve a job that wait for a reply.
 const REQUESTS_MAX: usize = 16;
 
@@ -48,7 +48,7 @@ pub struct ListenerLimits {
     /// The time limit from the connection to the end of the first frame, including authentication.
     pub first_frame_max: Duration,
     /// The maximum number of pending connections; if there are more, one of them is closed.
-    pub callers_max: usize,
+    pub pending_max: usize,
 }
 
 impl Default for ListenerLimits {
@@ -57,14 +57,14 @@ impl Default for ListenerLimits {
     /// Pending connections get at most a quarter of the descriptors of the process.
     fn default() -> Self {
         let share = getrlimit(Resource::Nofile).current.map(|all| all / DESCRIPTORS_SHARE);
-        let share = share.and_then(|share| usize::try_from(share).ok()).unwrap_or(CALLERS_MAX);
-        Self { first_frame_max: FIRST_FRAME_MAX, callers_max: share.clamp(1, CALLERS_MAX) }
+        let share = share.and_then(|share| usize::try_from(share).ok()).unwrap_or(PENDING_MAX);
+        Self { first_frame_max: FIRST_FRAME_MAX, pending_max: share.clamp(1, PENDING_MAX) }
     }
 }
 
 /// An authenticated connection whose first frame has arrived.
 #[derive(Debug)]
-pub struct Caller {
+pub struct AcceptedConnection {
     channel: Mutex<Channel>,
     /// The address of the peer.
     pub address: Option<SocketAddr>,
@@ -72,17 +72,19 @@ pub struct Caller {
     pub first: Frame,
 }
 
-impl Caller {
+impl AcceptedConnection {
     /// Sends one frame back; the connection closes when the caller is dropped.
     ///
     /// # Errors
     /// If the peer does not receive it in time, or is gone.
-    pub fn answer(&self, frame: &Frame) -> io::Result<()> {
-        lock(&self.channel).send(frame, Instant::now() + ANSWER_MAX)
+    pub fn reply(&self, frame: &Frame) -> io::Result<()> {
+        lock(&self.channel).send(frame, Instant::now() + REPLY_TIMEOUT)
     }
 
-    /// Like [`Caller::answer`] without waiting: if the socket has no room, the reply is dropped.
-    fn answer_nowait(&self, frame: &Frame) {
+    /// Like [`AcceptedConnection::reply`] without waiting.
+    ///
+    /// If the socket has no room, the reply is dropped.
+    fn reply_nowait(&self, frame: &Frame) {
         let _ = lock(&self.channel).send(frame, Instant::now());
     }
 
@@ -92,8 +94,8 @@ impl Caller {
     }
 
     /// Whether the certificate of the peer permits the host in its greeting.
-    fn is_what_it_says(&self) -> bool {
-        let is_program = self.first.head.from.proc.host == PROGRAM;
+    fn has_required_role(&self) -> bool {
+        let is_program = self.first.head.from.proc.host == CONTROLLER_HOST;
         let needed = if is_program { Role::Controller } else { Role::Worker };
         self.role() == Some(needed)
     }
@@ -107,24 +109,24 @@ impl Caller {
 /// The handler of greetings.
 pub trait GreetingHandler: Send + Sync {
     /// Handles a greeting of a process of the job, and takes over its connection.
-    fn greeted(&self, caller: Caller);
+    fn handle_greeting(&self, connection: AcceptedConnection);
 }
 
 #[derive(Default)]
-struct Inside {
+struct State {
     handler: Option<Arc<dyn GreetingHandler>>,
-    requests: VecDeque<Caller>,
+    requests: VecDeque<AcceptedConnection>,
     /// The reply to later requests for a worker that is in use.
     refusal: Option<Frame>,
 }
 
 /// A listening socket and its pending connections.
 pub struct Listener {
-    inside: Mutex<Inside>,
+    state: Mutex<State>,
     has_request: Condvar,
     is_closed: AtomicBool,
     waker: Waker,
-    relays: Relays,
+    forwarder: Forwarder,
 }
 
 impl Listener {
@@ -147,11 +149,11 @@ impl Listener {
     ) -> io::Result<Arc<Self>> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         let listener = Arc::new(Self {
-            inside: Mutex::default(),
+            state: Mutex::default(),
             has_request: Condvar::new(),
             is_closed: AtomicBool::new(false),
             waker: Waker::new()?,
-            relays: Relays::default(),
+            forwarder: Forwarder::default(),
         });
         let mut accept_loop = AcceptLoop::new(Arc::clone(&listener), socket, trust, limits)?;
         std::thread::Builder::new()
@@ -167,55 +169,56 @@ impl Listener {
     ///
     /// Requests continue to wait for [`Listener::next_request`].
     pub fn admit(&self, handler: Arc<dyn GreetingHandler>) {
-        lock(&self.inside).handler = Some(handler);
+        lock(&self.state).handler = Some(handler);
     }
 
     /// Replies with `refusal` to waiting and later requests for this worker.
     pub fn refuse(&self, refusal: Frame) {
-        let mut inside = lock(&self.inside);
-        for late in inside.requests.drain(..) {
-            late.answer_nowait(&refusal);
+        let mut state = lock(&self.state);
+        for request in state.requests.drain(..) {
+            request.reply_nowait(&refusal);
         }
-        inside.refusal = Some(refusal);
+        state.refusal = Some(refusal);
     }
 
     /// Waits for the next request for this worker.
-    pub fn next_request(&self, limit: Duration) -> Option<Caller> {
-        let inside = lock(&self.inside);
-        let waited = self.has_request.wait_timeout_while(inside, limit, |inside| {
-            inside.requests.is_empty() && !self.is_closed.load(Ordering::SeqCst)
+    pub fn next_request(&self, limit: Duration) -> Option<AcceptedConnection> {
+        let state = lock(&self.state);
+        let waited = self.has_request.wait_timeout_while(state, limit, |state| {
+            state.requests.is_empty() && !self.is_closed.load(Ordering::SeqCst)
         });
-        let (mut inside, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        inside.requests.pop_front()
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.requests.pop_front()
     }
 
     /// Stops listening.
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
-        self.waker.ring();
+        self.waker.wake();
         self.has_request.notify_all();
     }
 
-    fn pass(&self, caller: Caller) {
-        if caller.first.head.kind == Kind::Attach && caller.first.head.flags & THROUGH != 0 {
-            return self.relays.begin(caller);
+    fn dispatch(&self, connection: AcceptedConnection) {
+        if connection.first.head.kind == Kind::Attach && connection.first.head.flags & FORWARD != 0
+        {
+            return self.forwarder.begin(connection);
         }
-        let mut inside = lock(&self.inside);
-        if caller.first.head.kind == Kind::Attach {
-            match &inside.refusal {
-                Some(refusal) => caller.answer_nowait(refusal),
-                None if inside.requests.len() < REQUESTS_MAX => {
-                    inside.requests.push_back(caller);
+        let mut state = lock(&self.state);
+        if connection.first.head.kind == Kind::Attach {
+            match &state.refusal {
+                Some(refusal) => connection.reply_nowait(refusal),
+                None if state.requests.len() < REQUESTS_MAX => {
+                    state.requests.push_back(connection);
                     self.has_request.notify_one();
                 }
                 None => {}
             }
-        } else if caller.is_what_it_says() {
-            let handler = inside.handler.clone();
-            drop(inside);
-            match (handler, gone(&caller.first)) {
-                (Some(handler), _) => handler.greeted(caller),
-                (None, Some(answer)) => caller.answer_nowait(&answer),
+        } else if connection.has_required_role() {
+            let handler = state.handler.clone();
+            drop(state);
+            match (handler, gone_reply(&connection.first)) {
+                (Some(handler), _) => handler.handle_greeting(connection),
+                (None, Some(reply)) => connection.reply_nowait(&reply),
                 (None, None) => {}
             }
         }
@@ -226,13 +229,18 @@ impl Listener {
 ///
 /// # Errors
 /// If no reply arrives in time, or the peer is not a worker of this job.
-pub fn ask(route: &Route, trust: &Trust, request: &Frame, limit: Duration) -> io::Result<Frame> {
+pub fn request_attach(
+    route: &Route,
+    trust: &Trust,
+    request: &Frame,
+    limit: Duration,
+) -> io::Result<Frame> {
     let until = Instant::now() + limit;
-    let mut channel = Channel::by(route, trust, until)?;
+    let mut channel = Channel::connect_route(route, trust, until)?;
     channel.expect(Role::Worker)?;
     let sent = channel.send(request, until);
-    let answer = sent.and_then(|()| channel.first(&[Kind::Attached], until));
-    answer.map_err(|error| {
+    let reply = sent.and_then(|()| channel.receive_first(&[Kind::Attached], until));
+    reply.map_err(|error| {
         let what = match error.kind() {
             io::ErrorKind::TimedOut => "it accepts connections but does not reply",
             io::ErrorKind::UnexpectedEof

@@ -39,16 +39,16 @@ pub enum Wake {
 pub struct Parker {
     state: AtomicU32,
     /// Wakes the leader; shared by all parkers of an engine.
-    lead_bell: Arc<Waker>,
+    leader_waker: Arc<Waker>,
     /// Only the first thread of a process handles signals.
     takes_signals: bool,
 }
 
 impl Parker {
     /// Creates a parker for the calling thread.
-    pub fn new(lead_bell: Arc<Waker>) -> Self {
+    pub fn new(leader_waker: Arc<Waker>) -> Self {
         let takes_signals = rustix::thread::gettid() == rustix::process::getpid();
-        Self { state: AtomicU32::new(AWAKE), lead_bell, takes_signals }
+        Self { state: AtomicU32::new(AWAKE), leader_waker, takes_signals }
     }
 
     /// Whether signal handlers run in this thread.
@@ -63,19 +63,19 @@ impl Parker {
                 // A failure means that the thread no longer sleeps.
                 let _ = futex::wake(&self.state, futex::Flags::PRIVATE, 1);
             }
-            LEADING => self.lead_bell.ring(),
+            LEADING => self.leader_waker.wake(),
             _ => {}
         }
     }
 
     /// Sleeps on the futex.
     pub fn park(&self, until: Option<Instant>) -> Wake {
-        if !self.lie_down(PARKED) {
+        if !self.begin_sleep(PARKED) {
             return Wake::Notified;
         }
         let left = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
         let slept = futex::wait(&self.state, futex::Flags::PRIVATE, PARKED, left.as_ref());
-        if self.get_up() {
+        if self.end_sleep() {
             return Wake::Notified;
         }
         match slept {
@@ -90,15 +90,15 @@ impl Parker {
     ///
     /// Returns `false` if the thread was notified already.
     pub(super) fn lead(&self) -> bool {
-        self.lie_down(LEADING)
+        self.begin_sleep(LEADING)
     }
 
     /// Marks the thread as awake; returns `true` if it was notified.
-    pub(super) fn get_up(&self) -> bool {
+    pub(super) fn end_sleep(&self) -> bool {
         self.state.swap(AWAKE, Ordering::SeqCst) == NOTIFIED
     }
 
-    fn lie_down(&self, how: u32) -> bool {
+    fn begin_sleep(&self, how: u32) -> bool {
         let before = self.state.compare_exchange(AWAKE, how, Ordering::SeqCst, Ordering::SeqCst);
         if before.is_err() {
             self.state.store(AWAKE, Ordering::SeqCst);
@@ -107,7 +107,7 @@ impl Parker {
     }
 }
 
-/// A waker: an eventfd that becomes readable by [`Waker::ring`].
+/// A waker: an eventfd that becomes readable by [`Waker::wake`].
 #[derive(Debug)]
 pub struct Waker(OwnedFd);
 
@@ -121,16 +121,16 @@ impl Waker {
     }
 
     /// Makes the descriptor readable.
-    pub fn ring(&self) {
-        // Callers that need the error use `try_ring`.
-        let _ = self.try_ring();
+    pub fn wake(&self) {
+        // Callers that need the error use `try_wake`.
+        let _ = self.try_wake();
     }
 
-    /// Like [`Waker::ring`], but reports errors.
+    /// Like [`Waker::wake`], but reports errors.
     ///
     /// # Errors
     /// If the descriptor is no longer an eventfd, because other code has closed it.
-    pub fn try_ring(&self) -> Result<(), Errno> {
+    pub fn try_wake(&self) -> Result<(), Errno> {
         match rustix::io::write(&self.0, &1u64.to_ne_bytes()) {
             // A counter at its maximum is readable, too.
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
@@ -139,7 +139,7 @@ impl Waker {
     }
 
     /// Makes the descriptor unreadable again.
-    pub fn silence(&self) {
+    pub fn reset(&self) {
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 }

@@ -35,13 +35,13 @@ impl ReadyQueue {
             is_first
         };
         if is_first {
-            self.waker.ring();
+            self.waker.wake();
         }
     }
 
     /// Takes all ports; the descriptor becomes readable again with the next one.
     pub fn take(&self) -> Vec<PortId> {
-        self.waker.silence();
+        self.waker.reset();
         std::mem::take(&mut lock(&self.ports))
     }
 }

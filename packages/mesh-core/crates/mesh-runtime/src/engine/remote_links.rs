@@ -3,7 +3,7 @@
 use super::acknowledgement::Attempt;
 use super::channel::Channel;
 use super::dial::Route;
-use super::listener::{Caller, GreetingHandler, Listener};
+use super::listener::{AcceptedConnection, GreetingHandler, Listener};
 use super::wire::{Wire, lock};
 use super::{DeferredEffects, Engine};
 use crate::node::Node;
@@ -21,14 +21,14 @@ const DIAL_MAX: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(7)];
 
 /// The weak reference of the listener to the engine, which does not keep it alive.
-struct Keeper(Weak<Engine>);
+struct EngineHandler(Weak<Engine>);
 
-impl GreetingHandler for Keeper {
-    fn greeted(&self, caller: Caller) {
+impl GreetingHandler for EngineHandler {
+    fn handle_greeting(&self, connection: AcceptedConnection) {
         let Some(engine) = self.0.upgrade() else { return };
-        let (channel, hello) = caller.into_channel();
+        let (channel, hello) = connection.into_channel();
         if let Ok(wire) = wire_of(channel) {
-            engine.add_caller(wire, hello);
+            engine.add_accepted(wire, hello);
         }
     }
 }
@@ -38,7 +38,7 @@ impl Engine {
     ///
     /// Requests for this worker are left to the owner of the listener.
     pub fn admit(self: &Arc<Self>, listener: &Listener) {
-        listener.admit(Arc::new(Keeper(Arc::downgrade(self))));
+        listener.admit(Arc::new(EngineHandler(Arc::downgrade(self))));
     }
 
     /// Sets the default credentials for other hosts, from the next connection on.
@@ -78,26 +78,26 @@ impl Engine {
         limit: Duration,
     ) -> io::Result<()> {
         let until = Instant::now() + limit;
-        let trust = self.trust_or(trust).ok_or(io::ErrorKind::PermissionDenied)?;
-        let mut channel = Channel::by(route, &trust, until)?;
+        let trust = self.trust_for(trust).ok_or(io::ErrorKind::PermissionDenied)?;
+        let mut channel = Channel::connect_route(route, &trust, until)?;
         channel.expect(Role::Worker)?;
         channel.send(&self.with_node(|node| node.fence(host, epoch)), until)?;
-        channel.first(&[Kind::Welcome], until).map(drop)
+        channel.receive_first(&[Kind::Welcome], until).map(drop)
     }
 
     /// Returns the credentials of a route, or those of the process.
-    fn trust_or(&self, of_route: Option<Trust>) -> Option<Trust> {
+    fn trust_for(&self, of_route: Option<Trust>) -> Option<Trust> {
         of_route.or_else(|| lock(&self.trust).clone())
     }
 
     /// Connects to another host from a dedicated thread, because that may take long.
-    pub(super) fn connect_afar(&self, peer: ProcId) {
+    pub(super) fn connect_remote(&self, peer: ProcId) {
         // Without a route either the other side connects, or the route is set later.
         let Some((route, trust)) = lock(&self.routes).get(&peer.host).cloned() else { return };
         let Some(engine) = self.this.upgrade() else { return };
         let dial = move || {
-            let wire = engine.trust_or(trust);
-            match wire.and_then(|trust| engine.call(peer.host, &route, &trust).ok()) {
+            let wire = engine.trust_for(trust);
+            match wire.and_then(|trust| engine.connect_repeatedly(peer.host, &route, &trust).ok()) {
                 Some(wire) => drop(engine.add_wire(wire, |node| node.connected(peer))),
                 None => engine.with_node(|node| node.connect_failed(peer)),
             }
@@ -109,8 +109,8 @@ impl Engine {
     }
 
     /// Adds a connection that another host has opened, starting with its first frame.
-    fn add_caller(&self, wire: Arc<Wire>, hello: Frame) {
-        let link = self.add_wire(Arc::clone(&wire), Node::accepted_from_afar);
+    fn add_accepted(&self, wire: Arc<Wire>, hello: Frame) {
+        let link = self.add_wire(Arc::clone(&wire), Node::accepted_remote);
         let mut deferred = DeferredEffects::default();
         {
             let mut shared = self.enter();
@@ -121,10 +121,15 @@ impl Engine {
     }
 
     /// Connects to a worker until it accepts, refuses, or all time limits have passed.
-    fn call(&self, host: HostId, route: &Route, trust: &Trust) -> io::Result<Arc<Wire>> {
+    fn connect_repeatedly(
+        &self,
+        host: HostId,
+        route: &Route,
+        trust: &Trust,
+    ) -> io::Result<Arc<Wire>> {
         let mut late = io::ErrorKind::TimedOut.into();
         for limit in DIAL_MAX {
-            match self.call_once(host, route, trust, Instant::now() + limit) {
+            match self.connect_once(host, route, trust, Instant::now() + limit) {
                 Ok(channel) => {
                     channel.expect(Role::Worker)?;
                     return wire_of(channel);
@@ -136,7 +141,7 @@ impl Engine {
         Err(late)
     }
 
-    fn call_once(
+    fn connect_once(
         &self,
         host: HostId,
         route: &Route,
@@ -144,10 +149,10 @@ impl Engine {
         until: Instant,
     ) -> io::Result<Channel> {
         let attempt = Attempt::begin(&self.acknowledgements, host);
-        let stream = Channel::reached(route, trust, until)?;
+        let stream = Channel::open_route(route, trust, until)?;
         let _dialling = self.dialling(host, &stream);
         drop(attempt);
-        Channel::proved(stream, trust, until)
+        Channel::authenticate(stream, trust, until)
     }
 }
 

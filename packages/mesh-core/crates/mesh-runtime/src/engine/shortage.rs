@@ -34,7 +34,7 @@ impl Engine {
             // Pending connections would wake the IO thread again immediately.
             let _ = epoll::delete(&self.io.epoll, listener);
         }
-        self.io.waker.ring();
+        self.io.waker.wake();
         true
     }
 

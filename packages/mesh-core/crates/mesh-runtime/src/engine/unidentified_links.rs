@@ -39,7 +39,7 @@ impl Engine {
     /// Sets the time limit for the hello of a process of this host.
     pub fn set_hello_max(&self, limit: Duration) {
         lock(&self.shared).unidentified.hello_max = limit;
-        self.io.waker.ring();
+        self.io.waker.wake();
     }
 
     pub(super) fn accept(&self) {
@@ -65,13 +65,13 @@ impl Engine {
     }
 
     /// Closes connections that have not sent a greeting in time.
-    pub(super) fn see_off_strangers(&self, now: Instant) {
+    pub(super) fn close_unidentified(&self, now: Instant) {
         let mut late = Vec::new();
         {
             let mut shared = lock(&self.shared);
             while shared.unidentified.next_due().is_some_and(|due| due <= now) {
                 let Some((_, link)) = shared.unidentified.links.pop_front() else { break };
-                late.extend(shared.stranger(link).map(|wire| (link, wire)));
+                late.extend(shared.unidentified_wire(link).map(|wire| (link, wire)));
             }
         }
         for (link, wire) in late {
@@ -82,7 +82,7 @@ impl Engine {
 
 impl Shared {
     /// Returns the socket of a connection whose peer is not identified.
-    fn stranger(&self, link: LinkId) -> Option<Arc<Wire>> {
+    fn unidentified_wire(&self, link: LinkId) -> Option<Arc<Wire>> {
         if self.node.peer_of(link).is_some() {
             return None;
         }

@@ -6,7 +6,7 @@ use super::ready::ReadyQueue;
 use super::wire::lock;
 use super::{DeferredEffects, Engine, Shared};
 use crate::mailbox::Closed;
-use crate::node::{Answer, LinkId, Node, Progress};
+use crate::node::{LinkId, Node, Progress, Reply};
 use mesh_wire::frame::Frame;
 use mesh_wire::id::PortId;
 use rustix::io::Errno;
@@ -87,24 +87,24 @@ impl Engine {
     /// Waits for the replies of a call: all of them, or any if it is a stream.
     ///
     /// Returns `None` if the time is over or a signal arrived; the call continues.
-    pub fn wait_answers(
+    pub fn wait_replies(
         &self,
-        reply: PortId,
+        reply_port: PortId,
         parker: &Arc<Parker>,
         until: Option<Instant>,
-        out: &mut Vec<Answer>,
+        out: &mut Vec<Reply>,
     ) -> Option<Progress> {
         loop {
             {
                 let mut shared = lock(&self.shared);
-                if shared.node.is_ready(reply) {
-                    let progress = shared.node.take_answers(reply, out);
+                if shared.node.is_ready(reply_port) {
+                    let progress = shared.node.take_replies(reply_port, out);
                     if progress == Progress::Complete {
-                        shared.waiters.remove(&reply);
+                        shared.waiters.remove(&reply_port);
                     }
                     return Some(progress);
                 }
-                shared.add_waiter(reply, Waiter::Thread(Arc::clone(parker)));
+                shared.add_waiter(reply_port, Waiter::Thread(Arc::clone(parker)));
             }
             if matches!(self.sleep(parker, until), Wake::TimedOut | Wake::Interrupted) {
                 return None;
@@ -129,25 +129,25 @@ impl Engine {
     }
 
     /// Moves the replies that have arrived into `out`; removes the waiters of a complete call.
-    pub fn take_answers(&self, reply: PortId, out: &mut Vec<Answer>) -> Progress {
+    pub fn take_replies(&self, reply_port: PortId, out: &mut Vec<Reply>) -> Progress {
         let mut shared = lock(&self.shared);
-        let progress = shared.node.take_answers(reply, out);
+        let progress = shared.node.take_replies(reply_port, out);
         if progress == Progress::Complete {
-            shared.waiters.remove(&reply);
+            shared.waiters.remove(&reply_port);
         }
         progress
     }
 
     /// Stops waiting for the missing replies of a call.
-    pub fn forget(&self, reply: PortId) {
+    pub fn forget(&self, reply_port: PortId) {
         if self.is_aborted() {
             return;
         }
         let mut deferred = DeferredEffects::default();
         {
             let mut shared = lock(&self.shared);
-            shared.waiters.remove(&reply);
-            shared.node.forget(reply);
+            shared.waiters.remove(&reply_port);
+            shared.node.forget(reply_port);
             if !shared.node.has_effects() {
                 return;
             }
@@ -209,15 +209,15 @@ impl Engine {
             }
             tokens.clear();
             let slept = self.lead.sleep(left, &mut tokens);
-            let mut is_woken = parker.get_up();
+            let mut is_woken = parker.end_sleep();
             let mut woke_others = false;
             for token in &tokens {
                 match *token {
-                    WAKER => self.lead.waker.silence(),
+                    WAKER => self.lead.waker.reset(),
                     token => woke_others |= self.read_link(LinkId(token as u32), Some(parker)),
                 }
             }
-            is_woken |= parker.get_up();
+            is_woken |= parker.end_sleep();
             if is_woken {
                 return Wake::Notified;
             }

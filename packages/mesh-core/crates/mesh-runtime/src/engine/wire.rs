@@ -1,6 +1,6 @@
 //! One socket that sends and receives frames.
 
-use super::channel::{Channel, give_up_soon, try_receive};
+use super::channel::{Channel, set_failure_timeouts, try_receive};
 use crate::segment::{DirectReceive, Filled};
 use mesh_trust::{Opener, Sealer};
 use mesh_wire::codec::Decoder;
@@ -33,13 +33,13 @@ pub trait Descriptors: Send + Sync {
     ///
     /// This process reads it until it is released in our own name. Called with the engine's lock
     /// held.
-    fn held(&self, segment: u32, generation: u32);
+    fn acquired(&self, segment: u32, generation: u32);
     /// Notes that a process no longer reads a generation of one of our segments.
     fn released(&self, reader: ProcId, segment: u32, generation: u32);
     /// Notes that a peer is dead.
-    fn buried(&self, proc: ProcId);
+    fn peer_died(&self, proc: ProcId);
     /// Creates room for `len` bytes of a message to processes of this host that arrives in pieces.
-    fn land(&self, len: usize) -> DirectReceive {
+    fn begin_direct_receive(&self, len: usize) -> DirectReceive {
         DirectReceive::plain(len)
     }
     /// Notes that one of our segments has a message for other processes.
@@ -66,29 +66,29 @@ pub enum Written {
 
 /// The result of one read from a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Came {
+enum ReadProgress {
     /// Nothing was available.
     Nothing,
     /// All available bytes were read.
-    Rest,
+    Drained,
     /// Bytes were read, and more may be available.
-    Full,
+    More,
 }
 
 /// The destination of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reach {
+pub enum PeerLocation {
     /// A process of this host; descriptors can be passed.
-    Here,
+    SameHost,
     /// Another host.
-    Afar,
+    OtherHost,
 }
 
 /// One connected socket.
 #[derive(Debug)]
 pub struct Wire {
     stream: OwnedFd,
-    reach: Reach,
+    location: PeerLocation,
     /// Frames in the order of the session; the node's lock is held while adding.
     queue: Mutex<VecDeque<Frame>>,
     writing: Mutex<Writing>,
@@ -122,7 +122,13 @@ impl Wire {
     pub fn local(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         let (queue, writing, reading) = Default::default();
-        Ok(Self { stream: stream.into(), reach: Reach::Here, queue, writing, reading })
+        Ok(Self {
+            stream: stream.into(),
+            location: PeerLocation::SameHost,
+            queue,
+            writing,
+            reading,
+        })
     }
 
     /// Takes over a connection to another host.
@@ -132,14 +138,20 @@ impl Wire {
     pub fn remote(channel: Channel) -> io::Result<Self> {
         let stream = channel.stream;
         rustix::io::ioctl_fionbio(&stream, true)?;
-        give_up_soon(&stream)?;
+        set_failure_timeouts(&stream)?;
         let (mut writing, mut reading) = (Writing::default(), Reading::default());
         if let Some(secure) = channel.secure {
             writing.sealer = Some(secure.sealer);
             reading.opener = Some(secure.opener);
         }
         let (writing, reading) = (Mutex::new(writing), Mutex::new(reading));
-        Ok(Self { stream, reach: Reach::Afar, queue: Mutex::default(), writing, reading })
+        Ok(Self {
+            stream,
+            location: PeerLocation::OtherHost,
+            queue: Mutex::default(),
+            writing,
+            reading,
+        })
     }
 
     /// Returns the socket.
@@ -148,12 +160,12 @@ impl Wire {
     }
 
     /// Returns the destination of the socket.
-    pub fn reach(&self) -> Reach {
-        self.reach
+    pub fn location(&self) -> PeerLocation {
+        self.location
     }
 
     /// Closes the connection in both directions.
-    pub fn shut(&self) {
+    pub fn shut_down(&self) {
         // The connection may have ended by itself.
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
     }
@@ -286,7 +298,7 @@ impl Wire {
         let mut reading = lock(&self.reading);
         let mut frames = Vec::new();
         loop {
-            let came = if reading.opener.is_some() {
+            let progress = if reading.opener.is_some() {
                 self.read_sealed(&mut reading, &mut frames)?
             } else {
                 self.read_some(&mut reading)?
@@ -300,20 +312,26 @@ impl Wire {
                 frames.push(frame);
             }
             // A part of a frame from another host is a sign of life.
-            if !frames.is_empty() || (self.reach == Reach::Afar && came != Came::Nothing) {
+            if !frames.is_empty()
+                || (self.location == PeerLocation::OtherHost && progress != ReadProgress::Nothing)
+            {
                 handle(&mut frames);
                 frames.clear();
             }
-            if came != Came::Full {
+            if progress != ReadProgress::More {
                 return Ok(());
             }
         }
     }
 
     /// Like `read_some`, for an encrypted connection.
-    fn read_sealed(&self, reading: &mut Reading, frames: &mut Vec<Frame>) -> io::Result<Came> {
+    fn read_sealed(
+        &self,
+        reading: &mut Reading,
+        frames: &mut Vec<Frame>,
+    ) -> io::Result<ReadProgress> {
         let Reading { decoder, opener: Some(opener), .. } = reading else {
-            return Ok(Came::Nothing);
+            return Ok(ReadProgress::Nothing);
         };
         // Bytes that came with the handshake, or did not fit into the decoder, are already here.
         while let Some(plain) = opener.open().map_err(io::Error::other)? {
@@ -326,13 +344,13 @@ impl Wire {
             Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Some(len) => {
                 opener.filled(len);
-                Ok(Came::Full)
+                Ok(ReadProgress::More)
             }
-            None => Ok(Came::Nothing),
+            None => Ok(ReadProgress::Nothing),
         }
     }
 
-    fn read_some(&self, reading: &mut Reading) -> io::Result<Came> {
+    fn read_some(&self, reading: &mut Reading) -> io::Result<ReadProgress> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let spare = reading.decoder.spare();
@@ -344,7 +362,7 @@ impl Wire {
             // after it.
             Ok(got) if got.flags.contains(ReturnFlags::CTRUNC) => return Err(Errno::MFILE.into()),
             Ok(got) => got.bytes,
-            Err(Errno::AGAIN) => return Ok(Came::Nothing),
+            Err(Errno::AGAIN) => return Ok(ReadProgress::Nothing),
             Err(Errno::INTR) => return self.read_some(reading),
             Err(error) => return Err(error.into()),
         };
@@ -360,7 +378,11 @@ impl Wire {
             }
         }
         // A short read means that the socket is empty, unless a descriptor has cut it short.
-        Ok(if got == spare_len || has_descriptors { Came::Full } else { Came::Rest })
+        Ok(if got == spare_len || has_descriptors {
+            ReadProgress::More
+        } else {
+            ReadProgress::Drained
+        })
     }
 }
 

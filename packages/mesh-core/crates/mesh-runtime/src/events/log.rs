@@ -23,7 +23,7 @@ const WAITING_AT: usize = 32;
 #[derive(Clone, Debug)]
 pub struct LogNames {
     /// Its path until it contains a record.
-    pub coming: PathBuf,
+    pub initial_path: PathBuf,
     /// The prefix of its path from then on.
     ///
     /// The time of the first record follows, in microseconds since the epoch.
@@ -53,20 +53,20 @@ impl LogFile {
         }
         let pages = Pages::map(file, len, Sharing::Shared)?;
         // This avoids a page fault in a thread that sends a message.
-        pages.own(&(0..len))?;
+        pages.populate_write(&(0..len))?;
         Ok(Self { pages, count_max, names })
     }
 }
 
 /// A file with records.
 #[derive(Debug)]
-pub struct Written {
+pub struct WrittenFile {
     file: LogFile,
     path: PathBuf,
     count: usize,
 }
 
-impl Written {
+impl WrittenFile {
     /// Returns the path of the file.
     pub fn path(&self) -> &PathBuf {
         &self.path
@@ -87,15 +87,15 @@ impl Written {
 #[derive(Debug, Default)]
 pub struct LogState {
     /// Files that were started, in this order.
-    pub begun: Vec<PathBuf>,
+    pub started: Vec<PathBuf>,
     /// Files that receive no more records.
-    pub ended: Vec<Written>,
+    pub completed: Vec<WrittenFile>,
     /// Number of files that were not started yet.
     pub ready: usize,
     /// Bytes used in the current file; 0 without one.
     pub used: usize,
     /// Length in bytes of the current file.
-    pub room: usize,
+    pub capacity: usize,
     /// Number of events that wait for a file.
     pub waiting: usize,
     /// Number of events that were dropped because neither a file nor the queue had space.
@@ -106,14 +106,14 @@ pub struct LogState {
 #[derive(Debug)]
 pub struct EventLog {
     number: u32,
-    current: Option<Written>,
+    current: Option<WrittenFile>,
     ready: VecDeque<LogFile>,
     waiting: VecDeque<[u8; RECORD_LEN]>,
     waiting_max: usize,
     endpoint_count: usize,
     dropped: u64,
-    begun: Vec<PathBuf>,
-    ended: Vec<Written>,
+    started: Vec<PathBuf>,
+    completed: Vec<WrittenFile>,
 }
 
 impl EventLog {
@@ -127,8 +127,8 @@ impl EventLog {
             waiting_max,
             endpoint_count: 0,
             dropped: 0,
-            begun: Vec::new(),
-            ended: Vec::new(),
+            started: Vec::new(),
+            completed: Vec::new(),
         }
     }
 
@@ -138,7 +138,7 @@ impl EventLog {
     }
 
     /// Adds a file, and fills it with the events that have waited for one.
-    pub fn extend(&mut self, file: LogFile) {
+    pub fn add_file(&mut self, file: LogFile) {
         self.ready.push_back(file);
         while let Some(record) = self.waiting.pop_front() {
             if !self.put(&record) {
@@ -146,12 +146,12 @@ impl EventLog {
                 break;
             }
         }
-        self.tell_waiting();
+        self.publish_waiting();
     }
 
     /// Ends the current file, so that the next event starts another one.
-    pub fn turn(&mut self) {
-        self.ended.extend(self.current.take());
+    pub fn rotate(&mut self) {
+        self.completed.extend(self.current.take());
     }
 
     /// Returns the changes since the last call, and the current state.
@@ -160,11 +160,11 @@ impl EventLog {
     pub fn take_state(&mut self) -> LogState {
         let current = self.current.as_ref();
         LogState {
-            begun: std::mem::take(&mut self.begun),
-            ended: std::mem::take(&mut self.ended),
+            started: std::mem::take(&mut self.started),
+            completed: std::mem::take(&mut self.completed),
             ready: self.ready.len(),
-            used: current.map_or(0, Written::len),
-            room: current.map_or(0, |one| HEADER_LEN + one.file.count_max * RECORD_LEN),
+            used: current.map_or(0, WrittenFile::len),
+            capacity: current.map_or(0, |one| HEADER_LEN + one.file.count_max * RECORD_LEN),
             waiting: self.waiting.len(),
             dropped: std::mem::take(&mut self.dropped),
         }
@@ -183,7 +183,7 @@ impl EventLog {
         }
         self.waiting.push_back(*record);
         if self.waiting.len() == 1 {
-            self.tell_waiting();
+            self.publish_waiting();
         }
     }
 
@@ -200,11 +200,11 @@ impl EventLog {
             if self.ready.is_empty() {
                 return false;
             }
-            self.turn();
+            self.rotate();
         }
         if self.current.is_none() {
             let Some(file) = self.ready.pop_front() else { return false };
-            self.current = Some(self.begin(file, record));
+            self.current = Some(self.start_file(file, record));
         }
         let current = self.current.as_mut().expect("it was begun, if there was none");
         let pages = &mut current.file.pages;
@@ -215,20 +215,20 @@ impl EventLog {
     }
 
     /// Renames a file to the name that readers look for.
-    fn begin(&mut self, file: LogFile, record: &[u8; RECORD_LEN]) -> Written {
+    fn start_file(&mut self, file: LogFile, record: &[u8; RECORD_LEN]) -> WrittenFile {
         let (at, _) = record.split_first_chunk::<8>().expect("a record begins with its time");
         let at_ns = i128::from(u64::from_le_bytes(*at)) + i128::from(file.names.time_base_ns);
-        let LogNames { coming, prefix, suffix, .. } = &file.names;
+        let LogNames { initial_path, prefix, suffix, .. } = &file.names;
         let path = PathBuf::from(format!("{prefix}{}{suffix}", at_ns.max(0) / 1000));
         file.pages.publish(ENDPOINTS_AT, self.endpoint_count as u64);
         // This fails if the directory is gone; then no reader exists either.
-        let _ = fs::rename(coming, &path);
-        self.begun.push(path.clone());
-        Written { file, path, count: 0 }
+        let _ = fs::rename(initial_path, &path);
+        self.started.push(path.clone());
+        WrittenFile { file, path, count: 0 }
     }
 
     /// Publishes in the file the number of events that are not in a file yet.
-    fn tell_waiting(&self) {
+    fn publish_waiting(&self) {
         if let Some(current) = &self.current {
             current.file.pages.publish(WAITING_AT, self.waiting.len() as u64);
         }

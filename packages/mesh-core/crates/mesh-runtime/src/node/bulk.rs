@@ -7,8 +7,8 @@
 //! receiver.
 
 use super::Node;
-use super::direct_receive::IncomingBulks;
-use crate::cast::Order;
+use super::direct_receive::DirectParts;
+use crate::cast::CastHeader;
 use crate::hash::FastMap;
 use bytes::{Bytes, BytesMut};
 use mesh_wire::frame::{Frame, HEAD_LEN, Head, Kind, TAIL_LEN_MAX};
@@ -30,19 +30,19 @@ const ASSEMBLIES_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Bulks {
     /// Parts that arrive for processes of this host are kept in shared memory.
-    pub(super) lands: bool,
+    pub(super) is_direct_receive_enabled: bool,
     next_id: u32,
     sending: VecDeque<Bulk>,
     /// By the sending agent and its number for the frame.
     assemblies: FastMap<BulkId, Assembly>,
-    /// Frames that wait behind long frames, by the agent that sent them and their line.
-    lines: FastMap<(ProcId, Line), VecDeque<Waiting>>,
+    /// Frames that wait behind long frames, by the agent that sent them and their key.
+    queues: FastMap<(ProcId, OrderKey), VecDeque<QueuedFrame>>,
 }
 
 /// An incoming long frame: the agent that sends it, and its number there.
 pub type BulkId = (ProcId, u32);
 /// The unit within which order is preserved: the sender, and the port to which it sends.
-type Line = (ProcId, PortId);
+type OrderKey = (ProcId, PortId);
 
 #[derive(Debug)]
 struct Bulk {
@@ -62,15 +62,15 @@ pub(super) struct Assembly {
     /// Length in bytes of the whole tail.
     pub(super) len: usize,
     /// The part of the message that is kept in shared memory.
-    pub(super) ashore: Option<IncomingBulks>,
-    line: Line,
+    pub(super) direct_parts: Option<DirectParts>,
+    order_key: OrderKey,
 }
 
 #[derive(Debug)]
-enum Waiting {
+enum QueuedFrame {
     /// A frame that is not complete yet.
-    Long(u32),
-    Whole(Frame),
+    Incomplete(u32),
+    Complete(Frame),
 }
 
 impl Bulks {
@@ -86,14 +86,14 @@ impl Bulks {
     /// Forgets a dead host.
     ///
     /// Returns those of its frames that were being received into shared memory.
-    pub(super) fn bury(&mut self, agent: ProcId) -> Vec<BulkId> {
+    pub(super) fn discard_host(&mut self, agent: ProcId) -> Vec<BulkId> {
         for bulk in &mut self.sending {
             bulk.hosts.retain(|host| *host != agent.host);
         }
         self.sending.retain(|bulk| !bulk.hosts.is_empty());
-        self.lines.retain(|(from, _), _| *from != agent);
+        self.queues.retain(|(from, _), _| *from != agent);
         let lost = self.assemblies.extract_if(|(from, _), _| *from == agent);
-        lost.filter(|(_, assembly)| assembly.ashore.is_some()).map(|(id, _)| id).collect()
+        lost.filter(|(_, assembly)| assembly.direct_parts.is_some()).map(|(id, _)| id).collect()
     }
 }
 
@@ -101,12 +101,18 @@ impl Node {
     /// Sends a frame to the agents of some hosts, in pieces if it is long.
     ///
     /// The tail is `start` followed by `rest`. `head.to` is filled in if there are several hosts.
-    pub(super) fn spread(&mut self, hosts: &[HostId], head: Head, start: Bytes, rest: Bytes) {
+    pub(super) fn send_to_hosts(
+        &mut self,
+        hosts: &[HostId],
+        head: Head,
+        start: Bytes,
+        rest: Bytes,
+    ) {
         let len = start.len() + rest.len();
         if len <= PIECE_LEN {
             let tail =
                 if start.is_empty() { rest } else { [&start[..], &rest[..]].concat().into() };
-            return self.send_to_hosts(hosts, head, &tail, self.relays.fanout);
+            return self.send_short_to_hosts(hosts, head, &tail, self.relays.fanout);
         }
         self.bulks.next_id = self.bulks.next_id.wrapping_add(1);
         let id = self.bulks.next_id;
@@ -114,7 +120,7 @@ impl Node {
         let mut first = Head::new(Kind::Piece, Address::default(), me);
         (first.flags, first.rank) = (FIRST, id);
         let tail = [&head.encode(len)[..], &start[..]].concat().into();
-        self.send_to_hosts(hosts, first, &tail, FANOUT);
+        self.send_short_to_hosts(hosts, first, &tail, FANOUT);
         for host in hosts {
             self.peer(host.agent()).bulk_bytes += rest.len();
         }
@@ -144,7 +150,7 @@ impl Node {
             let me = Address { proc: self.config.me, port: PortId::NONE };
             let mut head = Head::new(Kind::Piece, Address::default(), me);
             head.rank = bulk.id;
-            self.send_to_hosts(&bulk.hosts, head, &piece, FANOUT);
+            self.send_short_to_hosts(&bulk.hosts, head, &piece, FANOUT);
             if !bulk.rest.is_empty() {
                 self.bulks.sending.push_back(bulk);
             }
@@ -163,7 +169,7 @@ impl Node {
         }
         let is_slow = |host: &mut HostId| {
             let proc = host.agent();
-            let is_stuck = self.link_to(proc).is_none() || self.goes_straight(*host);
+            let is_stuck = self.link_to(proc).is_none() || self.is_sent_directly(*host);
             is_stuck && self.is_window_full(*host)
         };
         let slow: Vec<HostId> = bulk.hosts.extract_if(.., is_slow).collect();
@@ -174,29 +180,30 @@ impl Node {
     }
 
     /// Handles a frame of the session with another host, in sequence.
-    pub(super) fn arrive(&mut self, from: ProcId, frame: Frame) {
+    pub(super) fn handle_in_order(&mut self, from: ProcId, frame: Frame) {
         if frame.head.kind == Kind::Piece {
             return self.receive_piece(from, frame);
         }
-        if self.bulks.lines.is_empty() {
+        if self.bulks.queues.is_empty() {
             return self.dispatch(frame);
         }
-        let line = self.line_of(from, &frame.head, &frame.tail);
-        match self.bulks.lines.get_mut(&(from, line)) {
-            Some(waiting) => waiting.push_back(Waiting::Whole(frame)),
+        let order_key = self.order_key_of(from, &frame.head, &frame.tail);
+        match self.bulks.queues.get_mut(&(from, order_key)) {
+            Some(queue) => queue.push_back(QueuedFrame::Complete(frame)),
             None => self.dispatch(frame),
         }
     }
 
-    fn line_of(&self, from: ProcId, head: &Head, tail: &[u8]) -> Line {
+    fn order_key_of(&self, from: ProcId, head: &Head, tail: &[u8]) -> OrderKey {
         let sender = head.from.proc;
         match head.kind {
-            Kind::Cast => (sender, Order::port_of(tail).unwrap_or_default()),
+            Kind::Cast => (sender, CastHeader::port_of(tail).unwrap_or_default()),
             // The replies that a process sent before it died precede its death.
             Kind::Died => {
-                let lines = self.bulks.lines.keys();
-                let its = lines.filter(|(agent, line)| *agent == from && line.0 == sender);
-                its.map(|(_, line)| *line).min().unwrap_or((sender, head.to.port))
+                let queues = self.bulks.queues.keys();
+                let its =
+                    queues.filter(|(agent, order_key)| *agent == from && order_key.0 == sender);
+                its.map(|(_, order_key)| *order_key).min().unwrap_or((sender, head.to.port))
             }
             _ => (sender, head.to.port),
         }
@@ -208,15 +215,15 @@ impl Node {
             return self.begin_assembly(key, &frame);
         }
         let Some(assembly) = self.bulks.assemblies.get_mut(&key) else { return };
-        if assembly.come() + frame.tail.len() > assembly.len {
+        if assembly.received_len() + frame.tail.len() > assembly.len {
             // The peer violates the length that it has announced.
             return;
         }
-        if self.bulks.lands && assembly.tail.len() == assembly.start_len {
-            assembly.ashore = IncomingBulks::of(assembly, &frame.tail, self.config.me);
+        if self.bulks.is_direct_receive_enabled && assembly.tail.len() == assembly.start_len {
+            assembly.direct_parts = DirectParts::of(assembly, &frame.tail, self.config.me);
         }
-        if assembly.ashore.is_some() {
-            return self.land(key, &frame.tail);
+        if assembly.direct_parts.is_some() {
+            return self.write_direct(key, &frame.tail);
         }
         if assembly.tail.capacity() < assembly.len {
             // Allocate only when the peer really sends: pages that are not written cost nothing.
@@ -240,31 +247,36 @@ impl Node {
             head.to = Address { proc: self.config.me, port: PortId::NONE };
         }
         (head.seq, head.ack) = (0, 0);
-        let line = self.line_of(key.0, &head, start);
+        let order_key = self.order_key_of(key.0, &head, start);
         let (tail, start_len) = (BytesMut::from(start), start.len());
-        let assembly = Assembly { head, tail, start_len, len, ashore: None, line };
+        let assembly = Assembly { head, tail, start_len, len, direct_parts: None, order_key };
         self.bulks.assemblies.insert(key, assembly);
-        self.bulks.lines.entry((key.0, line)).or_default().push_back(Waiting::Long(key.1));
+        self.bulks
+            .queues
+            .entry((key.0, order_key))
+            .or_default()
+            .push_back(QueuedFrame::Incomplete(key.1));
     }
 
     /// Completes a long frame and dispatches it together with the frames that waited for it.
     pub(super) fn assembled(&mut self, id: BulkId) {
         let Some(whole) = self.bulks.assemblies.remove(&id) else { return };
-        let line = (id.0, whole.line);
+        let order_key = (id.0, whole.order_key);
         let frame = Frame { head: whole.head, tail: whole.tail.freeze() };
-        let Some(waiting) = self.bulks.lines.get_mut(&line) else { return };
-        let is_it = |one: &Waiting| matches!(one, Waiting::Long(other) if *other == id.1);
-        if let Some(place) = waiting.iter().position(is_it) {
-            waiting[place] = Waiting::Whole(frame);
+        let Some(queue) = self.bulks.queues.get_mut(&order_key) else { return };
+        let is_it =
+            |one: &QueuedFrame| matches!(one, QueuedFrame::Incomplete(other) if *other == id.1);
+        if let Some(place) = queue.iter().position(is_it) {
+            queue[place] = QueuedFrame::Complete(frame);
         }
         let mut ready = Vec::new();
-        while let Some(Waiting::Whole(_)) = waiting.front() {
-            if let Some(Waiting::Whole(frame)) = waiting.pop_front() {
+        while let Some(QueuedFrame::Complete(_)) = queue.front() {
+            if let Some(QueuedFrame::Complete(frame)) = queue.pop_front() {
                 ready.push(frame);
             }
         }
-        if waiting.is_empty() {
-            self.bulks.lines.remove(&line);
+        if queue.is_empty() {
+            self.bulks.queues.remove(&order_key);
         }
         for frame in ready {
             self.dispatch(frame);
@@ -274,7 +286,7 @@ impl Node {
 
 impl Assembly {
     /// Returns the number of bytes of the tail that have arrived.
-    fn come(&self) -> usize {
-        self.tail.len() + self.ashore.as_ref().map_or(0, IncomingBulks::come)
+    fn received_len(&self) -> usize {
+        self.tail.len() + self.direct_parts.as_ref().map_or(0, DirectParts::received_len)
     }
 }

@@ -56,7 +56,7 @@ pub enum SendError {
 
 /// The reply of one receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct Reply {
     /// The rank that replied.
     pub rank: u32,
     /// 0 for a value, otherwise a code of [`crate::fault`].
@@ -82,8 +82,8 @@ pub(super) struct PendingCall {
     /// Number of replies that are still to arrive.
     missing: usize,
     /// Which targets have replied; only maintained if there are several.
-    has_answered: Vec<bool>,
-    answers: Vec<Answer>,
+    has_replied: Vec<bool>,
+    replies: Vec<Reply>,
     /// Wake the consumer at each reply, not only at the end.
     is_stream: bool,
     /// Nobody will take the replies.
@@ -96,12 +96,12 @@ pub(super) struct PendingCall {
 
 impl PendingCall {
     pub(super) fn is_ready(&self) -> bool {
-        self.missing == 0 || (self.is_stream && !self.answers.is_empty())
+        self.missing == 0 || (self.is_stream && !self.replies.is_empty())
     }
 
     /// Returns the replies that were not taken yet.
-    pub(super) fn answers(&self) -> &[Answer] {
-        &self.answers
+    pub(super) fn replies(&self) -> &[Reply] {
+        &self.replies
     }
 
     pub(super) fn target_count(&self) -> usize {
@@ -123,16 +123,16 @@ impl PendingCall {
             Some(target) if is_match(target) => guess,
             _ => self.targets.iter().position(is_match)?,
         };
-        let is_open = self.missing > 0 && !self.has_answered.get(index).copied().unwrap_or(false);
+        let is_open = self.missing > 0 && !self.has_replied.get(index).copied().unwrap_or(false);
         is_open.then_some(index)
     }
 
-    fn record(&mut self, index: usize, answer: Answer) {
-        if let Some(flag) = self.has_answered.get_mut(index) {
+    fn record(&mut self, index: usize, reply: Reply) {
+        if let Some(flag) = self.has_replied.get_mut(index) {
             *flag = true;
         }
         self.missing -= 1;
-        self.answers.push(answer);
+        self.replies.push(reply);
     }
 
     fn open_indexes(&self) -> Vec<usize> {
@@ -140,7 +140,7 @@ impl PendingCall {
             return Vec::new();
         }
         let all = 0..self.targets.len();
-        all.filter(|index| !self.has_answered.get(*index).copied().unwrap_or(false)).collect()
+        all.filter(|index| !self.has_replied.get(*index).copied().unwrap_or(false)).collect()
     }
 }
 
@@ -150,27 +150,27 @@ impl Node {
     /// # Errors
     /// [`SendError`]; then nothing was sent.
     pub fn call(&mut self, spec: &CallSpec) -> Result<PortId, SendError> {
-        self.admit_or_ask(spec)?;
-        let reply = self.new_port();
+        self.admit_or_request_ack(spec)?;
+        let reply_port = self.new_port();
         let several = if spec.targets.len() > 1 { spec.targets.len() } else { 0 };
         let pending = PendingCall {
             port: spec.port,
             targets: Arc::clone(&spec.targets),
             missing: spec.targets.len(),
-            has_answered: vec![false; several],
-            answers: Vec::with_capacity(spec.targets.len()),
+            has_replied: vec![false; several],
+            replies: Vec::with_capacity(spec.targets.len()),
             is_stream: false,
             is_forgotten: false,
             timeout: spec.timeout,
             subject: self.subject_of(spec),
         };
         let subject = pending.subject;
-        self.ports.insert(reply, Port::Call(pending));
+        self.ports.insert(reply_port, Port::Call(pending));
         if let Some(timeout) = spec.timeout {
-            self.deadlines.push(Reverse((self.now + timeout, reply)));
+            self.deadlines.push(Reverse((self.now + timeout, reply_port)));
         }
-        self.send_all(spec, reply, true, subject);
-        Ok(reply)
+        self.send_all(spec, reply_port, true, subject);
+        Ok(reply_port)
     }
 
     /// Sends a message to every target without replies.
@@ -178,7 +178,7 @@ impl Node {
     /// # Errors
     /// [`SendError`]; then nothing was sent.
     pub fn send(&mut self, spec: &CallSpec) -> Result<(), SendError> {
-        self.admit_or_ask(spec)?;
+        self.admit_or_request_ack(spec)?;
         let subject = self.subject_of(spec);
         self.send_all(spec, PortId::NONE, false, subject);
         Ok(())
@@ -188,25 +188,29 @@ impl Node {
     ///
     /// # Errors
     /// [`SendError`]; then nothing was sent.
-    pub fn send_from(&mut self, spec: &CallSpec, answers: PortId) -> Result<(), SendError> {
-        self.admit_or_ask(spec)?;
+    pub fn send_with_reply_port(
+        &mut self,
+        spec: &CallSpec,
+        reply_port: PortId,
+    ) -> Result<(), SendError> {
+        self.admit_or_request_ack(spec)?;
         let subject = self.subject_of(spec);
-        self.send_all(spec, answers, false, subject);
+        self.send_all(spec, reply_port, false, subject);
         Ok(())
     }
 
     /// Replies to a message that was taken out of a mailbox. Code 0 is a value.
-    pub fn answer(&mut self, request: &Head, code: u8, meta: (u16, u8), tail: Bytes) {
-        self.answer_about(request, Subject::default(), code, meta, tail);
+    pub fn reply(&mut self, request: &Head, code: u8, meta: (u16, u8), tail: Bytes) {
+        self.reply_about(request, Subject::default(), code, meta, tail);
     }
 
-    /// Like [`Node::answer`]; the event of the reply contains the subject of the message.
-    pub fn answer_message(&mut self, message: &Frame, code: u8, meta: (u16, u8), tail: Bytes) {
+    /// Like [`Node::reply`]; the event of the reply contains the subject of the message.
+    pub fn reply_to_message(&mut self, message: &Frame, code: u8, meta: (u16, u8), tail: Bytes) {
         let subject = self.events.subject(&message.head, message.meta());
-        self.answer_about(&message.head, subject, code, meta, tail);
+        self.reply_about(&message.head, subject, code, meta, tail);
     }
 
-    fn answer_about(
+    fn reply_about(
         &mut self,
         request: &Head,
         subject: Subject,
@@ -214,10 +218,10 @@ impl Node {
         meta: (u16, u8),
         tail: Bytes,
     ) {
-        if !request.wants_answer() {
+        if !request.expects_reply() {
             return;
         }
-        let kind = if code == 0 { Kind::Answer } else { Kind::Fault };
+        let kind = if code == 0 { Kind::Reply } else { Kind::Fault };
         let mut head = Head::new(kind, request.from, request.to);
         head.flags = code;
         head.rank = request.rank;
@@ -230,30 +234,30 @@ impl Node {
     }
 
     /// Requests a wake-up at each reply of a call.
-    pub fn set_stream(&mut self, reply: PortId) {
-        if let Some(Port::Call(call)) = self.ports.get_mut(&reply) {
+    pub fn set_stream(&mut self, reply_port: PortId) {
+        if let Some(Port::Call(call)) = self.ports.get_mut(&reply_port) {
             call.is_stream = true;
         }
     }
 
     /// Moves the replies that have arrived into `out`; forgets the call if it is complete.
-    pub fn take_answers(&mut self, reply: PortId, out: &mut Vec<Answer>) -> Progress {
-        let Some(Port::Call(call)) = self.ports.get_mut(&reply) else {
+    pub fn take_replies(&mut self, reply_port: PortId, out: &mut Vec<Reply>) -> Progress {
+        let Some(Port::Call(call)) = self.ports.get_mut(&reply_port) else {
             return Progress::Complete;
         };
-        out.append(&mut call.answers);
+        out.append(&mut call.replies);
         if call.missing > 0 {
             return Progress::Waiting;
         }
-        self.ports.remove(&reply);
+        self.ports.remove(&reply_port);
         Progress::Complete
     }
 
     /// Lets a call run although nobody will take its replies.
-    pub fn forget(&mut self, reply: PortId) {
-        match self.ports.get_mut(&reply) {
+    pub fn forget(&mut self, reply_port: PortId) {
+        match self.ports.get_mut(&reply_port) {
             Some(Port::Call(call)) if call.missing > 0 => call.is_forgotten = true,
-            Some(Port::Call(_)) => self.drop_port(reply),
+            Some(Port::Call(_)) => self.drop_port(reply_port),
             _ => {}
         }
     }
@@ -261,10 +265,10 @@ impl Node {
     /// Whether a call has failed with exactly this detail and waits for its caller.
     ///
     /// The call must not be forgotten, and its replies must not be taken yet.
-    pub fn holds_fault(&self, detail: &[u8]) -> bool {
-        let is_it = |answer: &Answer| answer.code != 0 && answer.frame.tail == detail;
+    pub fn has_pending_fault(&self, detail: &[u8]) -> bool {
+        let is_it = |reply: &Reply| reply.code != 0 && reply.frame.tail == detail;
         self.ports.values().any(|port| match port {
-            Port::Call(call) => !call.is_forgotten && call.answers.iter().any(is_it),
+            Port::Call(call) => !call.is_forgotten && call.replies.iter().any(is_it),
             Port::Mailbox(_) => false,
         })
     }
@@ -273,24 +277,24 @@ impl Node {
     ///
     /// Receivers are notified, later replies are dropped, and waiters are woken. Returns `false` if
     /// the replies were taken already.
-    pub fn cancel(&mut self, reply: PortId) -> bool {
-        let Some(Port::Call(call)) = self.ports.remove(&reply) else { return false };
-        self.cancel_targets(reply, &call);
-        self.discard_answers(&call);
-        self.effects.push_back(Effect::Ready(reply));
+    pub fn cancel(&mut self, reply_port: PortId) -> bool {
+        let Some(Port::Call(call)) = self.ports.remove(&reply_port) else { return false };
+        self.cancel_targets(reply_port, &call);
+        self.discard_replies(&call);
+        self.effects.push_back(Effect::Ready(reply_port));
         true
     }
 
     /// Returns the calls that wait for a reply, with the receiver of each: the wait-for graph.
     pub fn waits(&self) -> impl Iterator<Item = (PortId, Address)> + '_ {
-        self.ports.iter().flat_map(|(reply, port)| {
+        self.ports.iter().flat_map(|(reply_port, port)| {
             let call = match port {
                 Port::Call(call) => Some(call),
                 Port::Mailbox(_) => None,
             };
             call.into_iter().flat_map(|call| {
                 let open = call.open_indexes().into_iter();
-                open.map(|i| (*reply, Address { proc: call.targets[i].proc, port: call.port }))
+                open.map(|i| (*reply_port, Address { proc: call.targets[i].proc, port: call.port }))
             })
         })
     }
@@ -298,18 +302,18 @@ impl Node {
     /// Fails every open target of a call with [`fault::DEADLINE`] and notifies the receivers.
     ///
     /// The detail is the timeout in seconds, as a little-endian double.
-    pub(super) fn expire(&mut self, reply: PortId) {
-        let Some(Port::Call(call)) = self.ports.remove(&reply) else { return };
-        self.cancel_targets(reply, &call);
+    pub(super) fn expire(&mut self, reply_port: PortId) {
+        let Some(Port::Call(call)) = self.ports.remove(&reply_port) else { return };
+        self.cancel_targets(reply_port, &call);
         let timeout_s = call.timeout.unwrap_or_default().as_secs_f64();
-        self.ports.insert(reply, Port::Call(call));
+        self.ports.insert(reply_port, Port::Call(call));
         let detail = Bytes::copy_from_slice(&timeout_s.to_le_bytes());
-        self.fail_open_targets(reply, |_| true, fault::DEADLINE, &detail);
+        self.fail_open_targets(reply_port, |_| true, fault::DEADLINE, &detail);
     }
 
     /// Fails the missing replies of one call, because this process is leaving the job.
-    pub(super) fn fail_calls_on(&mut self, reply: PortId, closed: &Closed) {
-        self.fail_open_targets(reply, |_| true, closed.code, &closed.detail);
+    pub(super) fn fail_calls_on(&mut self, reply_port: PortId, closed: &Closed) {
+        self.fail_open_targets(reply_port, |_| true, closed.code, &closed.detail);
     }
 
     /// Fails everything that `proc` has not replied to, in all calls of this process.
@@ -318,23 +322,24 @@ impl Node {
             Port::Call(call) => call.targets.iter().any(|target| target.proc == proc),
             Port::Mailbox(_) => false,
         };
-        let hit = self.ports.iter().filter(|(_, port)| is_hit(port)).map(|(reply, _)| *reply);
+        let hit =
+            self.ports.iter().filter(|(_, port)| is_hit(port)).map(|(reply_port, _)| *reply_port);
         let mut hit: Vec<PortId> = hit.collect();
         hit.sort_unstable();
-        for reply in hit {
-            self.fail_open_targets(reply, |target| target.proc == proc, code, detail);
+        for reply_port in hit {
+            self.fail_open_targets(reply_port, |target| target.proc == proc, code, detail);
         }
     }
 
     fn fail_open_targets(
         &mut self,
-        reply: PortId,
+        reply_port: PortId,
         is_hit: impl Fn(&Target) -> bool,
         code: u8,
         detail: &Bytes,
     ) {
-        let Some(Port::Call(call)) = self.ports.get_mut(&reply) else { return };
-        let me = Address { proc: self.config.me, port: reply };
+        let Some(Port::Call(call)) = self.ports.get_mut(&reply_port) else { return };
+        let me = Address { proc: self.config.me, port: reply_port };
         for index in call.open_indexes() {
             let target = call.targets[index];
             if !is_hit(&target) {
@@ -344,39 +349,39 @@ impl Node {
             let mut head = Head::new(Kind::Fault, me, from);
             (head.flags, head.rank) = (code, target.rank);
             let frame = Frame { head, tail: detail.clone() };
-            call.record(index, Answer { rank: target.rank, code, frame });
+            call.record(index, Reply { rank: target.rank, code, frame });
         }
         if call.missing == 0 && call.is_forgotten {
-            self.drop_port(reply);
+            self.drop_port(reply_port);
         } else if call.is_ready() {
-            self.effects.push_back(Effect::Ready(reply));
+            self.effects.push_back(Effect::Ready(reply_port));
         }
     }
 
-    pub(super) fn deliver_answer(&mut self, frame: Frame) {
-        let (reply, from) = (frame.head.to.port, frame.head.from);
+    pub(super) fn deliver_reply(&mut self, frame: Frame) {
+        let (reply_port, from) = (frame.head.to.port, frame.head.from);
         if self.events.is_on() {
-            let (other, len) = (Address { proc: from.proc, port: reply }, frame.tail.len());
-            let subject = match self.ports.get(&reply) {
+            let (other, len) = (Address { proc: from.proc, port: reply_port }, frame.tail.len());
+            let subject = match self.ports.get(&reply_port) {
                 Some(Port::Call(call)) => call.subject,
                 _ => Subject::default(),
             };
             self.record(EventKind::Completed, from.port, &frame.head, other, len, subject);
         }
-        let is_ready = match self.ports.get_mut(&reply) {
+        let is_ready = match self.ports.get_mut(&reply_port) {
             Some(Port::Call(call)) => {
                 let Some(index) = call.open_target(from.proc, frame.head.rank) else {
                     return self.discard(&frame);
                 };
                 let (rank, code) = (frame.head.rank, frame.head.flags);
-                call.record(index, Answer { rank, code, frame });
+                call.record(index, Reply { rank, code, frame });
                 let (is_ready, is_over) = (call.is_ready(), call.missing == 0);
                 if is_over && call.is_forgotten {
-                    self.drop_port(reply);
+                    self.drop_port(reply_port);
                 }
                 is_ready
             }
-            // This is a reply to a channel, which the sender named with `send_from`.
+            // This is a reply to a channel, which the sender named with `send_with_reply_port`.
             Some(Port::Mailbox(mailbox)) => match mailbox.push(frame) {
                 Ok(()) => true,
                 Err((frame, _)) => {
@@ -389,7 +394,7 @@ impl Node {
         };
         self.credited(from, 1);
         if is_ready {
-            self.effects.push_back(Effect::Ready(reply));
+            self.effects.push_back(Effect::Ready(reply_port));
         }
     }
 
@@ -399,10 +404,10 @@ impl Node {
     }
 
     /// Like [`Node::admit`]; requests the ack that makes room if bytes are the obstacle.
-    fn admit_or_ask(&mut self, spec: &CallSpec) -> Result<(), SendError> {
+    fn admit_or_request_ack(&mut self, spec: &CallSpec) -> Result<(), SendError> {
         let admitted = self.admit(spec);
         if let Err(SendError::Backlog(proc)) = admitted {
-            self.ask_ack(proc);
+            self.request_ack(proc);
         }
         admitted
     }
@@ -434,15 +439,15 @@ impl Node {
         self.events.subject(&Head::new(spec.kind, to, Address::default()), meta)
     }
 
-    fn send_all(&mut self, spec: &CallSpec, reply: PortId, is_merged: bool, subject: Subject) {
-        let from = Address { proc: self.config.me, port: reply };
+    fn send_all(&mut self, spec: &CallSpec, reply_port: PortId, is_merged: bool, subject: Subject) {
+        let from = Address { proc: self.config.me, port: reply_port };
         let is_cast = self.is_cast(spec);
         let mut remote = Vec::new();
         for target in spec.targets.iter() {
             let is_cast = is_cast && target.proc.host != self.config.me.host;
             if !is_cast && target.proc.host != self.config.me.host {
                 // No connection of ours breaks when the process dies, so its host has to report the
-                // death. The request precedes the message on the same way, so that no death in
+                // death. The request precedes the message on the same route, so that no death in
                 // between is missed.
                 self.watch(target.proc);
             }
@@ -451,7 +456,7 @@ impl Node {
             head.rank = target.rank;
             (head.meta_len, head.part_count) = (spec.meta_len, spec.part_count);
             if self.events.is_on() {
-                let (other, len) = (Address { port: reply, ..to }, spec.tail.len());
+                let (other, len) = (Address { port: reply_port, ..to }, spec.tail.len());
                 self.record(EventKind::Sent, spec.port, &head, other, len, subject);
             }
             let is_agent = self.config.me.slot == 0;
@@ -468,11 +473,11 @@ impl Node {
             }
         }
         if is_cast {
-            self.cast(spec, reply, is_merged, &remote);
+            self.cast(spec, reply_port, is_merged, &remote);
         }
     }
 
-    /// Whether several frames would take the same way, or one long frame would go to several hosts.
+    /// Whether several frames would take the same route, or one long frame goes to several hosts.
     fn is_cast(&self, spec: &CallSpec) -> bool {
         let here = self.config.me.host;
         let mut remote = spec.targets.iter().map(|target| target.proc.host).filter(|h| *h != here);
@@ -488,8 +493,8 @@ impl Node {
             && spec.tail.len() < CAST_LEN_MAX
     }
 
-    fn cancel_targets(&mut self, reply: PortId, call: &PendingCall) {
-        let from = Address { proc: self.config.me, port: reply };
+    fn cancel_targets(&mut self, reply_port: PortId, call: &PendingCall) {
+        let from = Address { proc: self.config.me, port: reply_port };
         for index in call.open_indexes() {
             let target = call.targets[index];
             let to = Address { proc: target.proc, port: call.port };
@@ -497,7 +502,7 @@ impl Node {
             let mut head = Head::new(Kind::Cancel, to, from);
             head.rank = target.rank;
             if self.events.is_on() {
-                let other = Address { port: reply, ..to };
+                let other = Address { port: reply_port, ..to };
                 self.record(EventKind::Cancelled, call.port, &head, other, 0, call.subject);
             }
             self.dispatch(Frame::bare(head));

@@ -8,7 +8,7 @@ use super::batch_timer::BatchTimer;
 use super::call::{CallSpec, Target};
 use super::{Node, Port};
 use crate::cast::bundle::{Entry, Packer, unpack};
-use crate::cast::{Group, Merge, Order, Progress};
+use crate::cast::{CastHeader, Group, Merge, Progress};
 use crate::fault;
 use crate::hash::FastMap;
 use crate::mailbox::Closed;
@@ -18,7 +18,7 @@ use mesh_wire::id::{Address, HostId, PortId, ProcId};
 use std::time::Duration;
 
 /// Flag of a [`Kind::Cast`] frame: the agent that receives it has to distribute it.
-const SPREAD: u8 = 1;
+const DISTRIBUTE: u8 = 1;
 /// The longest reply that is combined with others: combining longer ones saves nothing.
 const ENTRY_LEN_MAX: usize = 32 << 10;
 
@@ -38,7 +38,7 @@ struct Gather {
     ranks: Vec<(u32, u32)>,
     merge: Merge<Entry>,
     /// The host through which the cast arrived.
-    above: Option<HostId>,
+    parent: Option<HostId>,
 }
 
 impl Gathers {
@@ -57,11 +57,11 @@ impl Node {
     pub(super) fn cast(
         &mut self,
         spec: &CallSpec,
-        reply: PortId,
+        reply_port: PortId,
         is_merged: bool,
         targets: &[Target],
     ) {
-        let order = Order {
+        let header = CastHeader {
             kind: spec.kind,
             is_merged,
             meta_len: spec.meta_len,
@@ -69,67 +69,67 @@ impl Node {
             port: spec.port,
             groups: Group::all(targets.iter().copied()),
         };
-        let from = Address { proc: self.config.me, port: reply };
+        let from = Address { proc: self.config.me, port: reply_port };
         if self.config.me.slot == 0 {
-            return self.spread_cast(from, &order, &spec.tail);
+            return self.distribute_cast(from, &header, &spec.tail);
         }
         let agent = self.config.me.host.agent();
         let mut head = Head::new(Kind::Cast, Address { proc: agent, port: PortId::NONE }, from);
-        head.flags = SPREAD;
-        let tail = [&order.encode()[..], &spec.tail[..]].concat().into();
+        head.flags = DISTRIBUTE;
+        let tail = [&header.encode()[..], &spec.tail[..]].concat().into();
         self.dispatch(Frame { head, tail });
     }
 
-    fn spread_cast(&mut self, caller: Address, order: &Order, message: &Bytes) {
+    fn distribute_cast(&mut self, caller: Address, header: &CastHeader, message: &Bytes) {
         let hosts: Vec<HostId> =
-            order.hosts().into_iter().filter(|host| *host != self.config.me.host).collect();
+            header.hosts().into_iter().filter(|host| *host != self.config.me.host).collect();
         for host in &hosts {
             // Agents detect the deaths of other agents anyway.
-            for (slot, _) in order.on(*host).filter(|(slot, _)| *slot + caller.proc.slot > 0) {
+            for (slot, _) in header.on(*host).filter(|(slot, _)| *slot + caller.proc.slot > 0) {
                 let watcher = Address { proc: caller.proc, port: PortId::AGENT };
-                self.failure_detector.watches(ProcId { host: *host, slot }, watcher);
+                self.failure_detector.add_watcher(ProcId { host: *host, slot }, watcher);
             }
         }
         let (dead, hosts): (Vec<HostId>, Vec<HostId>) =
             hosts.into_iter().partition(|host| self.failure_detector.exit_report(*host).is_some());
         for host in dead {
-            for (slot, _) in order.on(host) {
+            for (slot, _) in header.on(host) {
                 self.peer(ProcId { host, slot }).is_watched = false;
             }
             let detail = self.failure_detector.exit_report(host).cloned().unwrap_or_default();
             let closed = Closed { code: fault::HOST_DIED, detail };
-            self.refuse_ranks(order, host, caller, &closed);
+            self.refuse_ranks(header, host, caller, &closed);
         }
         let head = Head::new(Kind::Cast, Address::default(), caller);
-        self.spread(&hosts, head, order.encode(), message.clone());
+        self.send_to_hosts(&hosts, head, header.encode(), message.clone());
     }
 
     /// Handles a cast that has arrived at this host: delivers it to the targets.
     pub(super) fn deliver_cast(&mut self, frame: &Frame) {
-        let Some((order, message)) = Order::decode(&frame.tail) else { return };
+        let Some((header, message)) = CastHeader::decode(&frame.tail) else { return };
         let caller = frame.head.from;
         let here = self.config.me.host;
-        if frame.head.flags & SPREAD != 0 && caller.proc.host == here {
-            return self.spread_cast(caller, &order, &message);
+        if frame.head.flags & DISTRIBUTE != 0 && caller.proc.host == here {
+            return self.distribute_cast(caller, &header, &message);
         }
-        let ranks: Vec<(u32, u32)> = order.on(here).collect();
+        let ranks: Vec<(u32, u32)> = header.on(here).collect();
         for (slot, _) in &ranks {
             let watcher = Address { proc: caller.proc, port: PortId::AGENT };
             let mut watch = Head::new(Kind::Watch, Address::default(), watcher);
             watch.rank = *slot;
             self.deliver_watch(&Frame::bare(watch));
         }
-        let above = self.relays.above(caller);
-        if order.is_merged && caller.port != PortId::NONE {
+        let parent = self.relays.parent(caller);
+        if header.is_merged && caller.port != PortId::NONE {
             let merge = Merge::new(ranks.iter().map(|(_, rank)| *rank));
-            let gather = Gather { port: order.port, ranks: ranks.clone(), merge, above };
+            let gather = Gather { port: header.port, ranks: ranks.clone(), merge, parent };
             self.gathers.open.insert(caller, gather);
         }
         for (slot, rank) in ranks {
-            let to = Address { proc: ProcId { host: here, slot }, port: order.port };
-            let mut head = Head::new(order.kind, to, caller);
+            let to = Address { proc: ProcId { host: here, slot }, port: header.port };
+            let mut head = Head::new(header.kind, to, caller);
             head.rank = rank;
-            (head.meta_len, head.part_count) = (order.meta_len, order.part_count);
+            (head.meta_len, head.part_count) = (header.meta_len, header.part_count);
             self.dispatch(Frame { head, tail: message.clone() });
         }
     }
@@ -137,7 +137,7 @@ impl Node {
     /// Collects a reply to another host with the other replies to the same call.
     ///
     /// Returns the frame if it has to be sent separately.
-    pub(super) fn collect_answer(&mut self, frame: Frame) -> Option<Frame> {
+    pub(super) fn collect_reply(&mut self, frame: Frame) -> Option<Frame> {
         let caller = frame.head.to;
         let Some(gather) = self.gathers.open.get_mut(&caller) else { return Some(frame) };
         let rank = frame.head.rank;
@@ -159,7 +159,7 @@ impl Node {
     }
 
     /// Notes that the caller no longer waits for one rank.
-    pub(super) fn uncollect(&mut self, frame: &Frame) {
+    pub(super) fn stop_collecting_rank(&mut self, frame: &Frame) {
         let caller = frame.head.from;
         let Some(gather) = self.gathers.open.get_mut(&caller) else { return };
         gather.merge.skip_ranks([frame.head.rank]);
@@ -171,7 +171,7 @@ impl Node {
     /// Sends the collected replies, because a report of the death of `proc` follows.
     ///
     /// Expects no further replies from `proc`.
-    pub(super) fn collect_without(&mut self, proc: ProcId) {
+    pub(super) fn stop_collecting_proc(&mut self, proc: ProcId) {
         if proc.host != self.config.me.host || self.gathers.open.is_empty() {
             return;
         }
@@ -184,7 +184,7 @@ impl Node {
     }
 
     /// Advances the time of the collected replies.
-    pub(super) fn time_collected(&mut self, now: Duration) {
+    pub(super) fn flush_due_replies(&mut self, now: Duration) {
         if self.gathers.batch_timer.is_over(now) {
             self.send_all_collected();
         }
@@ -203,7 +203,7 @@ impl Node {
 
     fn send_collected(&mut self, caller: Address) {
         let Some(gather) = self.gathers.open.get_mut(&caller) else { return };
-        let (port, above) = (gather.port, gather.above);
+        let (port, parent) = (gather.port, gather.parent);
         let mut packer = Packer::new(TAIL_LEN_MAX);
         for (_, entry) in gather.merge.take() {
             packer.push(&entry);
@@ -216,13 +216,13 @@ impl Node {
         }
         let from = Address { proc: self.config.me, port };
         for body in packer.finish() {
-            let frame = Frame { head: Head::new(Kind::Answers, caller, from), tail: body };
-            self.send_up(above, frame);
+            let frame = Frame { head: Head::new(Kind::Replies, caller, from), tail: body };
+            self.send_up(parent, frame);
         }
     }
 
     /// Handles replies of many ranks that have arrived at their caller.
-    pub(super) fn deliver_answers(&mut self, frame: &Frame) {
+    pub(super) fn deliver_replies(&mut self, frame: &Frame) {
         let Some(Port::Call(call)) = self.ports.get(&frame.head.to.port) else { return };
         let Ok(entries) = unpack(&frame.tail, call.target_count()) else { return };
         let procs: Vec<Option<ProcId>> =
@@ -231,26 +231,32 @@ impl Node {
             let Some(proc) = proc.filter(|proc| proc.host == frame.head.from.proc.host) else {
                 continue;
             };
-            let kind = if entry.is_fault { Kind::Fault } else { Kind::Answer };
+            let kind = if entry.is_fault { Kind::Fault } else { Kind::Reply };
             let from = Address { proc, port: frame.head.from.port };
             let mut head = Head::new(kind, frame.head.to, from);
             (head.rank, head.flags) = (entry.rank, entry.flags);
             (head.meta_len, head.part_count) = (entry.meta_len, entry.part_count);
-            self.deliver_answer(Frame { head, tail: entry.tail });
+            self.deliver_reply(Frame { head, tail: entry.tail });
         }
     }
 
     /// Replies with a fault for all ranks that a cast cannot reach.
     pub(super) fn refuse_cast(&mut self, frame: &Frame, closed: &Closed) {
-        if let Some((order, _)) = Order::decode(&frame.tail) {
-            self.refuse_ranks(&order, frame.head.to.proc.host, frame.head.from, closed);
+        if let Some((header, _)) = CastHeader::decode(&frame.tail) {
+            self.refuse_ranks(&header, frame.head.to.proc.host, frame.head.from, closed);
         }
     }
 
-    fn refuse_ranks(&mut self, order: &Order, host: HostId, caller: Address, closed: &Closed) {
-        for (slot, rank) in order.on(host).collect::<Vec<_>>() {
+    fn refuse_ranks(
+        &mut self,
+        header: &CastHeader,
+        host: HostId,
+        caller: Address,
+        closed: &Closed,
+    ) {
+        for (slot, rank) in header.on(host).collect::<Vec<_>>() {
             let proc = ProcId { host, slot };
-            let mut one = Head::new(order.kind, Address { proc, port: order.port }, caller);
+            let mut one = Head::new(header.kind, Address { proc, port: header.port }, caller);
             one.rank = rank;
             self.refuse(&Frame::bare(one), closed);
         }

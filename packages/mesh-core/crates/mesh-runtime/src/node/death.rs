@@ -4,7 +4,7 @@
 //! A process that is notified of a death ends everything that it shared with the dead process: the
 //! session, the calls, and references to shared memory.
 
-use super::peer::Reach;
+use super::peer::LinkState;
 use super::{Effect, Node};
 use crate::events::EventKind;
 use crate::fault;
@@ -21,8 +21,8 @@ impl Node {
             return;
         }
         let watchers = std::mem::take(&mut peer.watchers);
-        self.collect_without(proc);
-        self.bury(proc, incarnation.saturating_add(1), fault::PROC_DIED, detail.clone());
+        self.stop_collecting_proc(proc);
+        self.discard_peer(proc, incarnation.saturating_add(1), fault::PROC_DIED, detail.clone());
         for watcher in watchers {
             self.send_died(watcher, proc, incarnation, (0, &detail));
         }
@@ -32,13 +32,13 @@ impl Node {
     pub fn proc_started(&mut self, proc: ProcId, incarnation: u32) {
         let peer = self.peers.entry(proc).or_default();
         peer.incarnation = Some(incarnation);
-        if matches!(peer.reach, Reach::Dead) {
-            peer.reach = Reach::Idle;
+        if matches!(peer.link_state, LinkState::Dead) {
+            peer.link_state = LinkState::Idle;
         }
     }
 
     /// Ends the session with a dead process: its calls fail, its connection closes.
-    pub(super) fn bury(&mut self, proc: ProcId, living_from: u32, code: u8, detail: Bytes) {
+    pub(super) fn discard_peer(&mut self, proc: ProcId, living_from: u32, code: u8, detail: Bytes) {
         let peer = self.peers.entry(proc).or_default();
         peer.session = Session::default();
         peer.was_up = false;
@@ -49,19 +49,19 @@ impl Node {
         peer.incarnation = None;
         peer.living_from = living_from;
         peer.exit_report = Some(Box::new(detail.clone()));
-        let reach = std::mem::replace(&mut peer.reach, Reach::Dead);
-        if let Reach::Up(link) | Reach::Dialling { link: Some(link), .. } = reach {
-            if matches!(reach, Reach::Up(_)) {
+        let link_state = std::mem::replace(&mut peer.link_state, LinkState::Dead);
+        if let LinkState::Up(link) | LinkState::Dialling { link: Some(link), .. } = link_state {
+            if matches!(link_state, LinkState::Up(_)) {
                 self.record_peer(EventKind::LinkDown, proc);
             }
             self.close(link);
         }
-        let lost = self.bulks.bury(proc);
+        let lost = self.bulks.discard_host(proc);
         self.effects.extend(lost.into_iter().map(Effect::Abort));
         self.early_messages.forget(proc);
         self.fail_calls_to(proc, code, &detail);
         self.effects.push_back(Effect::Credited);
-        self.effects.push_back(Effect::Buried(proc));
+        self.effects.push_back(Effect::PeerDied(proc));
         self.record_peer(EventKind::Died, proc);
     }
 
@@ -69,8 +69,8 @@ impl Node {
     ///
     /// This process receives the report at [`PortId::AGENT`], too.
     pub fn watch(&mut self, proc: ProcId) {
-        let is_asked = std::mem::replace(&mut self.peer(proc).is_watched, true);
-        if !is_asked {
+        let was_requested = std::mem::replace(&mut self.peer(proc).is_watched, true);
+        if !was_requested {
             self.send_watch(proc, Bytes::new());
         }
     }
@@ -102,9 +102,9 @@ impl Node {
     ///
     /// Returns whether that host needs no request: the end of an agent is the end of its host,
     /// which the surviving hosts report.
-    pub(super) fn watches_from_here(&mut self, watch: &Head) -> bool {
+    pub(super) fn register_remote_watch(&mut self, watch: &Head) -> bool {
         let proc = ProcId { host: watch.to.proc.host, slot: watch.rank };
-        self.failure_detector.watches(proc, watch.from);
+        self.failure_detector.add_watcher(proc, watch.from);
         proc.slot == 0
     }
 
@@ -131,8 +131,8 @@ impl Node {
         let living_from = peer.living_from.max(self.config.incarnation);
         let last = living_from.saturating_sub(1);
         let meant = frame.tail.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
-        let died = match (&peer.reach, peer.incarnation) {
-            (Reach::Dead, _) => Some(peer.exit_report()),
+        let died = match (&peer.link_state, peer.incarnation) {
+            (LinkState::Dead, _) => Some(peer.exit_report()),
             // Nothing was ever started there.
             (_, None) => Some(Bytes::new()),
             // Another process occupies the slot already.
@@ -141,7 +141,7 @@ impl Node {
             }
             (_, Some(_)) => None,
         };
-        let is_lost = peer.incarnation.is_none() && self.is_of_former(proc);
+        let is_lost = peer.incarnation.is_none() && self.is_from_former_epoch(proc);
         let flags = if is_lost { fault::HOST_DIED } else { 0 };
         let peer = self.peers.entry(proc).or_default();
         match died {
@@ -171,10 +171,10 @@ impl Node {
         // The repeated report of its host is the same: no process has taken the slot.
         let is_still_dead = peer.incarnation.is_none()
             && incarnation.saturating_add(1) == peer.living_from
-            && matches!(peer.reach, Reach::Dialling { .. });
+            && matches!(peer.link_state, LinkState::Dialling { .. });
         if (!is_old || is_still_dead) && !self.is_agent_of(proc) {
             let code = if frame.head.flags == 0 { fault::PROC_DIED } else { frame.head.flags };
-            self.bury(proc, incarnation.saturating_add(1), code, frame.tail.clone());
+            self.discard_peer(proc, incarnation.saturating_add(1), code, frame.tail.clone());
         } else if is_old
             && frame.head.flags != fault::HOST_DIED
             && proc.host != self.config.me.host
@@ -187,13 +187,13 @@ impl Node {
             let living_from = peer.living_from;
             self.watch_incarnation(proc, living_from);
         }
-        self.tell_agent(frame.clone());
+        self.notify_agent(frame.clone());
     }
 
     /// Handles the report of a worker that its part in the job has ended.
     ///
     /// The root decides about the consequences and notifies the other hosts.
-    pub(super) fn hear_of_end(&mut self, agent: ProcId, incarnation: u32) {
+    pub(super) fn report_session_end(&mut self, agent: ProcId, incarnation: u32) {
         let is_known = self.failure_detector.exit_report(agent.host).is_some();
         if self.config.me.host.0 != 0 || is_known || incarnation < self.peer(agent).living_from {
             return;
@@ -202,6 +202,6 @@ impl Node {
         let to = Address { proc: self.config.me, port: PortId::AGENT };
         let mut head = Head::new(Kind::Died, to, from);
         (head.rank, head.flags) = (incarnation, fault::STOPPED);
-        self.tell_agent(Frame::bare(head));
+        self.notify_agent(Frame::bare(head));
     }
 }

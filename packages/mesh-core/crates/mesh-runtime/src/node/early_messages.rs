@@ -34,23 +34,23 @@ const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 /// Number of ports of one incarnation of a process.
 ///
 /// The next incarnation starts at another number, which may be higher or lower.
-const LIFE_LEN: u64 = 1 << 32;
+const PORTS_PER_INCARNATION: u64 = 1 << 32;
 
 /// Returns the upper bits of a port number, which identify the process that allocated it.
-pub(super) fn maker_of(port: PortId) -> u64 {
+pub(super) fn allocator_of(port: PortId) -> u64 {
     port.0 >> COUNT_BITS
 }
 
 /// Returns the upper bits of the port numbers of a process.
 ///
 /// They are 24 bits of slot, into which the host is folded above slot 2^12.
-pub(super) fn maker(proc: ProcId) -> u64 {
+pub(super) fn allocator_id(proc: ProcId) -> u64 {
     ((u64::from(proc.host.0) << 12) ^ u64::from(proc.slot)) & 0xFF_FFFF
 }
 
 /// Returns the port with the given count of a process.
-pub(super) fn numbered(proc: ProcId, count: u64) -> PortId {
-    PortId((maker(proc) << COUNT_BITS) | (count & COUNT_MASK))
+pub(super) fn port_from_count(proc: ProcId, count: u64) -> PortId {
+    PortId((allocator_id(proc) << COUNT_BITS) | (count & COUNT_MASK))
 }
 
 /// Returns the first count of an incarnation.
@@ -59,13 +59,13 @@ pub(super) fn numbered(proc: ProcId, count: u64) -> PortId {
 /// may have lower numbers, and counts wrap around.
 pub(super) fn first_count(incarnation: u32) -> u64 {
     // Epochs are far apart, so that the processes of a slot in each epoch have numbers in between.
-    let life = u64::from(incarnation.wrapping_add(epoch_of(incarnation).wrapping_mul(97)) % 256);
-    PortId::FIRST_FREE + life * LIFE_LEN
+    let index = u64::from(incarnation.wrapping_add(epoch_of(incarnation).wrapping_mul(97)) % 256);
+    PortId::FIRST_FREE + index * PORTS_PER_INCARNATION
 }
 
 /// Returns the first count of a job of a program that has run `job_count` jobs before.
 pub(super) fn count_of_job(job_count: u32) -> u64 {
-    u64::from(job_count % 256) * LIFE_LEN
+    u64::from(job_count % 256) * PORTS_PER_INCARNATION
 }
 
 impl EarlyMessages {
@@ -87,9 +87,9 @@ impl EarlyMessages {
     /// Notes which receivers will still be spawned, and takes the messages of the others.
     ///
     /// Of the ports up to `up_to` that the allocator of `up_to` has allocated, only those in
-    /// `coming` will be spawned.
-    pub(super) fn settle(&mut self, up_to: PortId, coming: Vec<PortId>) -> Vec<Frame> {
-        self.settled.insert(maker_of(up_to), (up_to, coming));
+    /// `expected` will be spawned.
+    pub(super) fn settle(&mut self, up_to: PortId, expected: Vec<PortId>) -> Vec<Frame> {
+        self.settled.insert(allocator_of(up_to), (up_to, expected));
         let lost: Vec<PortId> =
             self.frames.keys().copied().filter(|port| self.is_settled(*port)).collect();
         lost.into_iter().flat_map(|port| self.take(port)).collect()
@@ -98,15 +98,15 @@ impl EarlyMessages {
     /// Whether a receiver that does not exist will never be spawned.
     pub(super) fn is_settled(&self, port: PortId) -> bool {
         self.settled
-            .get(&maker_of(port))
-            .is_some_and(|(up_to, coming)| is_before(port, *up_to) && !coming.contains(&port))
+            .get(&allocator_of(port))
+            .is_some_and(|(up_to, expected)| is_before(port, *up_to) && !expected.contains(&port))
     }
 
     /// Notes that a process is dead.
     ///
     /// Its announcements do not apply to the next process in its slot.
     pub(super) fn forget(&mut self, proc: ProcId) {
-        self.settled.remove(&maker(proc));
+        self.settled.remove(&allocator_id(proc));
     }
 
     /// Takes back a call whose caller no longer waits.
@@ -151,5 +151,5 @@ impl EarlyMessages {
 
 /// Whether a process has allocated `port` before `up_to` and in the same incarnation.
 fn is_before(port: PortId, up_to: PortId) -> bool {
-    up_to.0.wrapping_sub(port.0) & COUNT_MASK < LIFE_LEN
+    up_to.0.wrapping_sub(port.0) & COUNT_MASK < PORTS_PER_INCARNATION
 }

@@ -12,20 +12,20 @@ use mesh_wire::frame::{Frame, Head, Kind};
 use mesh_wire::id::{Address, HostId, PortId, ProcId};
 
 /// Bits of an incarnation that count the processes of a slot; the bits above are the host's epoch.
-const LIVES_BITS: u32 = 20;
+const PROC_COUNT_BITS: u32 = 20;
 /// The last epoch that a host can have.
-pub const EPOCH_MAX: u32 = (1 << (u32::BITS - LIVES_BITS)) - 1;
+pub const EPOCH_MAX: u32 = (1 << (u32::BITS - PROC_COUNT_BITS)) - 1;
 /// Flag of a greeting that only notifies its receiver that it is dead.
 pub(super) const FENCE: u8 = 1;
 
 /// Returns the first incarnation in each slot of a host in an epoch, including its agent's.
-pub const fn first_life(epoch: u32) -> u32 {
-    if epoch > EPOCH_MAX { u32::MAX } else { epoch << LIVES_BITS }
+pub const fn first_incarnation(epoch: u32) -> u32 {
+    if epoch > EPOCH_MAX { u32::MAX } else { epoch << PROC_COUNT_BITS }
 }
 
 /// Returns the epoch of the host in which an incarnation lives.
 pub const fn epoch_of(incarnation: u32) -> u32 {
-    incarnation >> LIVES_BITS
+    incarnation >> PROC_COUNT_BITS
 }
 
 impl Node {
@@ -48,19 +48,19 @@ impl Node {
     ///
     /// Frames sent from now on are for the new machine, and no frame of the previous one is
     /// accepted.
-    pub fn host_back(&mut self, host: HostId, epoch: u32) {
+    pub fn host_replaced(&mut self, host: HostId, epoch: u32) {
         if host == self.config.me.host || epoch <= self.failure_detector.epoch(host) {
             return;
         }
         let is_agent = self.config.me.slot == 0;
-        if is_agent && self.failure_detector.exit_report(host).is_none() && self.knows(host) {
+        if is_agent && self.failure_detector.exit_report(host).is_none() && self.has_peer_on(host) {
             // Nobody has reported that the previous machine is dead.
             self.host_died(host, Bytes::new());
         }
-        self.failure_detector.host_back(host, epoch);
-        self.peer(host.agent()).revive(first_life(epoch));
-        for proc in self.known_of(host) {
-            self.peer(proc).revive(first_life(epoch));
+        self.failure_detector.host_replaced(host, epoch);
+        self.peer(host.agent()).revive(first_incarnation(epoch));
+        for proc in self.peers_on(host) {
+            self.peer(proc).revive(first_incarnation(epoch));
         }
         self.effects.push_back(Effect::Credited);
     }
@@ -68,16 +68,16 @@ impl Node {
     /// Whether a slot of this host was reserved on a machine that served as this host before.
     ///
     /// Slots contain the epoch in the same bits as incarnations.
-    pub(super) fn is_of_former(&self, proc: ProcId) -> bool {
+    pub(super) fn is_from_former_epoch(&self, proc: ProcId) -> bool {
         epoch_of(proc.slot) < epoch_of(self.config.incarnation)
     }
 
-    fn knows(&self, host: HostId) -> bool {
+    fn has_peer_on(&self, host: HostId) -> bool {
         self.peers.keys().any(|proc| proc.host == host)
     }
 
     /// Returns all known processes of a host, sorted.
-    pub(super) fn known_of(&self, host: HostId) -> Vec<ProcId> {
+    pub(super) fn peers_on(&self, host: HostId) -> Vec<ProcId> {
         let mut known: Vec<ProcId> =
             self.peers.keys().copied().filter(|proc| proc.host == host).collect();
         known.sort_unstable();
@@ -90,13 +90,13 @@ impl Node {
     /// welcome, and leaves.
     pub fn fence(&self, host: HostId, epoch: u32) -> Frame {
         let agent = host.agent();
-        let mut frame = self.greeting(agent, Kind::Hello, first_life(epoch), 0);
+        let mut frame = self.greeting(agent, Kind::Hello, first_incarnation(epoch), 0);
         frame.head.flags = FENCE;
         frame
     }
 
     /// Notifies a host that has returned that it was declared dead, and closes the connection.
-    pub(super) fn turn_away(&mut self, id: LinkId, proc: ProcId) {
+    pub(super) fn fence_peer(&mut self, id: LinkId, proc: ProcId) {
         let living_from = self.peer(proc).living_from;
         let mut frame = self.greeting(proc, Kind::Welcome, living_from, 0);
         frame.head.flags = FENCE;
@@ -107,15 +107,15 @@ impl Node {
     /// Handles the notice of a host that this process is no longer the root.
     ///
     /// For this process the host then counts as dead.
-    pub(super) fn disowned(&mut self, host: HostId) {
-        let exit_report = self.failure_detector.give_up(host);
+    pub(super) fn host_taken_over(&mut self, host: HostId) {
+        let exit_report = self.failure_detector.stop_monitoring(host);
         self.host_died(host, exit_report);
     }
 
     /// Notes that this host was declared dead and the job continues without it.
     ///
     /// Its agent is notified of its own death, once.
-    pub(super) fn fenced(&mut self) {
+    pub(super) fn handle_fence(&mut self) {
         if std::mem::replace(&mut self.is_fenced, true) {
             return;
         }
@@ -123,6 +123,6 @@ impl Node {
         let from = Address { proc: me, port: PortId::NONE };
         let mut head = Head::new(Kind::Died, Address { proc: me, port: PortId::AGENT }, from);
         head.flags = fault::HOST_DIED;
-        self.tell_agent(Frame::bare(head));
+        self.notify_agent(Frame::bare(head));
     }
 }

@@ -7,10 +7,10 @@
 //! that is late because the observer was starved or suspended counts as one check. After three
 //! silent heartbeats [`Effect::Probe`] requests that the driver read all pending input and report
 //! what the transport knows. If the peer's kernel still acknowledges, the machine is up and its
-//! agent is starved or stopped; the agent then has until `batch_timer` expires to respond. If the
-//! kernel does not acknowledge, the host is dead.
+//! agent is starved or stopped; the agent then has until `unresponsive_timeout` expires to respond.
+//! If the kernel does not acknowledge, the host is dead.
 
-use super::epoch::first_life;
+use super::epoch::first_incarnation;
 use super::{Effect, Node};
 use crate::events::EventKind;
 use crate::fault;
@@ -22,7 +22,7 @@ use mesh_wire::id::{Address, HostId, PortId, ProcId};
 use std::time::Duration;
 
 /// Checks of each host per heartbeat. They bound how late a death is noticed.
-const LOOKS_PER_HEARTBEAT: u32 = 4;
+const CHECKS_PER_HEARTBEAT: u32 = 4;
 /// Heartbeats without a sign of life after which the transport is probed.
 const HEARTBEATS_MISSED_MAX: u32 = 3;
 /// Heartbeats for which an acknowledgement of the peer's kernel proves that its machine is up.
@@ -39,7 +39,7 @@ pub struct HostWatch {
     /// The interval between signs of life of the host.
     pub heartbeat: Duration,
     /// How long its agent may be silent while its machine acknowledges what is sent to it.
-    pub patience: Duration,
+    pub unresponsive_timeout: Duration,
     /// The detail of the fault for callers if the whole host is silent.
     pub exit_report: Bytes,
     /// The detail of the fault for callers if only the machine has responded.
@@ -48,19 +48,24 @@ pub struct HostWatch {
 
 impl HostWatch {
     /// Declares a host dead after three silent heartbeats, whether its machine is up or not.
-    pub fn impatient(heartbeat: Duration, exit_report: Bytes) -> Self {
-        Self { heartbeat, patience: Duration::ZERO, unresponsive: exit_report.clone(), exit_report }
+    pub fn strict(heartbeat: Duration, exit_report: Bytes) -> Self {
+        Self {
+            heartbeat,
+            unresponsive_timeout: Duration::ZERO,
+            unresponsive: exit_report.clone(),
+            exit_report,
+        }
     }
 }
 
 /// What is known about one other host.
 #[derive(Debug)]
-struct Beat {
+struct MonitoredHost {
     /// Time of the last check; `None` until the first one.
-    looked_at: Option<Duration>,
+    checked_at: Option<Duration>,
     /// How long the host has been silent, in running time of this process.
     silence: Duration,
-    has_spoken: bool,
+    was_active: bool,
     /// Another process replies at its address and reports that the host is gone.
     ///
     /// Such replies are not a sign of life.
@@ -68,24 +73,24 @@ struct Beat {
     watch: HostWatch,
 }
 
-impl Beat {
+impl MonitoredHost {
     fn new(watch: HostWatch) -> Self {
-        let (looked_at, silence) = (None, Duration::ZERO);
-        Self { looked_at, silence, has_spoken: true, is_gone: false, watch }
+        let (checked_at, silence) = (None, Duration::ZERO);
+        Self { checked_at, silence, was_active: true, is_gone: false, watch }
     }
 
-    fn look_period(&self) -> Duration {
-        self.watch.heartbeat / LOOKS_PER_HEARTBEAT
+    fn check_period(&self) -> Duration {
+        self.watch.heartbeat / CHECKS_PER_HEARTBEAT
     }
 
     /// Checks the host once; a late check counts as one.
-    fn look(&mut self, now: Duration) {
-        let passed = now.saturating_sub(self.looked_at.unwrap_or(now));
-        self.looked_at = Some(now);
-        if std::mem::take(&mut self.has_spoken) {
+    fn check(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.checked_at.unwrap_or(now));
+        self.checked_at = Some(now);
+        if std::mem::take(&mut self.was_active) {
             self.silence = Duration::ZERO;
         } else {
-            self.silence += passed.min(self.look_period());
+            self.silence += passed.min(self.check_period());
         }
     }
 
@@ -102,8 +107,8 @@ impl Beat {
 /// The hosts that this process monitors, and those that it knows to be dead.
 #[derive(Debug, Default)]
 pub(super) struct FailureDetector {
-    beats: FastMap<HostId, Beat>,
-    next_look: Option<Duration>,
+    hosts: FastMap<HostId, MonitoredHost>,
+    next_check: Option<Duration>,
     dead: FastMap<HostId, Bytes>,
     /// The epoch of each host whose machine is not the first.
     epochs: FastMap<HostId, u32>,
@@ -124,18 +129,18 @@ impl FailureDetector {
     }
 
     /// Stops monitoring a host. Returns its exit report.
-    pub(super) fn give_up(&mut self, host: HostId) -> Bytes {
-        self.beats.remove(&host).map(|beat| beat.watch.exit_report).unwrap_or_default()
+    pub(super) fn stop_monitoring(&mut self, host: HostId) -> Bytes {
+        self.hosts.remove(&host).map(|monitored| monitored.watch.exit_report).unwrap_or_default()
     }
 
     /// Notes that another machine has replaced a dead one.
-    pub(super) fn host_back(&mut self, host: HostId, epoch: u32) {
+    pub(super) fn host_replaced(&mut self, host: HostId, epoch: u32) {
         self.dead.remove(&host);
         self.epochs.insert(host, epoch);
     }
 
     /// Registers a watcher of a process on another host.
-    pub(super) fn watches(&mut self, proc: ProcId, watcher: Address) {
+    pub(super) fn add_watcher(&mut self, proc: ProcId, watcher: Address) {
         let watchers = self.watchers.entry(proc.host).or_default();
         let watcher = (proc.slot, watcher);
         if !watchers.contains(&watcher) {
@@ -148,36 +153,36 @@ impl FailureDetector {
     }
 
     /// Whether this process would detect the death of the host itself.
-    pub(super) fn expects(&self, host: HostId) -> bool {
-        self.beats.contains_key(&host)
+    pub(super) fn monitors(&self, host: HostId) -> bool {
+        self.hosts.contains_key(&host)
     }
 
     /// Notes that a host has itself reported the end of one of its processes.
-    pub(super) fn told(&mut self, frame: &Frame) {
+    pub(super) fn note_reported_death(&mut self, frame: &Frame) {
         let proc = frame.head.from.proc;
         if let Some(watchers) = self.watchers.get_mut(&proc.host) {
             watchers.retain(|watcher| *watcher != (proc.slot, frame.head.to));
         }
     }
 
-    pub(super) fn next_look(&self) -> Option<Duration> {
-        self.next_look
+    pub(super) fn next_check(&self) -> Option<Duration> {
+        self.next_check
     }
 }
 
 impl Node {
     /// Starts to monitor another host.
-    pub fn expect_host(&mut self, host: HostId, watch: HostWatch) {
-        self.failure_detector.beats.insert(host, Beat::new(watch));
-        self.failure_detector.next_look = Some(Duration::ZERO);
+    pub fn monitor_host(&mut self, host: HostId, watch: HostWatch) {
+        self.failure_detector.hosts.insert(host, MonitoredHost::new(watch));
+        self.failure_detector.next_check = Some(Duration::ZERO);
     }
 
     /// Returns how long a host has been silent, if that is unusual.
     ///
     /// A live host on an idle machine is never silent for that long.
     pub fn silence_of(&self, host: HostId) -> Option<Duration> {
-        let beat = self.failure_detector.beats.get(&host)?;
-        beat.is_suspect().then_some(beat.silence)
+        let monitored = self.failure_detector.hosts.get(&host)?;
+        monitored.is_suspect().then_some(monitored.silence)
     }
 
     /// Reports what the transport knows about a host, in response to [`Effect::Probe`].
@@ -185,76 +190,76 @@ impl Node {
     /// This is how long ago its kernel last acknowledged anything, if that is known. The driver has
     /// received all pending input.
     pub fn probed(&mut self, host: HostId, acknowledged_ago: Option<Duration>) {
-        let Some(beat) = self.failure_detector.beats.get(&host) else { return };
-        if beat.has_spoken || !beat.is_suspect() {
+        let Some(monitored) = self.failure_detector.hosts.get(&host) else { return };
+        if monitored.was_active || !monitored.is_suspect() {
             return;
         }
-        let is_up = beat.is_acknowledged(acknowledged_ago);
-        if is_up && beat.silence < beat.watch.patience {
+        let is_up = monitored.is_acknowledged(acknowledged_ago);
+        if is_up && monitored.silence < monitored.watch.unresponsive_timeout {
             return;
         }
-        if let Some(Beat { watch, .. }) = self.failure_detector.beats.remove(&host) {
+        if let Some(MonitoredHost { watch, .. }) = self.failure_detector.hosts.remove(&host) {
             self.host_died(host, if is_up { watch.unresponsive } else { watch.exit_report });
         }
     }
 
     /// Declares a host dead now, or notes that it has left: everything that waits for it fails.
-    pub fn host_gone(&mut self, host: HostId, exit_report: Bytes) {
-        self.failure_detector.beats.remove(&host);
+    pub fn declare_host_dead(&mut self, host: HostId, exit_report: Bytes) {
+        self.failure_detector.hosts.remove(&host);
         self.host_died(host, exit_report);
     }
 
     /// Notes that bytes arrived on a connection, even if only a part of a frame.
-    pub fn heard(&mut self, link: super::LinkId) {
+    pub fn note_activity(&mut self, link: super::LinkId) {
         if let Some(proc) = self.peer_of(link)
-            && let Some(beat) = self.failure_detector.beats.get_mut(&proc.host)
+            && let Some(monitored) = self.failure_detector.hosts.get_mut(&proc.host)
         {
-            beat.has_spoken = !beat.is_gone;
+            monitored.was_active = !monitored.is_gone;
         }
     }
 
     /// Notes whether the host itself responds.
     ///
     /// Otherwise another process responds in the place of a host that is gone.
-    pub(super) fn answers_itself(&mut self, host: HostId, is_itself: bool) {
-        if let Some(beat) = self.failure_detector.beats.get_mut(&host) {
-            beat.is_gone = !is_itself;
-            beat.has_spoken = is_itself;
+    pub(super) fn note_responder(&mut self, host: HostId, is_itself: bool) {
+        if let Some(monitored) = self.failure_detector.hosts.get_mut(&host) {
+            monitored.is_gone = !is_itself;
+            monitored.was_active = is_itself;
         }
     }
 
-    pub(super) fn listen(&mut self, now: Duration) {
-        if self.failure_detector.next_look.is_none_or(|at| at > now) {
+    pub(super) fn check_hosts(&mut self, now: Duration) {
+        if self.failure_detector.next_check.is_none_or(|at| at > now) {
             return;
         }
         let mut silent = Vec::new();
         let mut suspects = Vec::new();
         let mut next: Option<Duration> = None;
-        for (host, beat) in &mut self.failure_detector.beats {
-            beat.look(now);
-            if beat.is_suspect() {
+        for (host, monitored) in &mut self.failure_detector.hosts {
+            monitored.check(now);
+            if monitored.is_suspect() {
                 suspects.push(*host);
             }
-            let period = beat.look_period();
-            if beat.silence >= period {
+            let period = monitored.check_period();
+            if monitored.silence >= period {
                 silent.push(*host);
             }
             next = Some(next.map_or(now + period, |next| next.min(now + period)));
         }
-        self.failure_detector.next_look = next;
+        self.failure_detector.next_check = next;
         let mut all: Vec<(HostId, Duration)> = self
             .failure_detector
-            .beats
+            .hosts
             .iter()
-            .map(|(host, beat)| (*host, beat.watch.heartbeat))
+            .map(|(host, monitored)| (*host, monitored.watch.heartbeat))
             .collect();
         all.sort_unstable();
         for (host, heartbeat) in all {
-            self.look_after(host, heartbeat);
+            self.check_relayed(host, heartbeat);
         }
         silent.sort_unstable();
         for host in silent {
-            self.ask_for_life(host.agent());
+            self.send_ping(host.agent());
         }
         suspects.sort_unstable();
         self.effects.extend(suspects.into_iter().map(Effect::Probe));
@@ -267,8 +272,8 @@ impl Node {
         }
         self.failure_detector.dead.insert(host, exit_report.clone());
         let agent = host.agent();
-        let living_from = first_life(self.failure_detector.epoch(host) + 1);
-        self.bury(agent, living_from, fault::HOST_DIED, exit_report.clone());
+        let living_from = first_incarnation(self.failure_detector.epoch(host) + 1);
+        self.discard_peer(agent, living_from, fault::HOST_DIED, exit_report.clone());
         for (slot, watcher) in self.failure_detector.watchers.remove(&host).unwrap_or_default() {
             let mut head = Head::new(
                 Kind::Died,
@@ -278,19 +283,19 @@ impl Node {
             (head.rank, head.flags) = (living_from - 1, fault::HOST_DIED);
             self.dispatch(Frame { head, tail: exit_report.clone() });
         }
-        for proc in self.known_of(host) {
+        for proc in self.peers_on(host) {
             if self.peer(proc).living_from < living_from {
-                self.bury(proc, living_from, fault::HOST_DIED, exit_report.clone());
+                self.discard_peer(proc, living_from, fault::HOST_DIED, exit_report.clone());
             }
         }
         let from = Address { proc: agent, port: PortId::NONE };
         let to = Address { proc: self.config.me, port: PortId::AGENT };
         let mut head = Head::new(Kind::Died, to, from);
         (head.rank, head.flags) = (living_from - 1, fault::HOST_DIED);
-        self.tell_agent(Frame { head, tail: exit_report });
+        self.notify_agent(Frame { head, tail: exit_report });
         self.record_peer(EventKind::Died, agent);
         // Frames that would have been forwarded by the host, and pieces that waited for it.
-        self.send_relayed_again();
+        self.retransmit_relayed();
         self.send_pieces();
         self.effects.push_back(Effect::Credited);
     }
@@ -305,7 +310,7 @@ impl Node {
         if head.kind == Kind::Watch {
             let proc = ProcId { host: head.to.proc.host, slot: head.rank };
             let mut died = Head::new(Kind::Died, head.from, Address { proc, port: PortId::NONE });
-            died.rank = first_life(self.failure_detector.epoch(proc.host) + 1) - 1;
+            died.rank = first_incarnation(self.failure_detector.epoch(proc.host) + 1) - 1;
             died.flags = fault::HOST_DIED;
             self.dispatch(Frame { head: died, tail: detail });
         } else {

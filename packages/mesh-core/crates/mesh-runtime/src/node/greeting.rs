@@ -1,7 +1,7 @@
 //! The greetings that two processes exchange when a connection opens, and their evaluation.
 
-use super::epoch::{FENCE, first_life};
-use super::peer::{Link, Reach};
+use super::epoch::{FENCE, first_incarnation};
+use super::peer::{Link, LinkState};
 use super::{Effect, LinkId, Node};
 use bytes::{BufMut, BytesMut};
 use mesh_wire::frame::{Frame, Head, Kind};
@@ -17,16 +17,16 @@ const GONE: u8 = 2;
 ///
 /// The reply reports that the addressed process has ended. Returns `None` if the frame is not a
 /// hello.
-pub fn gone(hello: &Frame) -> Option<Frame> {
+pub fn gone_reply(hello: &Frame) -> Option<Frame> {
     let tail: &[u8; GREETING_LEN] = hello.tail.as_ref().try_into().ok()?;
     let mut head = Head::new(Kind::Welcome, hello.head.from, hello.head.to);
     head.flags = GONE;
-    let mut said = BytesMut::from(&tail[..]);
+    let mut greeting = BytesMut::from(&tail[..]);
     // Exchange the two incarnations, as if the addressed process had replied.
-    said[48..52].copy_from_slice(&tail[52..56]);
-    said[52..56].copy_from_slice(&tail[48..52]);
-    said[56..].fill(0);
-    (hello.head.kind == Kind::Hello).then(|| Frame { head, tail: said.freeze() })
+    greeting[48..52].copy_from_slice(&tail[52..56]);
+    greeting[52..56].copy_from_slice(&tail[48..52]);
+    greeting[56..].fill(0);
+    (hello.head.kind == Kind::Hello).then(|| Frame { head, tail: greeting.freeze() })
 }
 
 /// What a peer reports about itself when a connection opens.
@@ -44,34 +44,36 @@ impl Node {
         let proc = frame.head.from.proc;
         let is_local = self.links.get(&id).is_some_and(|link| link.is_local);
         let here = self.config.me.host;
-        let may_speak =
+        let may_greet =
             if is_local { proc.host == here } else { proc.host != here && proc.slot == 0 };
-        if !may_speak {
+        if !may_greet {
             return self.close(id);
         }
         let Some(greeting) = self.check_greeting(frame) else { return self.close(id) };
-        if !is_local && self.judge_epoch(id, proc, frame, &greeting) {
+        if !is_local && self.check_epoch(id, proc, frame, &greeting) {
             return;
         }
         let is_lower = self.config.me < proc;
         let peer = self.peers.entry(proc).or_default();
         let oldest = peer.incarnation.unwrap_or(peer.living_from);
         let is_stale = greeting.incarnation < oldest;
-        if is_stale || (is_lower && matches!(peer.reach, Reach::Dialling { link: Some(_), .. })) {
+        if is_stale
+            || (is_lower && matches!(peer.link_state, LinkState::Dialling { link: Some(_), .. }))
+        {
             // Either the peer is an old process, or both sides have connected and our connection
             // stays.
             return self.close(id);
         }
-        let old = match peer.reach {
-            Reach::Up(link) => Some(link),
-            Reach::Dialling { link, .. } => link,
-            Reach::Idle | Reach::Dead => None,
+        let old = match peer.link_state {
+            LinkState::Up(link) => Some(link),
+            LinkState::Dialling { link, .. } => link,
+            LinkState::Idle | LinkState::Dead => None,
         };
         self.links.insert(id, Link { peer: Some(proc), is_dialled: false, is_local });
         if let Some(old) = old {
             self.close(old);
         }
-        self.met(proc, greeting.incarnation);
+        self.note_incarnation(proc, greeting.incarnation);
         self.greet(id, proc, Kind::Welcome);
         self.link_up(id, proc, greeting.received);
     }
@@ -84,22 +86,22 @@ impl Node {
         let is_remote = proc.host != self.config.me.host;
         if is_remote && frame.head.flags & GONE != 0 {
             self.close(id);
-            self.answers_itself(proc.host, false);
-            self.hear_of_end(proc, greeting.incarnation);
-            return self.call_again(id, proc);
+            self.note_responder(proc.host, false);
+            self.report_session_end(proc, greeting.incarnation);
+            return self.reconnect(id, proc);
         }
-        if is_remote && self.judge_epoch(id, proc, frame, &greeting) {
-            return self.call_again(id, proc);
+        if is_remote && self.check_epoch(id, proc, frame, &greeting) {
+            return self.reconnect(id, proc);
         }
         // If the incarnation is another one, the session ends here, but this connection stays.
-        self.peer(proc).reach = Reach::Idle;
-        self.met(proc, greeting.incarnation);
+        self.peer(proc).link_state = LinkState::Idle;
+        self.note_incarnation(proc, greeting.incarnation);
         self.link_up(id, proc, greeting.received);
     }
 
     /// Connects again after a pause, to the process that has replaced or will replace a peer.
-    fn call_again(&mut self, id: LinkId, proc: ProcId) {
-        let Reach::Dialling { link, .. } = &mut self.peer(proc).reach else { return };
+    fn reconnect(&mut self, id: LinkId, proc: ProcId) {
+        let LinkState::Dialling { link, .. } = &mut self.peer(proc).link_state else { return };
         if *link == Some(id) {
             *link = None;
             self.connect_failed(proc);
@@ -110,33 +112,41 @@ impl Node {
     ///
     /// Returns whether they disagree. In this case the connection closes, and an agent that is dead
     /// is notified.
-    fn judge_epoch(&mut self, id: LinkId, proc: ProcId, frame: &Frame, said: &Greeting) -> bool {
+    fn check_epoch(
+        &mut self,
+        id: LinkId,
+        proc: ProcId,
+        frame: &Frame,
+        greeting: &Greeting,
+    ) -> bool {
         let epoch = self.failure_detector.epoch(proc.host);
         let is_dead = self.failure_detector.exit_report(proc.host).is_some();
-        let is_stale = said.incarnation < first_life(epoch + u32::from(is_dead));
+        let is_stale = greeting.incarnation < first_incarnation(epoch + u32::from(is_dead));
         if is_stale && proc.host.0 == 0 {
             // A lost root has no authority any more, so it cannot declare us dead either.
-            self.turn_away(id, proc);
+            self.fence_peer(id, proc);
             return true;
         }
-        if said.of > self.config.incarnation && self.config.me.host.0 == 0 {
+        if greeting.of > self.config.incarnation && self.config.me.host.0 == 0 {
             // Another root has taken over the peer, or will: it no longer serves this process.
             self.close(id);
-            self.disowned(proc.host);
+            self.host_taken_over(proc.host);
             return true;
         }
-        if said.of > self.config.incarnation {
+        if greeting.of > self.config.incarnation {
             if frame.head.kind == Kind::Hello {
                 // This lets the peer know that its notification has arrived.
                 self.greet(id, proc, Kind::Welcome);
             }
             self.close(id);
-            self.fenced();
+            self.handle_fence();
             return true;
         }
         if is_stale {
-            self.turn_away(id, proc);
-        } else if said.incarnation >= first_life(epoch + 1) || frame.head.flags & FENCE != 0 {
+            self.fence_peer(id, proc);
+        } else if greeting.incarnation >= first_incarnation(epoch + 1)
+            || frame.head.flags & FENCE != 0
+        {
             // We do not know yet that this machine has replaced another: it will connect again.
             self.close(id);
         } else {
@@ -179,7 +189,7 @@ impl Node {
         let is_of_me = of == self.config.incarnation;
         let received = u64::from_le_bytes(received.try_into().ok()?);
         let is_ours = *job == self.config.job.0
-            && is_same(token, &self.config.token)
+            && equals_in_constant_time(token, &self.config.token)
             && frame.head.to.proc == self.config.me;
         is_ours.then_some(Greeting {
             incarnation: u32::from_le_bytes(*incarnation),
@@ -190,6 +200,6 @@ impl Node {
 }
 
 /// Compares secrets in constant time, regardless of where they differ.
-fn is_same(left: &[u8; 32], right: &[u8; 32]) -> bool {
+fn equals_in_constant_time(left: &[u8; 32], right: &[u8; 32]) -> bool {
     left.iter().zip(right).fold(0, |diff, (a, b)| diff | (a ^ b)) == 0
 }

@@ -39,7 +39,7 @@ pub(super) struct Link {
 
 /// How a peer can be reached.
 #[derive(Debug, Default)]
-pub(super) enum Reach {
+pub(super) enum LinkState {
     /// No connection, and none was requested.
     #[default]
     Idle,
@@ -54,7 +54,7 @@ pub(super) enum Reach {
 /// Another process, or this one.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
-    pub(super) reach: Reach,
+    pub(super) link_state: LinkState,
     pub(super) session: Session,
     /// The incarnation that the session is with.
     ///
@@ -73,7 +73,7 @@ pub(super) struct Peer {
     /// Its host was requested to report its death.
     pub(super) is_watched: bool,
     /// An ack was requested, to make room.
-    is_ack_asked: bool,
+    is_ack_requested: bool,
     /// Bytes of long frames that have not been sent yet.
     pub(super) bulk_bytes: usize,
     /// State of forwarding, for a host that receives frames through other hosts.
@@ -103,8 +103,8 @@ impl Peer {
     /// Notes that its host was replaced; no incarnation below `living_from` lives there.
     pub(super) fn revive(&mut self, living_from: u32) {
         self.living_from = self.living_from.max(living_from);
-        if matches!(self.reach, Reach::Dead) {
-            self.reach = Reach::Idle;
+        if matches!(self.link_state, LinkState::Dead) {
+            self.link_state = LinkState::Idle;
         }
     }
 
@@ -140,18 +140,17 @@ impl Node {
     }
 
     /// Whether frames wait for a connection that is being established.
-    pub fn holds_frames(&self) -> bool {
-        self.peers
-            .values()
-            .any(|peer| matches!(peer.reach, Reach::Dialling { .. }) && peer.unacked_bytes() > 0)
-            || self.bulks.is_sending()
+    pub fn has_pending_frames(&self) -> bool {
+        self.peers.values().any(|peer| {
+            matches!(peer.link_state, LinkState::Dialling { .. }) && peer.unacked_bytes() > 0
+        }) || self.bulks.is_sending()
     }
 
     /// Returns the established connection to another process, if one exists.
     pub fn link_to(&self, proc: ProcId) -> Option<LinkId> {
-        match self.peers.get(&proc)?.reach {
-            Reach::Up(link) => Some(link),
-            Reach::Idle | Reach::Dialling { .. } | Reach::Dead => None,
+        match self.peers.get(&proc)?.link_state {
+            LinkState::Up(link) => Some(link),
+            LinkState::Idle | LinkState::Dialling { .. } | LinkState::Dead => None,
         }
     }
 
@@ -170,42 +169,46 @@ impl Node {
         let Some(frame) = self.refuse_dead(frame) else { return };
         let to = self.next_hop(frame.head.to.proc);
         if to.host != self.config.me.host {
-            if frame.head.kind == Kind::Watch && self.watches_from_here(&frame.head) {
+            if frame.head.kind == Kind::Watch && self.register_remote_watch(&frame.head) {
                 return;
             }
             if frame.tail.len() > PIECE_LEN && frame.head.kind != Kind::Piece {
-                return self.spread(&[to.host], frame.head, Bytes::new(), frame.tail);
+                return self.send_to_hosts(&[to.host], frame.head, Bytes::new(), frame.tail);
             }
         }
         let waits_for_report = self.is_agent_of(to);
         let peer = self.peers.entry(to).or_default();
-        if waits_for_report && matches!(peer.reach, Reach::Dead) {
+        if waits_for_report && matches!(peer.link_state, LinkState::Dead) {
             let closed = Closed { code: fault::PROC_DIED, detail: peer.exit_report() };
             return self.refuse(&frame, &closed);
         }
-        if waits_for_report && peer.incarnation.is_none() && matches!(peer.reach, Reach::Idle) {
+        if waits_for_report
+            && peer.incarnation.is_none()
+            && matches!(peer.link_state, LinkState::Idle)
+        {
             // Nothing was ever started there: the handle is from an earlier job, or the process was
             // on the machine that this one replaced and was not restored yet.
-            let code = if self.is_of_former(to) { fault::HOST_DIED } else { fault::STOPPED };
+            let code =
+                if self.is_from_former_epoch(to) { fault::HOST_DIED } else { fault::STOPPED };
             return self.refuse(&frame, &Closed { code, detail: Bytes::new() });
         }
         let frame = peer.session.stamp(frame);
-        match peer.reach {
-            Reach::Up(link) => self.effects.push_back(Effect::Transmit { link, frame }),
-            Reach::Dialling { .. } => {}
-            Reach::Idle | Reach::Dead if waits_for_report => {}
-            Reach::Idle | Reach::Dead => {
+        match peer.link_state {
+            LinkState::Up(link) => self.effects.push_back(Effect::Transmit { link, frame }),
+            LinkState::Dialling { .. } => {}
+            LinkState::Idle | LinkState::Dead if waits_for_report => {}
+            LinkState::Idle | LinkState::Dead => {
                 // A replaced process responds at the same address: try to connect before refusing.
-                peer.reach = Reach::Dialling { link: None, pause: REDIAL_MIN };
+                peer.link_state = LinkState::Dialling { link: None, pause: REDIAL_MIN };
                 self.effects.push_back(Effect::Connect { peer: to, after: Duration::ZERO });
             }
         }
     }
 
-    /// Returns the next process on the way of a frame.
+    /// Returns the next process on the route of a frame.
     ///
     /// Frames go directly to a process of the same host, and through the agents of both hosts
-    /// otherwise. A pair of processes always uses one way, which preserves the order.
+    /// otherwise. A pair of processes always uses one route, which preserves the order.
     pub(super) fn next_hop(&self, to: ProcId) -> ProcId {
         let me = self.config.me;
         if me.host == to.host {
@@ -215,23 +218,25 @@ impl Node {
         agent_host.agent()
     }
 
-    /// Requests an ack from the next process on the way to `proc`.
+    /// Requests an ack from the next process on the route to `proc`.
     ///
     /// Senders are blocked until it arrives.
-    pub(super) fn ask_ack(&mut self, proc: ProcId) {
+    pub(super) fn request_ack(&mut self, proc: ProcId) {
         let to = self.next_hop(proc);
         let Some(peer) = self.peers.get_mut(&to) else { return };
-        if !matches!(peer.reach, Reach::Up(_)) || std::mem::replace(&mut peer.is_ack_asked, true) {
+        if !matches!(peer.link_state, LinkState::Up(_))
+            || std::mem::replace(&mut peer.is_ack_requested, true)
+        {
             return;
         }
-        self.ask_for_life(to);
+        self.send_ping(to);
     }
 
     /// Requests an ack from a peer, if a connection to it exists.
-    pub(super) fn ask_for_life(&mut self, to: ProcId) {
+    pub(super) fn send_ping(&mut self, to: ProcId) {
         let from = Address { proc: self.config.me, port: PortId::NONE };
         let Some(peer) = self.peers.get_mut(&to) else { return };
-        let Reach::Up(link) = peer.reach else { return };
+        let LinkState::Up(link) = peer.link_state else { return };
         let ping = Head::new(Kind::Ping, Address { proc: to, port: PortId::NONE }, from);
         let frame = peer.session.stamp(Frame::bare(ping));
         self.effects.push_back(Effect::Transmit { link, frame });
@@ -241,9 +246,9 @@ impl Node {
     ///
     /// A process reports to its agent in this way.
     pub fn dial(&mut self, peer: ProcId) {
-        let reach = &mut self.peer(peer).reach;
-        if matches!(reach, Reach::Idle) {
-            *reach = Reach::Dialling { link: None, pause: REDIAL_MIN };
+        let link_state = &mut self.peer(peer).link_state;
+        if matches!(link_state, LinkState::Idle) {
+            *link_state = LinkState::Dialling { link: None, pause: REDIAL_MIN };
             self.effects.push_back(Effect::Connect { peer, after: Duration::ZERO });
         }
     }
@@ -252,8 +257,8 @@ impl Node {
     pub fn connected(&mut self, peer: ProcId) -> LinkId {
         let is_local = peer.host == self.config.me.host;
         let link = self.add_link(Link { peer: Some(peer), is_dialled: true, is_local });
-        match &mut self.peer(peer).reach {
-            Reach::Dialling { link: slot @ None, .. } => {
+        match &mut self.peer(peer).link_state {
+            LinkState::Dialling { link: slot @ None, .. } => {
                 *slot = Some(link);
                 self.greet(link, peer, Kind::Hello);
             }
@@ -271,7 +276,7 @@ impl Node {
     /// Like [`Node::accepted`], for another host.
     ///
     /// Only the agent of that host may use the connection.
-    pub fn accepted_from_afar(&mut self) -> LinkId {
+    pub fn accepted_remote(&mut self) -> LinkId {
         self.add_link(Link { peer: None, is_dialled: false, is_local: false })
     }
 
@@ -283,7 +288,7 @@ impl Node {
     /// Notes that a requested connection could not be opened.
     pub fn connect_failed(&mut self, proc: ProcId) {
         let peer = self.peers.entry(proc).or_default();
-        let Reach::Dialling { link: None, pause } = &mut peer.reach else { return };
+        let LinkState::Dialling { link: None, pause } = &mut peer.link_state else { return };
         let after = *pause;
         *pause = (*pause * 2).min(REDIAL_MAX);
         self.effects.push_back(Effect::Connect { peer: proc, after });
@@ -293,29 +298,29 @@ impl Node {
     /// Notes that a connection is gone, for any reason.
     pub fn link_down(&mut self, id: LinkId) {
         if let Some(Link { peer: Some(proc), .. }) = self.links.remove(&id) {
-            self.lost(id, proc);
+            self.connection_lost(id, proc);
         }
     }
 
-    pub(super) fn lost(&mut self, id: LinkId, proc: ProcId) {
+    pub(super) fn connection_lost(&mut self, id: LinkId, proc: ProcId) {
         self.record_peer(EventKind::LinkDown, proc);
         let waits_for_report = self.is_agent_of(proc);
         if proc.host != self.config.me.host {
-            self.send_relayed_again();
+            self.retransmit_relayed();
         }
         let peer = self.peers.entry(proc).or_default();
-        let is_current = match peer.reach {
-            Reach::Up(current) => current == id,
-            Reach::Dialling { link, .. } => link == Some(id),
-            Reach::Idle | Reach::Dead => false,
+        let is_current = match peer.link_state {
+            LinkState::Up(current) => current == id,
+            LinkState::Dialling { link, .. } => link == Some(id),
+            LinkState::Idle | LinkState::Dead => false,
         };
         if !is_current {
             return;
         }
         if waits_for_report {
-            peer.reach = Reach::Idle;
+            peer.link_state = LinkState::Idle;
         } else {
-            peer.reach = Reach::Dialling { link: None, pause: REDIAL_MIN };
+            peer.link_state = LinkState::Dialling { link: None, pause: REDIAL_MIN };
             self.effects.push_back(Effect::Connect { peer: proc, after: REDIAL_MIN });
             self.watch(proc);
         }
@@ -333,39 +338,39 @@ impl Node {
             (Kind::Relay, Some(peer)) if peer.host != self.config.me.host => {
                 self.receive_relay(frame);
             }
-            (Kind::Bag, Some(peer)) if peer.host != self.config.me.host => {
-                self.receive_bag(&frame);
+            (Kind::Batch, Some(peer)) if peer.host != self.config.me.host => {
+                self.receive_batch(&frame);
             }
-            (_, Some(peer)) if self.link_to(peer) == Some(id) => self.take_in(peer, frame),
+            (_, Some(peer)) if self.link_to(peer) == Some(id) => self.accept_frame(peer, frame),
             _ => {}
         }
     }
 
-    /// Accepts a frame of the session with a peer, whichever way it has taken.
-    pub(super) fn take_in(&mut self, proc: ProcId, frame: Frame) {
+    /// Accepts a frame of the session with a peer, whichever route it has taken.
+    pub(super) fn accept_frame(&mut self, proc: ProcId, frame: Frame) {
         let mut next = Some(frame);
         while let Some(frame) = next {
-            self.take_in_one(proc, frame);
-            next = self.peers.get_mut(&proc).and_then(|peer| peer.session.next_held());
+            self.accept_next_frame(proc, frame);
+            next = self.peers.get_mut(&proc).and_then(|peer| peer.session.next_buffered());
         }
     }
 
-    fn take_in_one(&mut self, proc: ProcId, frame: Frame) {
+    fn accept_next_frame(&mut self, proc: ProcId, frame: Frame) {
         let is_remote = proc.host != self.config.me.host;
         let Some(peer) = self.peers.get_mut(&proc) else { return };
-        let link = match peer.reach {
-            Reach::Up(link) => Some(link),
-            Reach::Idle | Reach::Dialling { .. } | Reach::Dead => None,
+        let link = match peer.link_state {
+            LinkState::Up(link) => Some(link),
+            LinkState::Idle | LinkState::Dialling { .. } | LinkState::Dead => None,
         };
         let backlog_before = peer.unacked_bytes();
         let acceptance = peer.session.accept(&frame.head, frame.tail.len());
         let max = self.config.backlog_bytes_max;
         let backlog = peer.unacked_bytes();
-        let mut must_ask = false;
+        let mut must_request = false;
         if backlog < backlog_before {
-            let was_asked = std::mem::take(&mut peer.is_ack_asked);
+            let was_requested = std::mem::take(&mut peer.is_ack_requested);
             // If enough was sent in the meantime, senders are still blocked: request another ack.
-            must_ask = was_asked && backlog > max;
+            must_request = was_requested && backlog > max;
             if backlog_before > max && backlog <= max {
                 self.effects.push_back(Effect::Credited);
             }
@@ -375,20 +380,20 @@ impl Node {
             Acceptance::New => Some(frame),
             Acceptance::Duplicate => None,
             Acceptance::Gap if is_remote => {
-                peer.session.hold(frame);
+                peer.session.buffer(frame);
                 None
             }
             Acceptance::Gap => {
                 if let Some(link) = link {
                     self.close(link);
-                    self.lost(link, proc);
+                    self.connection_lost(link, proc);
                 }
                 return;
             }
         };
         if let Some(link) = link
             && new.is_some()
-            && (peer.session.owes_ack() || is_ping)
+            && (peer.session.is_ack_due() || is_ping)
         {
             let to = Address { proc, port: PortId::NONE };
             let ack =
@@ -396,8 +401,8 @@ impl Node {
             let frame = peer.session.stamp(Frame::bare(ack));
             self.effects.push_back(Effect::Transmit { link, frame });
         }
-        if must_ask {
-            self.ask_ack(proc);
+        if must_request {
+            self.request_ack(proc);
         }
         if backlog < backlog_before && self.bulks.is_sending() {
             self.send_pieces();
@@ -407,26 +412,26 @@ impl Node {
         {
             if frame.head.to.proc == self.config.me {
                 // This precedes a release that the sender has sent after the frame.
-                self.hold_own(&frame);
+                self.acquire_own_segments(&frame);
             }
-            if is_remote { self.arrive(proc, frame) } else { self.dispatch(frame) }
+            if is_remote { self.handle_in_order(proc, frame) } else { self.dispatch(frame) }
         }
     }
 
     /// Sends the frames that the peer does not have over the new connection.
     pub(super) fn link_up(&mut self, id: LinkId, proc: ProcId, peer_received: u64) {
         self.record_peer(EventKind::LinkUp, proc);
-        self.answers_itself(proc.host, true);
+        self.note_responder(proc.host, true);
         let peer = self.peers.entry(proc).or_default();
-        peer.reach = Reach::Up(id);
+        peer.link_state = LinkState::Up(id);
         peer.was_up = true;
         peer.is_watched = false;
-        peer.is_ack_asked = false;
+        peer.is_ack_requested = false;
         let backlog_before = peer.unacked_bytes();
         for frame in peer.session.resume(peer_received) {
             self.effects.push_back(Effect::Transmit { link: id, frame });
         }
-        for frame in self.waiting_relays(proc) {
+        for frame in self.take_waiting_relays(proc) {
             self.effects.push_back(Effect::Transmit { link: id, frame });
         }
         if self.bulks.is_sending() {
@@ -440,11 +445,11 @@ impl Node {
     }
 
     /// Notes which incarnation of a peer is at the other end.
-    pub(super) fn met(&mut self, proc: ProcId, incarnation: u32) {
+    pub(super) fn note_incarnation(&mut self, proc: ProcId, incarnation: u32) {
         let peer = self.peers.entry(proc).or_default();
         if peer.incarnation.is_some_and(|known| known != incarnation) {
             // Its host has not reported yet how the previous incarnation ended.
-            self.bury(proc, incarnation, fault::PROC_DIED, Bytes::new());
+            self.discard_peer(proc, incarnation, fault::PROC_DIED, Bytes::new());
         }
         self.peer(proc).incarnation = Some(incarnation);
     }

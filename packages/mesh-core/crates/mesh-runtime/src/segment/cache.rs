@@ -4,7 +4,7 @@ use super::memory::checked_len;
 use super::message::{Mapping, Message, OnDrop};
 use super::pagemap::PageMap;
 use super::pages::{Pages, Sharing};
-use mesh_wire::frame::{Hold, NOBODY, Part};
+use mesh_wire::frame::{Part, SegmentRef, UNKNOWN_PROC};
 use mesh_wire::id::ProcId;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -103,7 +103,7 @@ pub struct Received {
 }
 
 /// One announced segment.
-struct Known {
+struct KnownSegment {
     serial: u64,
     fd: Arc<OwnedFd>,
     /// The last known length of the file. It never decreases.
@@ -114,20 +114,20 @@ struct Known {
 
 #[derive(Default)]
 struct Segments {
-    known: HashMap<ProcId, HashMap<u32, Known>>,
+    known: HashMap<ProcId, HashMap<u32, KnownSegment>>,
     serial: u64,
     /// Every open message, by the start address of its view.
     open: BTreeMap<usize, Weak<Message>>,
 }
 
 /// The state to which messages return their views; it outlives the cache while one of them is open.
-pub(super) struct Shelf {
+pub(super) struct ViewPool {
     limits: CacheLimits,
     pagemap: PageMap,
     segments: Mutex<Segments>,
 }
 
-impl Shelf {
+impl ViewPool {
     fn lock(&self) -> MutexGuard<'_, Segments> {
         // No code panics between two changes that belong together.
         self.segments.lock().unwrap_or_else(PoisonError::into_inner)
@@ -142,7 +142,7 @@ impl Shelf {
         let mut segments = self.lock();
         segments.open.remove(&(pages.at(0).as_ptr() as usize));
         let known = segments.known.get_mut(&key.owner).and_then(|all| all.get_mut(&key.segment));
-        let is_current = |known: &&mut Known| is_clean && known.serial == key.serial;
+        let is_current = |known: &&mut KnownSegment| is_clean && known.serial == key.serial;
         if let Some(known) = known.filter(is_current)
             && known.idle.len() < self.limits.idle_views_max
         {
@@ -159,16 +159,19 @@ impl Shelf {
 ///
 /// All methods may be called from any thread.
 pub struct SegmentCache {
-    shelf: Arc<Shelf>,
+    view_pool: Arc<ViewPool>,
     pid: u32,
 }
 
 impl SegmentCache {
     /// Creates a cache without segments.
     pub fn new(limits: CacheLimits) -> Self {
-        let shelf =
-            Shelf { limits, pagemap: PageMap::open(), segments: Mutex::new(Segments::default()) };
-        Self { shelf: Arc::new(shelf), pid: std::process::id() }
+        let view_pool = ViewPool {
+            limits,
+            pagemap: PageMap::open(),
+            segments: Mutex::new(Segments::default()),
+        };
+        Self { view_pool: Arc::new(view_pool), pid: std::process::id() }
     }
 
     /// Registers the descriptor of a segment; a later one for the same segment replaces it.
@@ -190,15 +193,15 @@ impl SegmentCache {
             }
             _ => OpenError::Io { owner, source },
         })?;
-        let mut segments = self.shelf.lock();
+        let mut segments = self.view_pool.lock();
         segments.serial += 1;
         let serial = segments.serial;
         let of_owner = segments.known.entry(owner).or_default();
-        let max = self.shelf.limits.segments_max;
+        let max = self.view_pool.limits.segments_max;
         if of_owner.len() >= max && !of_owner.contains_key(&segment) {
             return Err(OpenError::TooMany { owner, max });
         }
-        let known = Known { serial, fd, len, idle: Vec::new() };
+        let known = KnownSegment { serial, fd, len, idle: Vec::new() };
         let replaced = of_owner.insert(segment, known);
         drop(segments);
         drop(replaced);
@@ -215,11 +218,11 @@ impl SegmentCache {
     /// offsets from a peer cause an error and not a SIGBUS.
     pub fn open(&self, parts: &[Part], on_drop: OnDrop) -> Result<Vec<Mapping>, OpenError> {
         self.check_process()?;
-        let (hold, range) = extent(parts)?;
-        let (key, pages) = self.view(hold.owner, hold.segment, range.end)?;
-        let of = (key, hold.generation);
-        let message = Arc::new(Message::new(pages, range, of, &self.shelf, on_drop));
-        self.shelf.lock().open.insert(message.address(), Arc::downgrade(&message));
+        let (segment_ref, range) = extent(parts)?;
+        let (key, pages) = self.view(segment_ref.owner, segment_ref.segment, range.end)?;
+        let of = (key, segment_ref.generation);
+        let message = Arc::new(Message::new(pages, range, of, &self.view_pool, on_drop));
+        self.view_pool.lock().open.insert(message.address(), Arc::downgrade(&message));
         let byte = |at| usize::try_from(at).expect("the extent was converted before");
         let mapping =
             |part: &Part| Mapping::new(&message, byte(part.offset)..byte(part.offset + part.len));
@@ -236,20 +239,20 @@ impl SegmentCache {
         self.check_process().ok()?;
         let address = bytes.as_ptr() as usize;
         let message = {
-            let segments = self.shelf.lock();
+            let segments = self.view_pool.lock();
             let (_, message) = segments.open.range(..=address).next_back()?;
             message.upgrade()?
         };
         let part = message.part_at(address, bytes.len())?;
         let start = usize::try_from(part.offset).expect("it is an offset in a mapping");
-        let is_clean = message.is_clean(&self.shelf.pagemap, &(start..start + bytes.len()));
+        let is_clean = message.is_clean(&self.view_pool.pagemap, &(start..start + bytes.len()));
         is_clean.then(|| Received { part, message_len: message.len() })
     }
 
     /// Drops a segment that its owner no longer has. Open messages stay valid.
     pub fn forget(&self, owner: ProcId, segment: u32) {
         if self.check_process().is_ok() {
-            let mut segments = self.shelf.lock();
+            let mut segments = self.view_pool.lock();
             let known = segments.known.get_mut(&owner).and_then(|all| all.remove(&segment));
             drop(segments);
             drop(known);
@@ -259,7 +262,7 @@ impl SegmentCache {
     /// Drops all segments of a process that died. Open messages stay valid.
     pub fn owner_died(&self, owner: ProcId) {
         if self.check_process().is_ok() {
-            let known = self.shelf.lock().known.remove(&owner);
+            let known = self.view_pool.lock().known.remove(&owner);
             drop(known);
         }
     }
@@ -277,8 +280,8 @@ impl SegmentCache {
         if self.check_process().is_err() {
             return Ok(());
         }
-        let open: Vec<_> = self.shelf.lock().open.values().filter_map(Weak::upgrade).collect();
-        open.iter().try_for_each(|message| message.own())
+        let open: Vec<_> = self.view_pool.lock().open.values().filter_map(Weak::upgrade).collect();
+        open.iter().try_for_each(|message| message.make_private())
     }
 
     fn check_process(&self) -> Result<(), OpenError> {
@@ -287,7 +290,7 @@ impl SegmentCache {
 
     /// Returns a private view of at least `len` bytes of a segment: a warm one, or a new one.
     fn view(&self, owner: ProcId, segment: u32, len: usize) -> Result<(ViewKey, Pages), OpenError> {
-        let mut segments = self.shelf.lock();
+        let mut segments = self.view_pool.lock();
         let known = segments.known.get_mut(&owner).and_then(|all| all.get_mut(&segment));
         let known = known.ok_or(OpenError::Unknown { owner, segment })?;
         let io = |source| OpenError::Io { owner, source };
@@ -316,17 +319,17 @@ impl SegmentCache {
 }
 
 /// Returns the generation of a segment that contains the parts, and the range that covers them.
-fn extent(parts: &[Part]) -> Result<(Hold, Range<usize>), OpenError> {
-    let owner = parts.first().map_or(NOBODY, |part| part.owner);
+fn extent(parts: &[Part]) -> Result<(SegmentRef, Range<usize>), OpenError> {
+    let owner = parts.first().map_or(UNKNOWN_PROC, |part| part.owner);
     let refused = |reason| OpenError::Refused { owner, reason };
     let mut parts = parts.to_vec();
     parts.sort_by_key(|part| part.offset);
     let first = parts.first().ok_or_else(|| refused("there are none"))?;
-    let hold = first.hold().ok_or_else(|| refused("they are not in a segment"))?;
+    let segment_ref = first.segment_ref().ok_or_else(|| refused("they are not in a segment"))?;
     let start = usize::try_from(first.offset).map_err(|_| refused("they are too far out"))?;
     let mut end = first.offset;
     for part in &parts {
-        if part.hold() != Some(hold) {
+        if part.segment_ref() != Some(segment_ref) {
             return Err(refused("they are of several messages"));
         }
         // Two slices of the same bytes would see each other's writes.
@@ -337,7 +340,7 @@ fn extent(parts: &[Part]) -> Result<(Hold, Range<usize>), OpenError> {
     }
     // This leaves room to round up to whole pages.
     match usize::try_from(end) {
-        Ok(end) if end <= isize::MAX as usize / 2 => Ok((hold, start..end)),
+        Ok(end) if end <= isize::MAX as usize / 2 => Ok((segment_ref, start..end)),
         _ => Err(refused("they are too long")),
     }
 }

@@ -17,7 +17,7 @@ const SHARED_LEN_MIN: usize = 4 << 20;
 /// The same limit if the thread has to be created first.
 const FRESH_SHARED_LEN_MIN: usize = 8 << 20;
 /// Bytes copied between two accesses to the list.
-const STRETCH_LEN: usize = 512 << 10;
+const CHUNK_LEN: usize = 512 << 10;
 /// Default number of threads for one copy.
 ///
 /// Two threads use all the bandwidth that a machine can spare for one process.
@@ -27,7 +27,7 @@ const STACK_LEN: usize = 64 << 10;
 
 /// Bytes to be copied.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stretch {
+pub(super) struct Chunk {
     pub(super) from: *const u8,
     pub(super) to: *mut u8,
     pub(super) len: usize,
@@ -35,9 +35,9 @@ pub(super) struct Stretch {
 
 // SAFETY: the addresses are used only between the call of `Copier::copy` and its return, and its
 // caller guarantees their validity until then.
-unsafe impl Send for Stretch {}
+unsafe impl Send for Chunk {}
 
-impl Stretch {
+impl Chunk {
     /// # Safety
     /// As for [`Copier::copy`].
     unsafe fn copy(self) {
@@ -50,9 +50,9 @@ impl Stretch {
 #[derive(Default)]
 struct Work {
     /// Stretches that no thread has started.
-    waiting: Vec<Stretch>,
+    waiting: Vec<Chunk>,
     /// Stretches that a helper has started and not finished.
-    begun: usize,
+    running: usize,
     /// Whether a caller currently uses this state.
     is_taken: bool,
     is_closed: bool,
@@ -74,20 +74,20 @@ impl Shared {
     }
 
     /// Runs a helper thread.
-    fn help(&self) {
+    fn run_helper(&self) {
         let mut work = self.lock();
         while !work.is_closed {
-            let Some(stretch) = work.waiting.pop() else {
+            let Some(chunk) = work.waiting.pop() else {
                 work = self.has_work.wait(work).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            work.begun += 1;
+            work.running += 1;
             drop(work);
             // SAFETY: the caller of `Copier::copy` waits for all started stretches.
-            unsafe { stretch.copy() };
+            unsafe { chunk.copy() };
             work = self.lock();
-            work.begun -= 1;
-            if work.begun == 0 && work.waiting.is_empty() {
+            work.running -= 1;
+            if work.running == 0 && work.waiting.is_empty() {
                 self.is_done.notify_one();
             }
         }
@@ -98,7 +98,7 @@ impl Shared {
 pub(super) struct Copier {
     shared: Arc<Shared>,
     helpers_max: usize,
-    stretch_len: usize,
+    chunk_len: usize,
     /// The process that has the helpers.
     ///
     /// In a fork of it a helper may appear to hold the lock forever.
@@ -108,13 +108,13 @@ pub(super) struct Copier {
 impl Copier {
     /// Creates a copier that uses at most `threads_max` threads, including the caller's.
     pub(super) fn new(threads_max: usize) -> Self {
-        Self::with_stretches(threads_max, STRETCH_LEN)
+        Self::with_chunk_len(threads_max, CHUNK_LEN)
     }
 
-    fn with_stretches(threads_max: usize, stretch_len: usize) -> Self {
+    fn with_chunk_len(threads_max: usize, chunk_len: usize) -> Self {
         let helpers_max = threads_max.min(cores()).saturating_sub(1);
         let shared = Arc::default();
-        Self { shared, helpers_max, stretch_len, pid: std::process::id() }
+        Self { shared, helpers_max, chunk_len, pid: std::process::id() }
     }
 
     /// Makes all copies; when it returns, no thread uses the addresses any more.
@@ -122,42 +122,42 @@ impl Copier {
     /// # Safety
     /// Every `from` is readable and every `to` writable for `len` bytes, by any thread, until the
     /// call returns; no `to` overlaps another stretch.
-    pub(super) unsafe fn copy(&self, stretches: &[Stretch]) {
-        let len: usize = stretches.iter().map(|stretch| stretch.len).sum();
-        if len < SHARED_LEN_MIN || self.helpers_max == 0 || !self.offer(stretches) {
+    pub(super) unsafe fn copy(&self, chunks: &[Chunk]) {
+        let len: usize = chunks.iter().map(|chunk| chunk.len).sum();
+        if len < SHARED_LEN_MIN || self.helpers_max == 0 || !self.offer_to_helpers(chunks) {
             // SAFETY: the obligation is passed on to the caller.
-            stretches.iter().for_each(|stretch| unsafe { stretch.copy() });
+            chunks.iter().for_each(|chunk| unsafe { chunk.copy() });
             return;
         }
         let mut work = self.shared.lock();
-        while let Some(stretch) = work.waiting.pop() {
+        while let Some(chunk) = work.waiting.pop() {
             drop(work);
             // SAFETY: the obligation is passed on to the caller.
-            unsafe { stretch.copy() };
+            unsafe { chunk.copy() };
             work = self.shared.lock();
         }
-        while work.begun > 0 {
+        while work.running > 0 {
             work = self.shared.is_done.wait(work).unwrap_or_else(PoisonError::into_inner);
         }
         work.is_taken = false;
     }
 
     /// Offers the work to the helpers; returns `false` if they have the work of another caller.
-    fn offer(&self, stretches: &[Stretch]) -> bool {
+    fn offer_to_helpers(&self, chunks: &[Chunk]) -> bool {
         let mut work = self.shared.lock();
         if work.is_taken {
             return false;
         }
         work.is_taken = true;
-        let cut = |stretch: &Stretch| cut(*stretch, self.stretch_len);
-        work.waiting.extend(stretches.iter().flat_map(cut));
+        let cut = |chunk: &Chunk| cut(*chunk, self.chunk_len);
+        work.waiting.extend(chunks.iter().flat_map(cut));
         // The list is taken from its end.
         work.waiting.reverse();
         for _ in work.helpers..self.helpers_max {
             let shared = Arc::clone(&self.shared);
             let helper = thread::Builder::new().name("mesh-copy".into()).stack_size(STACK_LEN);
             // Without a helper the caller does the work.
-            work.helpers += usize::from(helper.spawn(move || shared.help()).is_ok());
+            work.helpers += usize::from(helper.spawn(move || shared.run_helper()).is_ok());
         }
         self.shared.has_work.notify_all();
         true
@@ -186,11 +186,11 @@ pub fn copy_fresh(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     advise_huge(to.as_mut_ptr_range());
     let threads = if from.len() < FRESH_SHARED_LEN_MIN { 1 } else { THREADS_MAX };
     // Two threads that touch one huge page for the first time would both clear one.
-    let copier = Copier::with_stretches(threads, HUGE_LEN);
+    let copier = Copier::with_chunk_len(threads, HUGE_LEN);
     let to = to.as_mut_ptr().cast();
-    let stretch = Stretch { from: from.as_ptr(), to, len: from.len() };
+    let chunk = Chunk { from: from.as_ptr(), to, len: from.len() };
     // SAFETY: both are borrowed until we return, `to` for us alone, and it is long enough.
-    unsafe { copier.copy(&[stretch]) };
+    unsafe { copier.copy(&[chunk]) };
 }
 
 /// Appends bytes to a vector whose spare capacity is new memory, like [`copy_fresh`].
@@ -215,15 +215,15 @@ fn cores() -> usize {
 }
 
 /// Returns pieces that end where the target's address is a multiple of `len`.
-fn cut(stretch: Stretch, len: usize) -> impl Iterator<Item = Stretch> {
-    let start = stretch.to.addr();
-    let end = start + stretch.len;
+fn cut(chunk: Chunk, len: usize) -> impl Iterator<Item = Chunk> {
+    let start = chunk.to.addr();
+    let end = start + chunk.len;
     let first = (start / len * len..end).step_by(len);
     first.map(move |at| {
         let (from, to) = (at.max(start) - start, (at + len).min(end) - start);
-        Stretch {
-            from: stretch.from.wrapping_add(from),
-            to: stretch.to.wrapping_add(from),
+        Chunk {
+            from: chunk.from.wrapping_add(from),
+            to: chunk.to.wrapping_add(from),
             len: to - from,
         }
     })

@@ -21,9 +21,9 @@ pub struct DirectReceive {
 struct State {
     place: Place,
     /// Number of bytes from the start that have arrived.
-    come: usize,
+    received_len: usize,
     /// Pieces that have overtaken others, by offset.
-    early: BTreeMap<usize, Bytes>,
+    out_of_order: BTreeMap<usize, Bytes>,
 }
 
 /// Where the bytes are stored.
@@ -59,16 +59,21 @@ impl DirectReceive {
     }
 
     fn new(len: usize, place: Place) -> Self {
-        Self { len, state: Mutex::new(State { place, come: 0, early: BTreeMap::new() }) }
+        Self {
+            len,
+            state: Mutex::new(State { place, received_len: 0, out_of_order: BTreeMap::new() }),
+        }
     }
 
     /// Stores a piece; returns `true` for the one that completes the message.
     pub fn write(&self, at: usize, bytes: Bytes) -> bool {
         let mut state = self.lock();
-        state.early.insert(at, bytes);
+        state.out_of_order.insert(at, bytes);
         loop {
-            let next = state.come;
-            let Some(bytes) = state.early.remove(&next) else { return state.come == self.len };
+            let next = state.received_len;
+            let Some(bytes) = state.out_of_order.remove(&next) else {
+                return state.received_len == self.len;
+            };
             state.append(&bytes, self.len);
         }
     }
@@ -84,7 +89,7 @@ impl DirectReceive {
             }
             Place::Shared { pool, index, memory } => {
                 let bytes = memory.as_ref().map_or_else(Vec::new, |memory| memory.read(self.len));
-                pool.give_up(index, memory);
+                pool.put_back(index, memory);
                 ReceiveResult::Plain(bytes.into())
             }
             Place::Plain(bytes) => ReceiveResult::Plain(bytes.into()),
@@ -99,8 +104,8 @@ impl DirectReceive {
 
 impl State {
     fn append(&mut self, bytes: &[u8], len: usize) {
-        let at = self.come;
-        self.come += bytes.len();
+        let at = self.received_len;
+        self.received_len += bytes.len();
         match &mut self.place {
             Place::Plain(all) => all.extend_from_slice(bytes),
             Place::Shared { pool, index, memory } => {
@@ -111,7 +116,7 @@ impl State {
                 // not be lost.
                 let mut all = memory.as_ref().map_or_else(Vec::new, |memory| memory.read(at));
                 all.extend_from_slice(bytes);
-                pool.give_up(*index, memory.take());
+                pool.put_back(*index, memory.take());
                 self.place = Place::Plain(all);
             }
         }
@@ -122,7 +127,7 @@ impl Drop for DirectReceive {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Place::Shared { pool, index, memory } = &mut state.place {
-            pool.give_up(*index, memory.take());
+            pool.put_back(*index, memory.take());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A received message: slices of one private view.
 #![expect(unsafe_code, reason = "lends the bytes of a mapping as slices")]
 
-use super::cache::{Shelf, ViewKey};
+use super::cache::{ViewKey, ViewPool};
 use super::pagemap::PageMap;
 use super::pages::Pages;
 use mesh_wire::frame::Part;
@@ -23,7 +23,7 @@ pub(super) struct Message {
     key: ViewKey,
     /// The generation of the segment.
     generation: u32,
-    shelf: Weak<Shelf>,
+    view_pool: Weak<ViewPool>,
     /// Whether a caller was given a way to write to the view.
     may_be_written: AtomicBool,
     /// Locked only because a message is shared between threads and the closure is not `Sync`.
@@ -39,14 +39,14 @@ impl Message {
         pages: Pages,
         range: Range<usize>,
         (key, generation): (ViewKey, u32),
-        shelf: &Arc<Shelf>,
+        view_pool: &Arc<ViewPool>,
         on_drop: OnDrop,
     ) -> Self {
         assert!(range.end <= pages.len(), "the view covers the message");
-        let (shelf, on_drop) = (Arc::downgrade(shelf), Mutex::new(Some(on_drop)));
+        let (view_pool, on_drop) = (Arc::downgrade(view_pool), Mutex::new(Some(on_drop)));
         let pid = std::process::id();
         let (pages, may_be_written) = (Some(pages), AtomicBool::new(false));
-        Self { pages, range, key, generation, shelf, may_be_written, on_drop, pid }
+        Self { pages, range, key, generation, view_pool, may_be_written, on_drop, pid }
     }
 
     /// Returns the start address of the view.
@@ -71,9 +71,9 @@ impl Message {
     /// Copies every page that still belongs to the sender.
     ///
     /// See [`super::SegmentCache::prepare_fork`].
-    pub(super) fn own(&self) -> io::Result<()> {
+    pub(super) fn make_private(&self) -> io::Result<()> {
         self.may_be_written.store(true, Ordering::Relaxed);
-        self.pages().own(&self.range)
+        self.pages().populate_write(&self.range)
     }
 
     /// Whether no page of `range` was written, as far as `pagemap` can determine.
@@ -95,9 +95,9 @@ impl Drop for Message {
             std::mem::forget(on_drop);
             return;
         }
-        if let (Some(shelf), Some(pages)) = (self.shelf.upgrade(), self.pages.take()) {
+        if let (Some(view_pool), Some(pages)) = (self.view_pool.upgrade(), self.pages.take()) {
             let written = self.may_be_written.get_mut().then_some(&self.range);
-            shelf.put_back(self.key, pages, written);
+            view_pool.put_back(self.key, pages, written);
         }
         on_drop.expect("a message is dropped once")();
     }

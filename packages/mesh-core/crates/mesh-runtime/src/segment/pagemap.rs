@@ -167,7 +167,7 @@ mod tests {
         assert!(pagemap.is_clean(&view, &(8 * page..LEN)));
         pagemap.wipe(&view, &(0..LEN)).expect("the kernel discards pages");
         assert!(pagemap.is_clean(&view, &(0..LEN)));
-        view.own(&(0..LEN)).expect("there is memory");
+        view.populate_write(&(0..LEN)).expect("there is memory");
         assert!(!pagemap.is_clean(&view, &(0..LEN)), "what is owned no longer shows the file");
         assert!(!PageMap { file: None }.is_clean(&segment().1, &(0..LEN)), "who knows?");
     }
@@ -190,15 +190,15 @@ mod tests {
 
     #[test]
     fn owned_pages_stay_as_they_are() {
-        for own in [
-            |view: &Pages| view.own(&(0..LEN)).expect("there is memory"),
+        for own_pages in [
+            |view: &Pages| view.populate_write(&(0..LEN)).expect("there is memory"),
             |view: &Pages| {
                 view.touch(&(0..LEN));
             },
         ] {
             let (mut memory, mut view) = segment();
             write(&mut view, 0, 9);
-            own(&view);
+            own_pages(&view);
             fill(&mut memory, 2);
             let heads = heads(&view);
             assert!(heads[0] == 9 && heads[1..].iter().all(|byte| *byte == 1));

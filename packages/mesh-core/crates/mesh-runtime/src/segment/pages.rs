@@ -1,7 +1,7 @@
 //! A range of mapped pages: the only place for `mmap` and `madvise` in the crate.
 #![expect(unsafe_code, reason = "maps memory and copies into it")]
 
-use super::copy::{Copier, Stretch};
+use super::copy::{Chunk, Copier};
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -106,15 +106,15 @@ impl Pages {
 
     /// Copies each buffer to the offset next to it; they do not overlap.
     pub(super) fn write(&mut self, buffers: &[(usize, &[u8])], copier: &Copier) {
-        let stretch = |(offset, bytes): &(usize, &[u8])| {
+        let chunk = |(offset, bytes): &(usize, &[u8])| {
             assert!(bytes.len() <= self.len.saturating_sub(*offset), "{offset} is too far out");
-            Stretch { from: bytes.as_ptr(), to: self.at(*offset).as_ptr(), len: bytes.len() }
+            Chunk { from: bytes.as_ptr(), to: self.at(*offset).as_ptr(), len: bytes.len() }
         };
-        let stretches: Vec<_> = buffers.iter().map(stretch).collect();
+        let chunks: Vec<_> = buffers.iter().map(chunk).collect();
         // SAFETY: the targets are inside our mapping, which `&mut` lends to us alone, and the
         // sources are borrowed until we return; a slice given to us cannot be in the mapping, since
         // bytes of a mapping that is written are never lent out.
-        unsafe { copier.copy(&stretches) };
+        unsafe { copier.copy(&chunks) };
     }
 
     /// Copies some bytes to an offset.
@@ -158,7 +158,7 @@ impl Pages {
     /// Faults in every page of `range` for writing without changing a byte.
     ///
     /// A private mapping gets its own copy of each page.
-    pub(crate) fn own(&self, range: &Range<usize>) -> io::Result<()> {
+    pub(crate) fn populate_write(&self, range: &Range<usize>) -> io::Result<()> {
         match self.advise(range, libc::MADV_POPULATE_WRITE) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 self.touch(range);
@@ -168,7 +168,7 @@ impl Pages {
         }
     }
 
-    /// Like `own`, for kernels before 5.14.
+    /// Like `populate_write`, for kernels before 5.14.
     pub(super) fn touch(&self, range: &Range<usize>) {
         for offset in whole_pages(range).step_by(page_len()) {
             // SAFETY: the byte is inside the mapping. Others may write it concurrently; an exchange

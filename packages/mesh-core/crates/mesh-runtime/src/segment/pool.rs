@@ -3,7 +3,7 @@
 use super::copy::{Copier, THREADS_MAX};
 use super::direct_receive::DirectReceive;
 use super::memory::Memory;
-use super::slots::{Refusal, Slots, Taken};
+use super::slots::{Refusal, ReservedSegment, Slots};
 use mesh_wire::frame::Part;
 use mesh_wire::id::ProcId;
 use std::io;
@@ -145,7 +145,7 @@ impl SegmentPool {
             return Err(FillError::NoReaders);
         }
         let (placed, len) = lay_out(buffers);
-        let Taken { index, memory, victims } = self.take(len)?;
+        let ReservedSegment { index, memory, victims } = self.take(len)?;
         // Their memory is needed for this message.
         self.empty(victims);
         let memory = self.copy(index, memory, &placed)?;
@@ -163,11 +163,11 @@ impl SegmentPool {
     /// Takes a segment for a message of `len` bytes that will arrive.
     ///
     /// If the pool has no room, private memory is used instead.
-    pub fn land(self: &Arc<Self>, len: usize) -> DirectReceive {
+    pub fn begin_direct_receive(self: &Arc<Self>, len: usize) -> DirectReceive {
         let taken = if self.is_forked() { None } else { self.take(len).ok() };
         taken.map_or_else(
             || DirectReceive::plain(len),
-            |Taken { index, memory, victims }| {
+            |ReservedSegment { index, memory, victims }| {
                 self.empty(victims);
                 DirectReceive::shared(len, Arc::clone(self), index, memory)
             },
@@ -203,7 +203,7 @@ impl SegmentPool {
     }
 
     /// Returns a segment that was taken and is not needed after all.
-    pub(super) fn give_up(&self, index: usize, memory: Option<Memory>) {
+    pub(super) fn put_back(&self, index: usize, memory: Option<Memory>) {
         if !self.is_forked() {
             self.lock().put_back(index, memory);
         }
@@ -214,23 +214,23 @@ impl SegmentPool {
     /// Returns `false` if that generation has ended: then nothing is held, and a release has no
     /// effect. This is for bytes that a reader has handed back, or that are forwarded while a
     /// process holds them.
-    pub fn hold(&self, segment: u32, generation: u32, readers: &[ProcId]) -> bool {
-        !self.is_forked() && self.lock().hold(segment as usize, generation, readers)
+    pub fn acquire(&self, segment: u32, generation: u32, readers: &[ProcId]) -> bool {
+        !self.is_forked() && self.lock().acquire(segment as usize, generation, readers)
     }
 
     /// Whether any process holds this generation of a segment.
-    pub fn is_held(&self, segment: u32, generation: u32) -> bool {
+    pub fn is_referenced(&self, segment: u32, generation: u32) -> bool {
         !self.is_forked() && self.lock().is_read(segment as usize, generation)
     }
 
-    /// Ends one hold of `reader`. Repeated, late and unknown releases have no effect.
+    /// Ends one reference of `reader`. Repeated, late and unknown releases have no effect.
     pub fn release(&self, segment: u32, generation: u32, reader: ProcId) {
         if self.is_forked() {
             return;
         }
         let mut slots = self.lock();
         slots.release(segment as usize, generation, reader);
-        let victims = slots.take_over(self.limits.idle_bytes_max);
+        let victims = slots.take_excess(self.limits.idle_bytes_max);
         drop(slots);
         self.empty(victims);
     }
@@ -242,7 +242,7 @@ impl SegmentPool {
         }
         let mut slots = self.lock();
         slots.release_all(reader);
-        let victims = slots.take_over(self.limits.idle_bytes_max);
+        let victims = slots.take_excess(self.limits.idle_bytes_max);
         drop(slots);
         self.empty(victims);
     }
@@ -276,7 +276,7 @@ impl SegmentPool {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, len: usize) -> Result<Taken, FillError> {
+    fn take(&self, len: usize) -> Result<ReservedSegment, FillError> {
         let mut slots = self.lock();
         slots.take(len, &self.limits).map_err(|refusal| match refusal {
             Refusal::Full => FillError::Full { bytes_in_use: slots.stats().bytes_in_use },

@@ -41,7 +41,7 @@ impl Slot {
 }
 
 /// A segment that was taken to be filled.
-pub(super) struct Taken {
+pub(super) struct ReservedSegment {
     pub(super) index: usize,
     /// `None` for a segment that is not created yet.
     pub(super) memory: Option<Memory>,
@@ -73,7 +73,11 @@ pub(super) struct Slots {
 
 impl Slots {
     /// Takes a segment for a message of `len` bytes.
-    pub(super) fn take(&mut self, len: usize, limits: &SegmentLimits) -> Result<Taken, Refusal> {
+    pub(super) fn take(
+        &mut self,
+        len: usize,
+        limits: &SegmentLimits,
+    ) -> Result<ReservedSegment, Refusal> {
         let taken = self.try_take(len, limits);
         if taken.is_err() {
             self.fills_refused += 1;
@@ -81,7 +85,7 @@ impl Slots {
         taken
     }
 
-    fn try_take(&mut self, len: usize, limits: &SegmentLimits) -> Result<Taken, Refusal> {
+    fn try_take(&mut self, len: usize, limits: &SegmentLimits) -> Result<ReservedSegment, Refusal> {
         let bytes_max = limits.bytes_max;
         if len.next_multiple_of(page_len()) > bytes_max {
             return Err(Refusal::TooLarge);
@@ -104,7 +108,7 @@ impl Slots {
         self.bytes = self.bytes - has + bytes;
         let victims = self.take_all(victims);
         assert!(self.bytes <= bytes_max, "the victims make up for the excess");
-        Ok(Taken { index, memory, victims })
+        Ok(ReservedSegment { index, memory, victims })
     }
 
     /// Hands a filled segment to its readers and returns its new generation.
@@ -129,7 +133,7 @@ impl Slots {
     }
 
     /// Adds readers to a generation of a segment; returns `false` if that generation has ended.
-    pub(super) fn hold(&mut self, index: usize, generation: u32, more: &[ProcId]) -> bool {
+    pub(super) fn acquire(&mut self, index: usize, generation: u32, more: &[ProcId]) -> bool {
         match self.slots.get_mut(index) {
             Some(Slot { usage: Use::Read(readers), generation: current, .. })
                 if *current == generation =>
@@ -147,10 +151,10 @@ impl Slots {
         slot.is_some_and(|slot| matches!(slot.usage, Use::Read(_)))
     }
 
-    /// Ends one hold of `reader`, if the segment still has this generation.
+    /// Ends one reference of `reader`, if the segment still has this generation.
     pub(super) fn release(&mut self, index: usize, generation: u32, reader: ProcId) {
         if self.is_read(index, generation) {
-            self.let_go(index, |readers| {
+            self.remove_readers(index, |readers| {
                 if let Some(at) = readers.iter().position(|other| *other == reader) {
                     readers.swap_remove(at);
                 }
@@ -158,17 +162,17 @@ impl Slots {
         }
     }
 
-    /// Ends all holds of `reader`.
+    /// Ends all references of `reader`.
     pub(super) fn release_all(&mut self, reader: ProcId) {
         for index in 0..self.slots.len() {
-            self.let_go(index, |readers| readers.retain(|other| *other != reader));
+            self.remove_readers(index, |readers| readers.retain(|other| *other != reader));
         }
     }
 
     /// Takes the oldest idle segments until idle ones have at most `bytes_max` bytes.
     ///
     /// The youngest segment is never taken.
-    pub(super) fn take_over(&mut self, bytes_max: usize) -> Vec<(usize, Memory)> {
+    pub(super) fn take_excess(&mut self, bytes_max: usize) -> Vec<(usize, Memory)> {
         let bytes: usize = self.idle().map(|index| self.slots[index].bytes).sum();
         let mut warm: Vec<_> = self.idle().filter(|index| self.slots[*index].bytes > 0).collect();
         let youngest = warm.iter().copied().max_by_key(|index| self.slots[*index].idle_since());
@@ -259,7 +263,7 @@ impl Slots {
     }
 
     /// Removes readers from a segment; without any reader it is idle.
-    fn let_go(&mut self, index: usize, remove: impl FnOnce(&mut Vec<ProcId>)) {
+    fn remove_readers(&mut self, index: usize, remove: impl FnOnce(&mut Vec<ProcId>)) {
         let slot = &mut self.slots[index];
         let Use::Read(readers) = &mut slot.usage else { return };
         remove(readers);

@@ -35,7 +35,7 @@ struct Round {
 
 /// The consequence of a failure that the policy wants to repair.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Mending {
+pub(super) enum RestartDecision {
     /// A restart in progress covers the failure.
     Joined {
         /// Whether the failure is new to the restart.
@@ -49,11 +49,11 @@ pub(super) enum Mending {
 
 /// The consequence of the end of a restart.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum RoundEnd {
+pub(super) enum RoundOutcome {
     /// Other ranks of the round are not back yet, or no restart was in progress.
     Open,
     /// All ranks are back: these failures are repaired.
-    Mended(Vec<FailureId>),
+    Restarted(Vec<FailureId>),
     /// These ranks have to be restarted again.
     Again(Vec<u32>),
     /// Too many recent failures: the owner decides about these failures.
@@ -123,7 +123,12 @@ impl Child {
     }
 
     /// Restarts a failed rank, unless the limit is reached.
-    pub(super) fn mend(&mut self, rank: u32, failure: FailureId, now: Duration) -> Mending {
+    pub(super) fn begin_restart(
+        &mut self,
+        rank: u32,
+        failure: FailureId,
+        now: Duration,
+    ) -> RestartDecision {
         if let Some(round) = self.rounds.get_mut(&round_of(&self.policy, rank)) {
             if !round.waiting.contains(&rank) {
                 round.is_spoiled = true;
@@ -133,11 +138,11 @@ impl Child {
             if is_new {
                 round.failures.push(failure);
             }
-            return Mending::Joined { is_new };
+            return RestartDecision::Joined { is_new };
         }
         if !self.intensity.charge(&self.policy, failure, false, now) {
             self.dead.insert(rank);
-            return Mending::Exceeded;
+            return RestartDecision::Exceeded;
         }
         let ranks: Vec<u32> = match self.policy.scope {
             Scope::OneForOne => vec![rank],
@@ -153,36 +158,36 @@ impl Child {
             is_spoiled: false,
         };
         self.rounds.insert(round_of(&self.policy, rank), round);
-        Mending::Start(ranks)
+        RestartDecision::Start(ranks)
     }
 
     /// Handles the end of the restart of a rank.
-    pub(super) fn restart_done(&mut self, rank: u32, ok: bool, now: Duration) -> RoundEnd {
+    pub(super) fn restart_done(&mut self, rank: u32, ok: bool, now: Duration) -> RoundOutcome {
         let key = round_of(&self.policy, rank);
         let Some(round) = self.rounds.get_mut(&key) else {
             // The owner replaced a rank that was not being restarted.
             if ok && rank < self.ranks {
                 self.dead.remove(&rank);
             }
-            return RoundEnd::Open;
+            return RoundOutcome::Open;
         };
         if !round.waiting.remove(&rank) {
-            return RoundEnd::Open;
+            return RoundOutcome::Open;
         }
         round.is_spoiled |= !ok;
         if !ok {
             self.dead.insert(rank);
         }
         if !round.waiting.is_empty() {
-            return RoundEnd::Open;
+            return RoundOutcome::Open;
         }
         let mut round = self.rounds.remove(&key).expect("it was looked up under this key");
         if !round.is_spoiled {
-            return RoundEnd::Mended(round.failures);
+            return RoundOutcome::Restarted(round.failures);
         }
         let last = *round.failures.last().expect("a round begins with a failure");
         if !self.intensity.charge(&self.policy, last, true, now) {
-            return RoundEnd::Exceeded(round.failures);
+            return RoundOutcome::Exceeded(round.failures);
         }
         for restarted in &round.ranks {
             self.dead.remove(restarted);
@@ -191,7 +196,7 @@ impl Child {
         round.waiting = ranks.iter().copied().collect();
         round.is_spoiled = false;
         self.rounds.insert(key, round);
-        RoundEnd::Again(ranks)
+        RoundOutcome::Again(ranks)
     }
 
     /// Ends all restarts because the child is being stopped; returns the open failures.

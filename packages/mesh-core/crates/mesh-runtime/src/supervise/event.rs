@@ -31,7 +31,7 @@ pub enum Verdict {
 
 /// The reason why a failure goes to an owner instead of being repaired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Why {
+pub enum EscalationReason {
     /// The policy of the child does not restart after this kind of failure.
     NoRestart,
     /// The child has reached the maximum number of repairs of its policy.
@@ -96,7 +96,7 @@ pub enum Event {
         /// The failure.
         failure: FailureId,
     },
-    /// `__supervise__` has returned. Replies to [`Effect::AskOwner`].
+    /// `__supervise__` has returned. Replies to [`Effect::CallSupervise`].
     Handled {
         /// The failure.
         failure: FailureId,
@@ -156,13 +156,13 @@ pub enum Effect {
         ranks: Vec<u32>,
     },
     /// Call `__supervise__` of the owner.
-    AskOwner {
+    CallSupervise {
         /// The owner.
         owner: Owner,
         /// The failure.
         failure: FailureId,
         /// Why it is not repaired.
-        why: Why,
+        why: EscalationReason,
     },
     /// The owner fails because of this failure: the driver notifies the owner's owner.
     ///
@@ -173,14 +173,14 @@ pub enum Effect {
         /// The failure.
         failure: FailureId,
         /// Why it is not repaired.
-        why: Why,
+        why: EscalationReason,
     },
     /// The failure was neither observed nor handled: the program ends.
     Root {
         /// The failure.
         failure: FailureId,
         /// Why it is not repaired.
-        why: Why,
+        why: EscalationReason,
     },
     /// Stop a mesh because its owner ends.
     StopChild {

@@ -1,6 +1,6 @@
 //! The failures that are not settled yet, and their outcomes.
 
-use super::{Effect, FailureId, Outcome, Owner, Verdict, Why};
+use super::{Effect, EscalationReason, FailureId, Outcome, Owner, Verdict};
 use mesh_wire::id::PortId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -9,9 +9,9 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     /// Restarts are in progress, and nothing else is needed so far.
-    Mending,
+    Restarting,
     /// The owner's `__supervise__` is deciding.
-    Asked,
+    Deciding,
     /// A caller may still be waiting for the failed rank.
     Grace { until: Duration },
 }
@@ -19,7 +19,7 @@ enum Stage {
 #[derive(Debug)]
 struct Record {
     stage: Stage,
-    why: Why,
+    why: EscalationReason,
     is_observed: bool,
     /// Number of restarts that would repair a part of it.
     rounds: u32,
@@ -109,14 +109,14 @@ impl Ledger {
     }
 
     /// Notes that a restart has started or was joined that repairs a part of the failure.
-    pub(super) fn mending(&mut self, failure: FailureId, owner: Owner) {
+    pub(super) fn restart_begun(&mut self, failure: FailureId, owner: Owner) {
         if self.recent.contains((failure, owner)) {
             return;
         }
         let is_observed = self.was_observed(failure);
         let record = self.open.entry((failure, owner)).or_insert(Record {
-            stage: Stage::Mending,
-            why: Why::NoRestart,
+            stage: Stage::Restarting,
+            why: EscalationReason::NoRestart,
             is_observed,
             rounds: 0,
         });
@@ -133,7 +133,7 @@ impl Ledger {
     ) {
         let Some(record) = self.open.get_mut(&(failure, owner)) else { return };
         record.rounds = record.rounds.saturating_sub(1);
-        if record.rounds == 0 && record.stage == Stage::Mending {
+        if record.rounds == 0 && record.stage == Stage::Restarting {
             self.settle((failure, owner), outcome, out);
         }
     }
@@ -146,7 +146,7 @@ impl Ledger {
         &mut self,
         failure: FailureId,
         owner: Owner,
-        why: Why,
+        why: EscalationReason,
         has_supervise: bool,
         now: Duration,
         out: &mut Vec<Effect>,
@@ -157,18 +157,18 @@ impl Ledger {
         }
         let is_observed = self.was_observed(failure);
         let record = self.open.entry(key).or_insert(Record {
-            stage: Stage::Mending,
+            stage: Stage::Restarting,
             why,
             is_observed,
             rounds: 0,
         });
-        if record.stage != Stage::Mending {
+        if record.stage != Stage::Restarting {
             return;
         }
         record.why = why;
         if has_supervise {
-            record.stage = Stage::Asked;
-            out.push(Effect::AskOwner { owner, failure, why });
+            record.stage = Stage::Deciding;
+            out.push(Effect::CallSupervise { owner, failure, why });
         } else {
             self.wait_for_observer(key, now, out);
         }
@@ -219,21 +219,21 @@ impl Ledger {
         verdict: Verdict,
         now: Duration,
         out: &mut Vec<Effect>,
-    ) -> Option<Why> {
+    ) -> Option<EscalationReason> {
         let key = (failure, owner);
-        if self.open.get(&key)?.stage != Stage::Asked {
+        if self.open.get(&key)?.stage != Stage::Deciding {
             return None;
         }
         match verdict {
             Verdict::Handled => self.settle(key, Outcome::Handled, out),
             Verdict::Unhandled => self.wait_for_observer(key, now, out),
-            Verdict::Raised => return Some(Why::SuperviseRaised),
+            Verdict::Raised => return Some(EscalationReason::SuperviseRaised),
         }
         None
     }
 
     /// Returns the failures whose grace period has passed without an observer.
-    pub(super) fn overdue(&mut self, now: Duration) -> Vec<(FailureId, Owner, Why)> {
+    pub(super) fn overdue(&mut self, now: Duration) -> Vec<(FailureId, Owner, EscalationReason)> {
         while self.observed.front().is_some_and(|(until, _)| *until <= now) {
             self.observed.pop_front();
         }
@@ -255,7 +255,7 @@ impl Ledger {
     /// Returns the failures of one owner that only wait for an observer.
     ///
     /// An owner that stops now has no time left to wait.
-    pub(super) fn unobserved(&self, owner: Owner) -> Vec<(FailureId, Why)> {
+    pub(super) fn unobserved(&self, owner: Owner) -> Vec<(FailureId, EscalationReason)> {
         self.of_owner(owner)
             .filter(|(_, record)| matches!(record.stage, Stage::Grace { .. }))
             .map(|(failure, record)| (failure, record.why))
@@ -263,9 +263,9 @@ impl Ledger {
     }
 
     /// Returns the failures that `__supervise__` of the owner has not decided about yet.
-    pub(super) fn asked(&self, owner: Owner) -> Vec<(FailureId, Why)> {
+    pub(super) fn undecided(&self, owner: Owner) -> Vec<(FailureId, EscalationReason)> {
         self.of_owner(owner)
-            .filter(|(_, record)| record.stage == Stage::Asked)
+            .filter(|(_, record)| record.stage == Stage::Deciding)
             .map(|(failure, record)| (failure, record.why))
             .collect()
     }

@@ -2,10 +2,12 @@
 #![allow(dead_code, reason = "each file of tests uses some of it")]
 
 use mesh_runtime::engine::channel::Channel;
-use mesh_runtime::engine::listener::{Caller, GreetingHandler, Listener, ListenerLimits};
+use mesh_runtime::engine::listener::{
+    AcceptedConnection, GreetingHandler, Listener, ListenerLimits,
+};
 use mesh_trust::{Authority, Role, Trust};
 use mesh_wire::codec::MAGIC;
-use mesh_wire::frame::{Frame, HEAD_LEN, Head, Kind, NOBODY};
+use mesh_wire::frame::{Frame, HEAD_LEN, Head, Kind, UNKNOWN_PROC};
 use mesh_wire::id::{Address, JobId, PortId, ProcId};
 use rustix::fd::AsFd;
 use rustls_pki_types::UnixTime;
@@ -30,23 +32,23 @@ pub(crate) fn members() -> (Trust, Trust) {
     (member(Role::Worker), member(Role::Controller))
 }
 
-struct Keeper(Mutex<Sender<Caller>>);
+struct ChannelHandler(Mutex<Sender<AcceptedConnection>>);
 
-impl GreetingHandler for Keeper {
-    fn greeted(&self, caller: Caller) {
-        let sent = self.0.lock().expect("nobody panics here").send(caller);
+impl GreetingHandler for ChannelHandler {
+    fn handle_greeting(&self, connection: AcceptedConnection) {
+        let sent = self.0.lock().expect("nobody panics here").send(connection);
         sent.expect("the test still waits");
     }
 }
 
 /// A listener that hands over connections with a greeting.
-pub(crate) struct Door {
+pub(crate) struct TestListener {
     pub(crate) listener: Arc<Listener>,
     pub(crate) at: SocketAddr,
-    pub(crate) greeted: Receiver<Caller>,
+    pub(crate) accepted: Receiver<AcceptedConnection>,
 }
 
-impl Door {
+impl TestListener {
     pub(crate) fn open(trust: Trust, limits: ListenerLimits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
         let at = listener.local_addr().expect("it is bound");
@@ -54,10 +56,10 @@ impl Door {
         rustix::net::listen(&listener, 4096).expect("it listens already");
         let listener =
             Listener::open_with(listener.into(), trust, limits).expect("there are threads");
-        let (sender, greeted) = channel();
+        let (sender, accepted) = channel();
         listener.refuse(bare(Kind::Attached));
-        listener.admit(Arc::new(Keeper(Mutex::new(sender))));
-        Self { listener, at, greeted }
+        listener.admit(Arc::new(ChannelHandler(Mutex::new(sender))));
+        Self { listener, at, accepted }
     }
 
     /// Connects with credentials of the job.
@@ -69,11 +71,11 @@ impl Door {
     pub(crate) fn serves(&self, trust: &Trust) -> bool {
         let Ok(mut channel) = self.connect(trust) else { return false };
         channel.send(&bare(Kind::Hello), Instant::now() + LIMIT).is_ok()
-            && self.greeted.recv_timeout(LIMIT).is_ok()
+            && self.accepted.recv_timeout(LIMIT).is_ok()
     }
 }
 
-impl Drop for Door {
+impl Drop for TestListener {
     fn drop(&mut self) {
         self.listener.close();
     }
@@ -82,7 +84,7 @@ impl Drop for Door {
 /// Returns a frame of the program that runs the job, with nothing but its kind.
 pub(crate) fn bare(kind: Kind) -> Frame {
     let from = |proc| Address { proc, port: PortId::NONE };
-    Frame::bare(Head::new(kind, from(NOBODY), from(ProcId::new(0, 0))))
+    Frame::bare(Head::new(kind, from(UNKNOWN_PROC), from(ProcId::new(0, 0))))
 }
 
 /// Returns the head of a frame that announces a tail of the given length.

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use mesh_runtime::node::{
-    Answer, BulkId, CallSpec, Effect, HostWatch, LinkId, Node, NodeConfig, Progress, ReceivedBody,
+    BulkId, CallSpec, Effect, HostWatch, LinkId, Node, NodeConfig, Progress, ReceivedBody, Reply,
     Target,
 };
 use mesh_runtime::segment::{DirectReceive, ReceiveResult, SegmentLimits, SegmentPool};
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Four times the interval at which a host is checked in these tests.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How long a host may be silent in these tests while its machine acknowledges.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const UNRESPONSIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 type End = (ProcId, LinkId);
 
@@ -83,14 +83,14 @@ impl Cluster {
             let root = cluster.nodes.get_mut(&ProcId::new(0, 0)).expect("host 0 is there");
             let watch = HostWatch {
                 heartbeat: HEARTBEAT,
-                patience: PATIENCE,
+                unresponsive_timeout: UNRESPONSIVE_TIMEOUT,
                 exit_report: Bytes::from_static(b"silent"),
                 unresponsive: Bytes::from_static(b"unresponsive"),
             };
-            root.expect_host(HostId(host), watch);
+            root.monitor_host(HostId(host), watch);
             root.dial(ProcId::new(host, 0));
             let node = cluster.nodes.get_mut(&ProcId::new(host, 0)).expect("it was added");
-            node.expect_host(HostId(0), HostWatch::impatient(HEARTBEAT, Bytes::new()));
+            node.monitor_host(HostId(0), HostWatch::strict(HEARTBEAT, Bytes::new()));
         }
         cluster.run();
         cluster.left.clear();
@@ -106,17 +106,20 @@ impl Cluster {
     }
 
     /// Gives shared memory to the agent of a host, which receives long messages into it.
-    pub(crate) fn lend_memory(&mut self, host: u32) -> Arc<SegmentPool> {
+    pub(crate) fn add_pool(&mut self, host: u32) -> Arc<SegmentPool> {
         let agent = ProcId::new(host, 0);
         let pool = Arc::new(SegmentPool::new(agent, SegmentLimits::default()));
         self.pools.insert(agent, Arc::clone(&pool));
-        self.node(host, 0).set_lands();
+        self.node(host, 0).enable_direct_receive();
         pool
     }
 
-    fn land(&mut self, proc: ProcId, id: BulkId, len: usize, at: usize, bytes: Bytes) {
+    fn write_direct(&mut self, proc: ProcId, id: BulkId, len: usize, at: usize, bytes: Bytes) {
         let pool = &self.pools[&proc];
-        let receive = self.direct_receives.entry((proc, id)).or_insert_with(|| pool.land(len));
+        let receive = self
+            .direct_receives
+            .entry((proc, id))
+            .or_insert_with(|| pool.begin_direct_receive(len));
         if !receive.write(at, bytes) {
             return;
         }
@@ -219,7 +222,7 @@ impl Cluster {
         let frame = self.wires.get_mut(&end).and_then(VecDeque::pop_front);
         if let (Some(frame), false) = (frame, self.dead.contains(&end.0.host)) {
             let node = self.nodes.get_mut(&end.0).expect("links lead to processes");
-            node.heard(end.1);
+            node.note_activity(end.1);
             node.receive(end.1, frame);
         }
         true
@@ -254,7 +257,7 @@ impl Cluster {
             Effect::Connect { peer, .. } => {
                 let there = self.nodes.get_mut(&peer).expect("it is a process of the cluster");
                 let is_remote = peer.host != proc.host;
-                let at = if is_remote { there.accepted_from_afar() } else { there.accepted() };
+                let at = if is_remote { there.accepted_remote() } else { there.accepted() };
                 // The greeting is sent with the other effects, once both ends are known.
                 let node = self.nodes.get_mut(&proc).expect("it has just acted");
                 let here = node.connected(peer);
@@ -270,7 +273,9 @@ impl Cluster {
                     }
                 }
             }
-            Effect::Land { id, len, at, bytes } => self.land(proc, id, len, at, bytes),
+            Effect::WriteDirect { id, len, at, bytes } => {
+                self.write_direct(proc, id, len, at, bytes)
+            }
             Effect::Abort(id) => drop(self.direct_receives.remove(&(proc, id))),
             Effect::Probe(host) => {
                 let ago = (!self.dead.contains(&host)).then_some(Duration::ZERO);
@@ -292,7 +297,7 @@ impl Cluster {
             self.left.entry((from.0.host, to.0.host)).or_default().push(record);
             let one_in = self.loses_one_in;
             if one_in > 0
-                && matches!(frame.head.kind, Kind::Relay | Kind::Bag)
+                && matches!(frame.head.kind, Kind::Relay | Kind::Batch)
                 && self.random(one_in as usize) == 0
             {
                 return;
@@ -317,28 +322,32 @@ impl Cluster {
         }
     }
 
-    /// Takes the messages of an actor and replies to each with the result of `reply`.
+    /// Takes the messages of an actor and replies to each with the result of `reply_port`.
     pub(crate) fn serve(
         &mut self,
         proc: ProcId,
         port: PortId,
-        reply: impl Fn(&Frame) -> Bytes,
+        respond: impl Fn(&Frame) -> Bytes,
     ) -> Vec<Frame> {
         let mut messages = Vec::new();
         let node = self.nodes.get_mut(&proc).expect("it is a process of the cluster");
         node.take_messages(port, usize::MAX, &mut messages).expect("its mailbox is open");
         for message in &messages {
-            node.answer(&message.head, 0, (0, 0), reply(message));
+            node.reply(&message.head, 0, (0, 0), respond(message));
         }
         messages
     }
 
     /// Returns the replies that have arrived, by rank, and whether the call is complete.
-    pub(crate) fn answers(&mut self, from: ProcId, reply: PortId) -> (BTreeMap<u32, Answer>, bool) {
-        let mut answers = Vec::new();
+    pub(crate) fn replies(
+        &mut self,
+        from: ProcId,
+        reply_port: PortId,
+    ) -> (BTreeMap<u32, Reply>, bool) {
+        let mut replies = Vec::new();
         let node = self.nodes.get_mut(&from).expect("it is a process of the cluster");
-        let progress = node.take_answers(reply, &mut answers);
-        let by_rank = answers.into_iter().map(|answer| (answer.rank, answer)).collect();
+        let progress = node.take_replies(reply_port, &mut replies);
+        let by_rank = replies.into_iter().map(|reply| (reply.rank, reply)).collect();
         (by_rank, progress == Progress::Complete)
     }
 
@@ -352,7 +361,7 @@ impl Cluster {
 }
 
 /// Returns all processes of these hosts, slots from 1, ranked in order.
-pub(crate) fn everyone(hosts: std::ops::Range<u32>, procs: u32) -> Vec<Target> {
+pub(crate) fn all_procs(hosts: std::ops::Range<u32>, procs: u32) -> Vec<Target> {
     let all = hosts.flat_map(|host| (1..=procs).map(move |slot| ProcId::new(host, slot)));
     (0..).zip(all).map(|(rank, proc)| Target { proc, rank }).collect()
 }

@@ -1,8 +1,8 @@
 //! Actors of a process: how their endpoints handle a message.
 
-use super::outbox::{Letter, Text};
-use super::{Later, Process, Request, Scene, Wait, detail_of};
-use crate::message::{Birth, Task, Work, pack};
+use super::outbox::{OutgoingMessage, Payload};
+use super::{Context, Process, Request, Scheduled, Wait, detail_of};
+use crate::message::{SpawnParameters, Task, Work, pack};
 use crate::oracle::value_of;
 use mesh_runtime::fault;
 use mesh_runtime::mailbox::Closed;
@@ -27,14 +27,14 @@ enum Phase {
 /// An actor of this process.
 #[derive(Debug)]
 pub(super) struct Actor {
-    birth: Birth,
+    parameters: SpawnParameters,
     owner: ProcId,
     rank: u32,
     phase: Phase,
     /// Distinguishes the actor from others that had its port previously.
     number: u64,
     jobs: usize,
-    /// Stop requests, to be answered when the actor has stopped.
+    /// Stop requests, which get a reply when the actor has stopped.
     stoppers: Vec<Head>,
 }
 
@@ -54,17 +54,17 @@ pub struct Job {
 }
 
 impl Actor {
-    pub(super) fn new(birth: Birth, owner: ProcId, rank: u32, number: u64) -> Self {
+    pub(super) fn new(parameters: SpawnParameters, owner: ProcId, rank: u32, number: u64) -> Self {
         let phase = Phase::Running;
-        Self { birth, owner, rank, phase, number, jobs: 0, stoppers: Vec::new() }
+        Self { parameters, owner, rank, phase, number, jobs: 0, stoppers: Vec::new() }
     }
 
     pub(super) fn owner(&self) -> (ProcId, u32, PortId) {
-        (self.owner, self.birth.incarnation, self.birth.owner)
+        (self.owner, self.parameters.incarnation, self.parameters.owner)
     }
 
     pub(super) fn level(&self) -> u32 {
-        self.birth.level
+        self.parameters.level
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -77,76 +77,81 @@ impl Actor {
 
     /// How many more messages it can take from its mailbox.
     pub(super) fn room(&self) -> usize {
-        let max = if self.birth.is_concurrent { CONCURRENT_MAX } else { 1 };
+        let max = if self.parameters.is_concurrent { CONCURRENT_MAX } else { 1 };
         max - self.jobs
     }
 }
 
 impl Process {
-    pub(super) fn actor_takes(&mut self, port: PortId, frame: &Frame, scene: &mut Scene<'_>) {
+    pub(super) fn handle_message(
+        &mut self,
+        port: PortId,
+        frame: &Frame,
+        context: &mut Context<'_>,
+    ) {
         let Some(task) = Task::decode(&frame.tail) else {
-            return scene.oracle.violated(|| format!("{port:?} got {:?}", frame.tail));
+            return context.oracle.violated(|| format!("{port:?} got {:?}", frame.tail));
         };
         let Some(actor) = self.actors.get_mut(&port) else {
-            return scene.oracle.violated(|| format!("no actor takes {task:?} at {port:?}"));
+            return context.oracle.violated(|| format!("no actor takes {task:?} at {port:?}"));
         };
         actor.jobs += 1;
-        let level = actor.birth.level;
+        let level = actor.parameters.level;
         let request = frame.head;
         let value = value_of(task.tag, request.rank);
         let job = Job { port, number: actor.number, request, code: 0, value };
-        scene.oracle.received(self.life, port, request.rank, &task);
+        context.oracle.received(self.life, port, request.rank, &task);
         match task.work {
-            Work::Echo => self.finish(job, scene),
-            Work::Raise => self.finish(Job { code: fault::RAISED, ..job }, scene),
+            Work::Echo => self.finish(job, context),
+            Work::Raise => self.finish(Job { code: fault::RAISED, ..job }, context),
             Work::Slow => {
-                let after = Duration::from_micros(scene.rng.between(10, 20_000));
-                scene.requests.push(Request::Later(after, Later::Finish(job)));
+                let after = Duration::from_micros(context.rng.between(10, 20_000));
+                context.requests.push(Request::Schedule(after, Scheduled::Finish(job)));
             }
             // The deadline of the caller expires long before the endpoint completes.
             Work::Silent => {
                 let after = Duration::from_secs(1);
-                scene.requests.push(Request::Later(after, Later::Finish(job)));
+                context.requests.push(Request::Schedule(after, Scheduled::Finish(job)));
             }
             Work::Crash => {
                 let failure = self.new_failure();
-                self.finish(Job { code: fault::RAISED, ..job }, scene);
-                self.fail_actor(port, failure, scene);
+                self.finish(Job { code: fault::RAISED, ..job }, context);
+                self.fail_actor(port, failure, context);
             }
-            Work::Nested => self.call_onwards(job, level, scene),
+            Work::Nested => self.call_higher_level(job, level, context),
             // Agents have no actors, so this ends no host. These worlds do not simulate that.
-            Work::Exit => scene.requests.push(Request::Exit),
+            Work::Exit => context.requests.push(Request::Exit),
         }
     }
 
     /// Calls one rank of a mesh of a higher level, and replies when that call completes.
-    fn call_onwards(&mut self, job: Job, level: u32, scene: &mut Scene<'_>) {
-        let higher: Vec<usize> = (0..scene.directory.handles().len())
-            .filter(|at| scene.directory.handles()[*at].level > level)
+    fn call_higher_level(&mut self, job: Job, level: u32, context: &mut Context<'_>) {
+        let higher: Vec<usize> = (0..context.directory.handles().len())
+            .filter(|at| context.directory.handles()[*at].level > level)
             .collect();
-        let Some(at) = scene.rng.pick(&higher) else { return self.finish(job, scene) };
-        let handle = scene.directory.handles()[*at].clone();
-        let rank = scene.rng.below(u64::from(handle.region.count())) as usize;
-        let work = if scene.rng.chance(300) { Work::Nested } else { Work::Echo };
-        let tag = scene.oracle.new_tag();
-        let letter = Letter {
+        let Some(at) = context.rng.pick(&higher) else { return self.finish(job, context) };
+        let handle = context.directory.handles()[*at].clone();
+        let rank = context.rng.below(u64::from(handle.region.count())) as usize;
+        let work = if context.rng.chance(300) { Work::Nested } else { Work::Echo };
+        let tag = context.oracle.new_tag();
+        let message = OutgoingMessage {
             kind: Kind::Call,
             port: handle.port,
             targets: [handle.targets[rank]].into(),
-            text: Text::Task { line: handle.port.0, tag, work },
-            window: scene.plan.window,
+            payload: Payload::Task { line: handle.port.0, tag, work },
+            window: context.plan.window,
             timeout: None,
             wait: Some(Wait::Nested { tag, job }),
             is_stream: false,
             refused: None,
         };
-        self.submit(letter, scene);
+        self.submit(message, context);
     }
 
     /// Completes an endpoint: replies, and continues with the next message.
-    pub(super) fn finish(&mut self, job: Job, scene: &mut Scene<'_>) {
+    pub(super) fn finish(&mut self, job: Job, context: &mut Context<'_>) {
         let Job { port, number, request, code, value } = job;
-        self.node.answer(&request, code, (0, 0), pack(&[value]));
+        self.node.reply(&request, code, (0, 0), pack(&[value]));
         // The actor may have failed and been restarted since the endpoint started.
         if let Some(actor) = self.actors.get_mut(&port)
             && actor.number == number
@@ -154,64 +159,73 @@ impl Process {
             actor.jobs -= 1;
         }
         if self.node.mailbox_len(port) > 0 {
-            self.schedule(port, scene);
+            self.schedule(port, context);
         }
     }
 
     /// Fails an actor: notifies its callers and its owner, and stops everything that it owns.
-    pub(super) fn fail_actor(&mut self, port: PortId, failure: FailureId, scene: &mut Scene<'_>) {
+    pub(super) fn fail_actor(
+        &mut self,
+        port: PortId,
+        failure: FailureId,
+        context: &mut Context<'_>,
+    ) {
         let Some(actor) = self.actors.get_mut(&port) else { return };
         if actor.phase == Phase::Failed {
             return;
         }
         let was_running = actor.phase == Phase::Running;
         actor.phase = Phase::Failed;
-        let (rank, owner, birth) = (actor.rank, actor.owner, actor.birth);
+        let (rank, owner, parameters) = (actor.rank, actor.owner, actor.parameters);
         let closed = Closed { code: fault::ACTOR_FAILED, detail: detail_of(failure) };
         self.node.close_mailbox(port, closed);
-        scene.oracle.closed(self.life, port);
+        context.oracle.closed(self.life, port);
         if was_running {
-            self.report(owner, &birth, rank, failure, scene);
+            self.report(owner, &parameters, rank, failure, context);
         }
-        self.supervise(Event::OwnerFailed { owner: port }, scene);
+        self.supervise(Event::OwnerFailed { owner: port }, context);
     }
 
-    /// Stops an actor. The request `asked` is answered when everything that the actor owned is
-    /// gone.
-    pub(super) fn stop_actor(&mut self, port: PortId, asked: Option<Head>, scene: &mut Scene<'_>) {
+    /// Stops an actor, and replies to the request when everything that the actor owned is gone.
+    pub(super) fn stop_actor(
+        &mut self,
+        port: PortId,
+        request: Option<Head>,
+        context: &mut Context<'_>,
+    ) {
         let Some(actor) = self.actors.get_mut(&port) else {
-            if let Some(head) = asked {
-                self.node.answer(&head, 0, (0, 0), pack(&[]));
+            if let Some(head) = request {
+                self.node.reply(&head, 0, (0, 0), pack(&[]));
             }
             return;
         };
-        actor.stoppers.extend(asked);
+        actor.stoppers.extend(request);
         if actor.phase == Phase::Running {
             actor.phase = Phase::Stopping;
-            self.supervise(Event::OwnerStopping { owner: port }, scene);
+            self.supervise(Event::OwnerStopping { owner: port }, context);
         }
     }
 
     /// Starts the cleanup of a stopping actor after everything that it owned has stopped.
-    pub(super) fn begin_clean_up(&mut self, port: PortId, scene: &mut Scene<'_>) {
-        let after = Duration::from_micros(scene.rng.between(1, 2000));
-        scene.requests.push(Request::Later(after, Later::CleanedUp(port)));
+    pub(super) fn begin_clean_up(&mut self, port: PortId, context: &mut Context<'_>) {
+        let after = Duration::from_micros(context.rng.between(1, 2000));
+        context.requests.push(Request::Schedule(after, Scheduled::CleanedUp(port)));
     }
 
     /// Removes an actor whose cleanup is complete.
-    pub(super) fn cleaned_up(&mut self, port: PortId, scene: &mut Scene<'_>) {
+    pub(super) fn cleaned_up(&mut self, port: PortId, context: &mut Context<'_>) {
         let owned = self.supervisor.children_of(port).len();
-        scene.oracle.expect(owned == 0, || format!("{port:?} is outlived by what it owns"));
-        self.supervise(Event::OwnerStopped { owner: port }, scene);
+        context.oracle.expect(owned == 0, || format!("{port:?} is outlived by what it owns"));
+        self.supervise(Event::OwnerStopped { owner: port }, context);
         let Some(actor) = self.actors.remove(&port) else { return };
         let detail = bytes::Bytes::new();
         self.node.close_mailbox(port, Closed { code: fault::STOPPED, detail });
-        if scene.rng.chance(200) {
+        if context.rng.chance(200) {
             self.node.drop_port(port);
         }
-        scene.oracle.closed(self.life, port);
+        context.oracle.closed(self.life, port);
         for head in &actor.stoppers {
-            self.node.answer(head, 0, (0, 0), pack(&[]));
+            self.node.reply(head, 0, (0, 0), pack(&[]));
         }
     }
 }

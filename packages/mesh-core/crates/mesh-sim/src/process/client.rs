@@ -1,11 +1,11 @@
 //! Actions that programs take on their own initiative: call, send, cast, cancel, spawn and stop.
 
-use super::outbox::{Letter, Text};
-use super::{Process, Scene, Wait};
+use super::outbox::{OutgoingMessage, Payload};
+use super::{Context, Process, Wait};
 use crate::directory::Handle;
 use crate::message::{Region, Work, unpack};
 use crate::rng::Rng;
-use mesh_runtime::node::{Answer, Target};
+use mesh_runtime::node::{Reply, Target};
 use mesh_runtime::supervise::{Policy, ROOT, Restart, Scope};
 use mesh_wire::frame::Kind;
 use mesh_wire::id::{PortId, ProcId};
@@ -51,79 +51,85 @@ impl Action {
 
 impl Process {
     /// Performs an action, if its preconditions hold.
-    pub fn act(&mut self, action: Action, scene: &mut Scene<'_>) {
+    pub fn act(&mut self, action: Action, context: &mut Context<'_>) {
         match action {
-            Action::GiveUp => self.give_up(scene),
-            Action::Spawn => self.spawn_some(scene),
-            Action::Stop => self.stop_some(scene),
+            Action::GiveUp => self.give_up(context),
+            Action::Spawn => self.spawn_random(context),
+            Action::Stop => self.stop_random(context),
             _ => {
-                let Some(handle) = scene.rng.pick(scene.directory.handles()).cloned() else {
+                let Some(handle) = context.rng.pick(context.directory.handles()).cloned() else {
                     return;
                 };
-                self.use_mesh(action, &handle, scene);
+                self.use_mesh(action, &handle, context);
             }
         }
     }
 
-    fn use_mesh(&mut self, action: Action, handle: &Handle, scene: &mut Scene<'_>) {
-        let work = Work::ALL[scene.rng.weighted(&scene.plan.work_weights)];
+    fn use_mesh(&mut self, action: Action, handle: &Handle, context: &mut Context<'_>) {
+        let work = Work::ALL[context.rng.weighted(&context.plan.work_weights)];
         let is_many = matches!(action, Action::CallMany | Action::SendMany | Action::Cast);
         // If a whole mesh crashed or exited, too little of the world would be left.
         let is_harsh = matches!(work, Work::Crash | Work::Exit | Work::Silent);
         let work = if is_many && is_harsh { Work::Slow } else { work };
-        let tag = scene.oracle.new_tag();
+        let tag = context.oracle.new_tag();
         let targets = match action {
             Action::Cast => handle.targets.to_vec(),
-            _ if is_many => slice(&handle.targets, scene.rng),
-            _ => vec![*scene.rng.pick(&handle.targets).expect("a mesh has ranks")],
+            _ if is_many => slice(&handle.targets, context.rng),
+            _ => vec![*context.rng.pick(&handle.targets).expect("a mesh has ranks")],
         };
         let is_cast = action == Action::Cast;
         let is_call = matches!(action, Action::CallOne | Action::CallMany | Action::Cast);
-        let has_deadline = work == Work::Silent || scene.rng.chance(scene.plan.timeout_permille);
-        let timeout = has_deadline.then(|| Duration::from_micros(scene.rng.between(1, 300_000)));
-        let letter = Letter {
+        let has_deadline =
+            work == Work::Silent || context.rng.chance(context.plan.timeout_permille);
+        let timeout = has_deadline.then(|| Duration::from_micros(context.rng.between(1, 300_000)));
+        let message = OutgoingMessage {
             kind: Kind::Call,
             port: handle.port,
             targets: targets.into(),
-            text: Text::Task { line: handle.port.0, tag, work },
-            window: scene.plan.window,
+            payload: Payload::Task { line: handle.port.0, tag, work },
+            window: context.plan.window,
             timeout,
             wait: is_call.then_some(Wait::Client { tag, is_cast }),
             is_stream: is_cast,
             refused: None,
         };
-        self.submit(letter, scene);
+        self.submit(message, context);
     }
 
-    pub(super) fn client_answered(&mut self, tag: u64, answers: &[Answer], scene: &mut Scene<'_>) {
-        for answer in answers {
-            let value = unpack(&answer.frame.tail).map(|[word]| word);
-            let from = answer.frame.head.from.proc;
-            scene.oracle.answered(tag, answer.rank, from, answer.code, value);
+    pub(super) fn client_replied(
+        &mut self,
+        tag: u64,
+        replies: &[Reply],
+        context: &mut Context<'_>,
+    ) {
+        for reply in replies {
+            let value = unpack(&reply.frame.tail).map(|[word]| word);
+            let from = reply.frame.head.from.proc;
+            context.oracle.replied(tag, reply.rank, from, reply.code, value);
         }
     }
 
-    fn give_up(&mut self, scene: &mut Scene<'_>) {
+    fn give_up(&mut self, context: &mut Context<'_>) {
         let calls: Vec<(PortId, u64)> = self
             .waits
             .iter()
-            .filter_map(|(reply, wait)| match wait {
-                Wait::Client { tag, .. } => Some((*reply, *tag)),
+            .filter_map(|(reply_port, wait)| match wait {
+                Wait::Client { tag, .. } => Some((*reply_port, *tag)),
                 _ => None,
             })
             .collect();
-        let Some((reply, tag)) = scene.rng.pick(&calls) else { return };
+        let Some((reply_port, tag)) = context.rng.pick(&calls) else { return };
         // Either the receivers are notified, or the call continues and its replies are discarded.
-        if scene.rng.chance(700) {
-            self.node.cancel(*reply);
+        if context.rng.chance(700) {
+            self.node.cancel(*reply_port);
         } else {
-            self.node.forget(*reply);
+            self.node.forget(*reply_port);
         }
-        self.waits.remove(reply);
-        scene.oracle.call_given_up(*tag);
+        self.waits.remove(reply_port);
+        context.oracle.call_given_up(*tag);
     }
 
-    fn spawn_some(&mut self, scene: &mut Scene<'_>) {
+    fn spawn_random(&mut self, context: &mut Context<'_>) {
         let mut owners: Vec<PortId> = self
             .actors
             .iter()
@@ -133,23 +139,23 @@ impl Process {
         if self.is_controller() {
             owners.push(ROOT);
         }
-        let Some(owner) = scene.rng.pick(&owners).copied() else { return };
-        let region = region(2, 4, scene);
-        let policy = policy(scene.rng);
-        self.spawn_mesh(owner, region, policy, scene);
+        let Some(owner) = context.rng.pick(&owners).copied() else { return };
+        let region = region(2, 4, context);
+        let policy = policy(context.rng);
+        self.spawn_mesh(owner, region, policy, context);
     }
 
     /// Spawns one of the initial meshes, owned by the root.
-    pub fn spawn_first(&mut self, scene: &mut Scene<'_>) {
-        let region = region(scene.plan.hosts, scene.plan.slots, scene);
-        let policy = policy(scene.rng);
-        self.spawn_mesh(ROOT, region, policy, scene);
+    pub fn spawn_first(&mut self, context: &mut Context<'_>) {
+        let region = region(context.plan.hosts, context.plan.slots, context);
+        let policy = policy(context.rng);
+        self.spawn_mesh(ROOT, region, policy, context);
     }
 
-    fn stop_some(&mut self, scene: &mut Scene<'_>) {
+    fn stop_random(&mut self, context: &mut Context<'_>) {
         let all: Vec<_> = self.meshes.keys().copied().collect();
-        if let Some(child) = scene.rng.pick(&all) {
-            self.stop_asked(*child, scene);
+        if let Some(child) = context.rng.pick(&all) {
+            self.stop_on_request(*child, context);
         }
     }
 
@@ -176,9 +182,9 @@ fn slice(targets: &[Target], rng: &mut Rng) -> Vec<Target> {
 }
 
 /// Draws a rectangular region of processes that contains no agent.
-fn region(hosts_max: u32, slots_max: u32, scene: &mut Scene<'_>) -> Region {
-    let plan = scene.plan;
-    let mut below = |bound: u32| scene.rng.below(u64::from(bound)) as u32;
+fn region(hosts_max: u32, slots_max: u32, context: &mut Context<'_>) -> Region {
+    let plan = context.plan;
+    let mut below = |bound: u32| context.rng.below(u64::from(bound)) as u32;
     let hosts = 1 + below(hosts_max.min(plan.hosts));
     let slots = 1 + below(slots_max.min(plan.slots - 1));
     let host = below(plan.hosts - hosts + 1);

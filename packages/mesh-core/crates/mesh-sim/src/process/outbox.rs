@@ -1,6 +1,6 @@
 //! Outgoing messages. Each queue waits for room at its receiver and preserves order.
 
-use super::{Process, Scene, Wait};
+use super::{Context, Process, Wait};
 use crate::message::{Task, Work};
 use bytes::Bytes;
 use mesh_runtime::node::{CallSpec, SendError, Target};
@@ -9,9 +9,9 @@ use mesh_wire::id::PortId;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The content of a [`Letter`].
+/// The content of an [`OutgoingMessage`].
 #[derive(Debug)]
-pub(super) enum Text {
+pub(super) enum Payload {
     /// An [`Task`], which gets its sequence number when it is sent.
     Task { line: u64, tag: u64, work: Work },
     /// Fixed bytes; the first `meta_len` are metadata.
@@ -20,11 +20,11 @@ pub(super) enum Text {
 
 /// A message that has not been sent.
 #[derive(Debug)]
-pub(super) struct Letter {
+pub(super) struct OutgoingMessage {
     pub kind: Kind,
     pub port: PortId,
     pub targets: Arc<[Target]>,
-    pub text: Text,
+    pub payload: Payload,
     pub window: u32,
     pub timeout: Option<Duration>,
     /// How the replies are handled; `None` for a one-way message.
@@ -35,14 +35,14 @@ pub(super) struct Letter {
     pub refused: Option<SendError>,
 }
 
-impl Letter {
+impl OutgoingMessage {
     /// Creates a call without a limit on outstanding messages.
     pub(super) fn new(port: PortId, targets: Arc<[Target]>, tail: Bytes, wait: Wait) -> Self {
         Self {
             kind: Kind::Call,
             port,
             targets,
-            text: Text::Fixed { meta_len: 0, tail },
+            payload: Payload::Fixed { meta_len: 0, tail },
             window: u32::MAX,
             timeout: None,
             wait: Some(wait),
@@ -60,29 +60,33 @@ impl Letter {
 
 impl Process {
     /// Sends a message, now or when there is room. Returns the port of the replies if it was sent.
-    pub(super) fn submit(&mut self, letter: Letter, scene: &mut Scene<'_>) -> Option<PortId> {
-        let queue = letter.queue();
+    pub(super) fn submit(
+        &mut self,
+        message: OutgoingMessage,
+        context: &mut Context<'_>,
+    ) -> Option<PortId> {
+        let queue = message.queue();
         if let Some(waiting) = self.outbox.get_mut(&queue) {
-            waiting.push_back(letter);
+            waiting.push_back(message);
             return None;
         }
-        match self.post(letter, scene) {
-            Ok(reply) => reply,
-            Err(letter) => {
-                self.outbox.entry(queue).or_default().push_back(*letter);
+        match self.post(message, context) {
+            Ok(reply_port) => reply_port,
+            Err(message) => {
+                self.outbox.entry(queue).or_default().push_back(*message);
                 None
             }
         }
     }
 
     /// Sends queued messages as far as their receivers have room.
-    pub(super) fn send_waiting(&mut self, scene: &mut Scene<'_>) {
+    pub(super) fn send_waiting(&mut self, context: &mut Context<'_>) {
         let queues: Vec<PortId> = self.outbox.keys().copied().collect();
         for queue in queues {
-            while let Some(letter) = self.outbox.get_mut(&queue).and_then(|all| all.pop_front()) {
-                if let Err(letter) = self.post(letter, scene) {
+            while let Some(message) = self.outbox.get_mut(&queue).and_then(|all| all.pop_front()) {
+                if let Err(message) = self.post(message, context) {
                     let waiting = self.outbox.get_mut(&queue).expect("it was there just now");
-                    waiting.push_front(*letter);
+                    waiting.push_front(*message);
                     break;
                 }
             }
@@ -95,66 +99,66 @@ impl Process {
     /// Passes a message to the node. Returns the message if the receiver has no room.
     fn post(
         &mut self,
-        letter: Letter,
-        scene: &mut Scene<'_>,
-    ) -> Result<Option<PortId>, Box<Letter>> {
-        let task = self.task_of(&letter);
-        let (meta_len, tail) = match (&letter.text, &task) {
-            (Text::Fixed { meta_len, tail }, _) => (*meta_len, tail.clone()),
+        message: OutgoingMessage,
+        context: &mut Context<'_>,
+    ) -> Result<Option<PortId>, Box<OutgoingMessage>> {
+        let task = self.task_of(&message);
+        let (meta_len, tail) = match (&message.payload, &task) {
+            (Payload::Fixed { meta_len, tail }, _) => (*meta_len, tail.clone()),
             (_, Some(task)) => (0, task.encode()),
             (_, None) => (0, Bytes::new()),
         };
         let spec = CallSpec {
-            kind: letter.kind,
-            targets: Arc::clone(&letter.targets),
-            port: letter.port,
+            kind: message.kind,
+            targets: Arc::clone(&message.targets),
+            port: message.port,
             meta_len,
             part_count: 0,
             tail,
-            window: letter.window,
-            timeout: letter.timeout,
+            window: message.window,
+            timeout: message.timeout,
         };
-        self.node.advance(scene.now);
-        let sent = match letter.wait {
+        self.node.advance(context.now);
+        let sent = match message.wait {
             Some(_) => self.node.call(&spec).map(Some),
             None => self.node.send(&spec).map(|()| None),
         };
-        let reply = match sent {
-            Ok(reply) => reply,
-            Err(why) => return Err(Box::new(Letter { refused: Some(why), ..letter })),
+        let reply_port = match sent {
+            Ok(reply_port) => reply_port,
+            Err(why) => return Err(Box::new(OutgoingMessage { refused: Some(why), ..message })),
         };
-        if let (Text::Task { line, .. }, Some(task)) = (&letter.text, &task) {
+        if let (Payload::Task { line, .. }, Some(task)) = (&message.payload, &task) {
             self.serials.insert(*line, task.serial);
-            self.tell_oracle(&letter, task, scene);
+            self.record_sent(&message, task, context);
         }
-        if let (Some(reply), Some(wait)) = (reply, letter.wait) {
-            if letter.is_stream {
-                self.node.set_stream(reply);
+        if let (Some(reply_port), Some(wait)) = (reply_port, message.wait) {
+            if message.is_stream {
+                self.node.set_stream(reply_port);
             }
-            self.waits.insert(reply, wait);
+            self.waits.insert(reply_port, wait);
         }
-        Ok(reply)
+        Ok(reply_port)
     }
 
-    fn task_of(&self, letter: &Letter) -> Option<Task> {
-        match letter.text {
-            Text::Task { line, tag, work } => {
+    fn task_of(&self, message: &OutgoingMessage) -> Option<Task> {
+        match message.payload {
+            Payload::Task { line, tag, work } => {
                 let serial = self.serials.get(&line).copied().unwrap_or(0) + 1;
                 Some(Task { sender: self.life, line, serial, tag, work })
             }
-            Text::Fixed { .. } => None,
+            Payload::Fixed { .. } => None,
         }
     }
 
-    fn tell_oracle(&self, letter: &Letter, task: &Task, scene: &mut Scene<'_>) {
-        let directory = &*scene.directory;
+    fn record_sent(&self, message: &OutgoingMessage, task: &Task, context: &mut Context<'_>) {
+        let directory = &*context.directory;
         let life = |target: &Target| directory.life(target.proc).unwrap_or(u32::MAX);
-        let targets = letter.targets.iter();
+        let targets = message.targets.iter();
         let targets = targets.map(|target| (target.rank, target.proc, life(target)));
-        if letter.wait.is_some() {
-            scene.oracle.sent_call(task.tag, self.life, targets, scene.now);
+        if message.wait.is_some() {
+            context.oracle.sent_call(task.tag, self.life, targets, context.now);
         } else {
-            scene.oracle.sent_one_way(task, letter.port, targets, scene.now);
+            context.oracle.sent_one_way(task, message.port, targets, context.now);
         }
     }
 }

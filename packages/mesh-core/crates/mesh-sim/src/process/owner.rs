@@ -1,11 +1,11 @@
 //! The meshes that actors of this process own: spawn, failure, restart, stop.
 
-use super::outbox::{Letter, Text};
-use super::{Later, Process, Request, Scene, Wait, failure_in};
+use super::outbox::{OutgoingMessage, Payload};
+use super::{Context, Process, Request, Scheduled, Wait, failure_in};
 use crate::directory::{Handle, targets};
-use crate::message::{Birth, Order, Region, death, pack, unpack};
+use crate::message::{AgentRequest, Region, SpawnParameters, death, pack, unpack};
 use mesh_runtime::fault;
-use mesh_runtime::node::{Answer, Target};
+use mesh_runtime::node::{Reply, Target};
 use mesh_runtime::supervise::{
     ChildId, Effect, Event, FailureId, FailureKind, Owner, Policy, ROOT, Verdict,
 };
@@ -21,7 +21,7 @@ const TRIES_MAX: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Mesh {
     port: PortId,
-    birth: Birth,
+    parameters: SpawnParameters,
     targets: Arc<[Target]>,
     /// The incarnation of the process of each rank; `None` while the rank starts.
     ranks: Vec<Option<u32>>,
@@ -34,7 +34,7 @@ impl Mesh {
     }
 
     pub(super) fn owner(&self) -> PortId {
-        self.birth.owner
+        self.parameters.owner
     }
 }
 
@@ -64,21 +64,21 @@ impl Process {
         owner: Owner,
         region: Region,
         policy: Policy,
-        scene: &mut Scene<'_>,
+        context: &mut Context<'_>,
     ) {
         let port = self.node.new_port();
         let child = ChildId(port.0);
         let level = match self.actors.get(&owner) {
             Some(actor) => actor.level() + 1,
-            None => scene.rng.below(4) as u32,
+            None => context.rng.below(4) as u32,
         };
-        let birth = Birth {
-            window: scene.plan.window,
+        let parameters = SpawnParameters {
+            window: context.plan.window,
             level,
             child: child.0,
             owner,
             incarnation: self.incarnation,
-            is_concurrent: scene.rng.chance(400),
+            is_concurrent: context.rng.chance(400),
         };
         let targets = targets(region);
         for target in targets.iter().filter(|target| target.proc != self.id) {
@@ -86,27 +86,28 @@ impl Process {
         }
         let ranks = vec![None; targets.len()];
         let handle = Handle { port, region, targets: Arc::clone(&targets), level };
-        scene.directory.add(handle);
-        let mesh = Mesh { port, birth, targets: Arc::clone(&targets), ranks, is_stopping: false };
+        context.directory.add(handle);
+        let mesh =
+            Mesh { port, parameters, targets: Arc::clone(&targets), ranks, is_stopping: false };
         self.meshes.insert(child, mesh);
         let spawned = Event::ChildSpawned { owner, child, ranks: region.count(), policy };
-        self.supervise(spawned, scene);
-        self.submit(birth_letter(port, &birth, targets, Wait::Spawn { child }), scene);
+        self.supervise(spawned, context);
+        self.submit(spawn_message(port, &parameters, targets, Wait::Spawn { child }), context);
     }
 
-    pub(super) fn spawned(&mut self, child: ChildId, answers: &[Answer], scene: &mut Scene<'_>) {
-        for answer in answers {
-            self.rank_spawned(child, answer, scene);
+    pub(super) fn spawned(&mut self, child: ChildId, replies: &[Reply], context: &mut Context<'_>) {
+        for reply in replies {
+            self.rank_spawned(child, reply, context);
         }
     }
 
     /// Records a rank that has started, or that died before it could.
-    fn rank_spawned(&mut self, child: ChildId, answer: &Answer, scene: &mut Scene<'_>) -> bool {
+    fn rank_spawned(&mut self, child: ChildId, reply: &Reply, context: &mut Context<'_>) -> bool {
         let Some(mesh) = self.meshes.get_mut(&child) else { return false };
-        let rank = answer.rank;
+        let rank = reply.rank;
         let proc = mesh.targets[rank as usize].proc;
         let died = self.dead.get(&proc).copied();
-        let failure = match (answer.code, unpack(&answer.frame.tail)) {
+        let failure = match (reply.code, unpack(&reply.frame.tail)) {
             (0, Some([incarnation])) if died.is_none_or(|died| u64::from(died) < incarnation) => {
                 mesh.ranks[rank as usize] = Some(incarnation as u32);
                 if proc != self.id {
@@ -116,18 +117,18 @@ impl Process {
             }
             (0, Some([incarnation])) => FailureId(death(proc, incarnation as u32)),
             (0, None) => {
-                scene.oracle.violated(|| format!("a spawn was answered with {answer:?}"));
+                context.oracle.violated(|| format!("a spawn got the reply {reply:?}"));
                 return false;
             }
-            _ => failure_in(&answer.frame).unwrap_or(FailureId(death(proc, died.unwrap_or(0)))),
+            _ => failure_in(&reply.frame).unwrap_or(FailureId(death(proc, died.unwrap_or(0)))),
         };
         let kind = FailureKind::ProcDied;
-        self.supervise(Event::RankFailed { child, rank, failure, kind }, scene);
+        self.supervise(Event::RankFailed { child, rank, failure, kind }, context);
         false
     }
 
     /// Fails all ranks of owned meshes in a process that died, with the same failure.
-    pub(super) fn ranks_died(&mut self, proc: ProcId, incarnation: u32, scene: &mut Scene<'_>) {
+    pub(super) fn ranks_died(&mut self, proc: ProcId, incarnation: u32, context: &mut Context<'_>) {
         let failure = FailureId(death(proc, incarnation));
         let mut hit = Vec::new();
         for (child, mesh) in &mut self.meshes {
@@ -141,7 +142,7 @@ impl Process {
         }
         let kind = FailureKind::ProcDied;
         for (child, rank) in hit {
-            self.supervise(Event::RankFailed { child, rank, failure, kind }, scene);
+            self.supervise(Event::RankFailed { child, rank, failure, kind }, context);
         }
     }
 
@@ -149,33 +150,33 @@ impl Process {
     pub(super) fn report(
         &mut self,
         owner: ProcId,
-        birth: &Birth,
+        parameters: &SpawnParameters,
         rank: u32,
         failure: FailureId,
-        scene: &mut Scene<'_>,
+        context: &mut Context<'_>,
     ) {
         let target = [Target { proc: owner, rank: 0 }].into();
-        let tail = pack(&[birth.child, u64::from(rank), failure.0]);
-        let letter = Letter::new(PortId::SUPERVISION, target, tail, Wait::Ignored);
-        self.submit(Letter { wait: None, ..letter }, scene);
+        let tail = pack(&[parameters.child, u64::from(rank), failure.0]);
+        let message = OutgoingMessage::new(PortId::SUPERVISION, target, tail, Wait::Ignored);
+        self.submit(OutgoingMessage { wait: None, ..message }, context);
     }
 
-    pub(super) fn supervision_takes(&mut self, frame: &Frame, scene: &mut Scene<'_>) {
+    pub(super) fn handle_failure_report(&mut self, frame: &Frame, context: &mut Context<'_>) {
         let Some([child, rank, failure]) = unpack(&frame.tail) else {
-            return scene.oracle.violated(|| format!("not a report: {frame:?}"));
+            return context.oracle.violated(|| format!("not a report: {frame:?}"));
         };
         let (child, rank, failure) = (ChildId(child), rank as u32, FailureId(failure));
         if let Some(mesh) = self.meshes.get_mut(&child) {
             mesh.ranks[rank as usize] = None;
         }
         let kind = FailureKind::Crash;
-        self.supervise(Event::RankFailed { child, rank, failure, kind }, scene);
+        self.supervise(Event::RankFailed { child, rank, failure, kind }, context);
     }
 
     /// Passes an event to the supervisor and carries out the resulting effects.
-    pub(super) fn supervise(&mut self, event: Event, scene: &mut Scene<'_>) {
+    pub(super) fn supervise(&mut self, event: Event, context: &mut Context<'_>) {
         let mut effects = Vec::new();
-        self.supervisor.step(event, scene.now, &mut effects);
+        self.supervisor.step(event, context.now, &mut effects);
         let is_outermost = self.supervision.is_empty();
         self.supervision.extend(effects);
         if !is_outermost {
@@ -185,78 +186,78 @@ impl Process {
         }
         let mut at = 0;
         while let Some(effect) = self.supervision.get(at).cloned() {
-            self.carry_out(effect, scene);
+            self.execute(effect, context);
             at += 1;
         }
         self.supervision.clear();
     }
 
-    fn carry_out(&mut self, effect: Effect, scene: &mut Scene<'_>) {
+    fn execute(&mut self, effect: Effect, context: &mut Context<'_>) {
         match effect {
             Effect::Restart { child, ranks } => {
                 for rank in ranks {
-                    self.begin_repair(child, rank, scene);
+                    self.begin_repair(child, rank, context);
                 }
             }
-            Effect::AskOwner { owner, failure, .. } => {
-                let after = Duration::from_micros(scene.rng.between(1, 500_000));
-                scene.requests.push(Request::Later(after, Later::Judge(owner, failure)));
+            Effect::CallSupervise { owner, failure, .. } => {
+                let after = Duration::from_micros(context.rng.between(1, 500_000));
+                context.requests.push(Request::Schedule(after, Scheduled::Decide(owner, failure)));
             }
-            Effect::FailOwner { owner, failure, .. } => self.fail_actor(owner, failure, scene),
-            Effect::Root { .. } => scene.oracle.tally.roots += 1,
-            Effect::StopChild { child, .. } => self.stop_mesh(child, scene),
+            Effect::FailOwner { owner, failure, .. } => self.fail_actor(owner, failure, context),
+            Effect::Root { .. } => context.oracle.tally.roots += 1,
+            Effect::StopChild { child, .. } => self.stop_mesh(child, context),
             Effect::OwnerDone { owner: ROOT } => self.is_root_ended = true,
-            Effect::OwnerDone { owner } => self.begin_clean_up(owner, scene),
+            Effect::OwnerDone { owner } => self.begin_clean_up(owner, context),
             Effect::Settled { .. } => {}
             Effect::WakeAt(at) => {
-                let after = at.saturating_sub(scene.now);
-                scene.requests.push(Request::Later(after, Later::SupervisorTick));
+                let after = at.saturating_sub(context.now);
+                context.requests.push(Request::Schedule(after, Scheduled::SupervisorTick));
             }
         }
     }
 
-    pub(super) fn judge(&mut self, owner: Owner, failure: FailureId, scene: &mut Scene<'_>) {
+    pub(super) fn decide(&mut self, owner: Owner, failure: FailureId, context: &mut Context<'_>) {
         let verdict = [Verdict::Handled, Verdict::Unhandled, Verdict::Raised];
-        let verdict = verdict[scene.rng.weighted(&[6, 3, 1])];
-        self.supervise(Event::Handled { failure, owner, verdict }, scene);
+        let verdict = verdict[context.rng.weighted(&[6, 3, 1])];
+        self.supervise(Event::Handled { failure, owner, verdict }, context);
     }
 
     /// Stops all ranks of a mesh, including presumably dead ones.
-    pub(super) fn stop_mesh(&mut self, child: ChildId, scene: &mut Scene<'_>) {
+    pub(super) fn stop_mesh(&mut self, child: ChildId, context: &mut Context<'_>) {
         let Some(mesh) = self.meshes.get_mut(&child) else { return };
         if std::mem::replace(&mut mesh.is_stopping, true) {
             return;
         }
-        let tail = Order::Stop(mesh.port).encode();
+        let tail = AgentRequest::Stop(mesh.port).encode();
         let targets = Arc::clone(&mesh.targets);
-        let letter = Letter::new(PortId::AGENT, targets, tail, Wait::Stop { child });
-        self.submit(letter, scene);
+        let message = OutgoingMessage::new(PortId::AGENT, targets, tail, Wait::Stop { child });
+        self.submit(message, context);
     }
 
-    pub(super) fn mesh_stopped(&mut self, child: ChildId, scene: &mut Scene<'_>) {
+    pub(super) fn mesh_stopped(&mut self, child: ChildId, context: &mut Context<'_>) {
         self.meshes.remove(&child);
-        self.supervise(Event::ChildStopped { child }, scene);
+        self.supervise(Event::ChildStopped { child }, context);
     }
 
     /// Stops a mesh at the request of the program.
-    pub(super) fn stop_asked(&mut self, child: ChildId, scene: &mut Scene<'_>) {
-        self.supervise(Event::ChildStopping { child }, scene);
-        self.stop_mesh(child, scene);
+    pub(super) fn stop_on_request(&mut self, child: ChildId, context: &mut Context<'_>) {
+        self.supervise(Event::ChildStopping { child }, context);
+        self.stop_mesh(child, context);
     }
 
     /// Ends the program: stops everything that the root owns.
-    pub fn end_program(&mut self, scene: &mut Scene<'_>) {
-        self.supervise(Event::OwnerStopping { owner: ROOT }, scene);
+    pub fn end_program(&mut self, context: &mut Context<'_>) {
+        self.supervise(Event::OwnerStopping { owner: ROOT }, context);
     }
 
-    fn begin_repair(&mut self, child: ChildId, rank: u32, scene: &mut Scene<'_>) {
+    fn begin_repair(&mut self, child: ChildId, rank: u32, context: &mut Context<'_>) {
         let Some(mesh) = self.meshes.get_mut(&child) else { return };
         mesh.ranks[rank as usize] = None;
         let repair = Repair { child, rank, step: Step::Stop, tries: 0 };
-        self.take_step(repair, scene);
+        self.run_step(repair, context);
     }
 
-    fn take_step(&mut self, repair: Repair, scene: &mut Scene<'_>) {
+    fn run_step(&mut self, repair: Repair, context: &mut Context<'_>) {
         let Some(mesh) = self.meshes.get(&repair.child) else { return };
         if mesh.is_stopping {
             return;
@@ -264,68 +265,73 @@ impl Process {
         let target = mesh.targets[repair.rank as usize];
         let proc = target.proc;
         let wait = Wait::Repair(repair);
-        let letter = match repair.step {
+        let message = match repair.step {
             Step::Replace => {
                 let died = self.dead.get(&proc).copied().unwrap_or(0);
-                let tail = Order::Replace { slot: proc.slot, died }.encode();
+                let tail = AgentRequest::Replace { slot: proc.slot, died }.encode();
                 let agent = Target { proc: ProcId { slot: 0, ..proc }, rank: repair.rank };
-                Letter::new(PortId::AGENT, [agent].into(), tail, wait)
+                OutgoingMessage::new(PortId::AGENT, [agent].into(), tail, wait)
             }
             Step::Stop => {
-                let tail = Order::Stop(mesh.port).encode();
-                Letter::new(PortId::AGENT, [target].into(), tail, wait)
+                let tail = AgentRequest::Stop(mesh.port).encode();
+                OutgoingMessage::new(PortId::AGENT, [target].into(), tail, wait)
             }
             Step::Spawn => {
-                let (port, birth) = (mesh.port, mesh.birth);
+                let (port, parameters) = (mesh.port, mesh.parameters);
                 if proc != self.id {
                     self.node.watch(proc);
                 }
-                birth_letter(port, &birth, [target].into(), wait)
+                spawn_message(port, &parameters, [target].into(), wait)
             }
         };
-        self.submit(letter, scene);
+        self.submit(message, context);
     }
 
-    pub(super) fn repaired(&mut self, repair: Repair, answer: &Answer, scene: &mut Scene<'_>) {
+    pub(super) fn repaired(&mut self, repair: Repair, reply: &Reply, context: &mut Context<'_>) {
         let Repair { child, rank, step, tries } = repair;
-        let next = match (step, answer.code) {
+        let next = match (step, reply.code) {
             // A spawn that was abandoned with the old process may have reached the new one.
             (Step::Replace, 0) => {
-                self.note_replacement(repair, answer, scene);
+                self.note_replacement(repair, reply, context);
                 Some(Step::Stop)
             }
             (Step::Stop, 0) => Some(Step::Spawn),
             (Step::Spawn, 0) => {
-                scene.oracle.tally.restarts += 1;
-                self.supervise(Event::RestartDone { child, rank, ok: true }, scene);
-                self.rank_spawned(child, answer, scene);
+                context.oracle.tally.restarts += 1;
+                self.supervise(Event::RestartDone { child, rank, ok: true }, context);
+                self.rank_spawned(child, reply, context);
                 return;
             }
             (_, fault::PROC_DIED) if tries < TRIES_MAX => Some(Step::Replace),
             _ => None,
         };
         match next {
-            Some(step) => self.take_step(Repair { step, tries: tries + 1, ..repair }, scene),
-            None => self.supervise(Event::RestartDone { child, rank, ok: false }, scene),
+            Some(step) => self.run_step(Repair { step, tries: tries + 1, ..repair }, context),
+            None => self.supervise(Event::RestartDone { child, rank, ok: false }, context),
         }
     }
 
     /// Reports to the oracle which process, as far as this one knows, replaces a rank.
-    fn note_replacement(&self, repair: Repair, answer: &Answer, scene: &mut Scene<'_>) {
+    fn note_replacement(&self, repair: Repair, reply: &Reply, context: &mut Context<'_>) {
         let Some(mesh) = self.meshes.get(&repair.child) else { return };
         let proc = mesh.targets[repair.rank as usize].proc;
-        match unpack(&answer.frame.tail) {
+        match unpack(&reply.frame.tail) {
             Some([incarnation]) => {
-                scene.oracle.replaced(self.life, proc, incarnation as u32, scene.now);
+                context.oracle.replaced(self.life, proc, incarnation as u32, context.now);
             }
-            None => scene.oracle.violated(|| format!("a replacement was answered with {answer:?}")),
+            None => context.oracle.violated(|| format!("a replacement got the reply {reply:?}")),
         }
     }
 }
 
-fn birth_letter(port: PortId, birth: &Birth, targets: Arc<[Target]>, wait: Wait) -> Letter {
-    let meta = birth.encode();
-    let letter = Letter::new(port, targets, meta.clone(), wait);
-    let text = Text::Fixed { meta_len: meta.len() as u16, tail: meta };
-    Letter { kind: Kind::Spawn, text, ..letter }
+fn spawn_message(
+    port: PortId,
+    parameters: &SpawnParameters,
+    targets: Arc<[Target]>,
+    wait: Wait,
+) -> OutgoingMessage {
+    let meta = parameters.encode();
+    let message = OutgoingMessage::new(port, targets, meta.clone(), wait);
+    let payload = Payload::Fixed { meta_len: meta.len() as u16, tail: meta };
+    OutgoingMessage { kind: Kind::Spawn, payload, ..message }
 }

@@ -120,18 +120,18 @@ impl Fabric {
         let count = &mut wire.counts[1 - from];
         count.frames += 1;
         count.bytes += bytes;
-        let flight = self.links.flight_ns(here, there);
+        let latency = self.links.flight_ns(here, there);
         if here == there {
-            return ready_at + flight;
+            return ready_at + latency;
         }
         let port = &mut self.ports[here as usize];
         let begun = ready_at.max(port.out_at);
         port.out_at = begun + self.links.wire_ns(bytes);
-        begun + flight
+        begun + latency
     }
 
     /// Receives bytes whose first bit has arrived. Returns the arrival time of the last bit.
-    pub fn land(&mut self, wire: WireId, end: usize, bytes: u64, now: u64) -> u64 {
+    pub fn receive(&mut self, wire: WireId, end: usize, bytes: u64, now: u64) -> u64 {
         let ends = &self.wires[wire as usize].ends;
         if ends[0].host == ends[1].host {
             return now;

@@ -1,28 +1,28 @@
 //! The controller of a large world: it spawns, casts and gathers while failures are injected.
 
 use super::fabric::Load;
+use super::process::{MESH, task};
 use super::shape::Shape;
-use super::site::{MESH, task};
 use super::world::{Death, World};
 use crate::heap;
 use crate::message::unpack;
 use crate::rng::Rng;
 use bytes::Bytes;
 use mesh_runtime::fault;
-use mesh_runtime::node::{Answer, CallSpec, Target};
+use mesh_runtime::node::{CallSpec, Reply, Target};
 use mesh_wire::frame::Kind;
 use mesh_wire::id::{PortId, ProcId};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The maximum time that the program waits for a single event.
-const PATIENCE_NS: u64 = 60_000_000_000;
+const WAIT_NS_MAX: u64 = 60_000_000_000;
 /// The time that all processes need to connect.
 const BOOT_NS: u64 = 2_000_000_000;
 /// The time for the messages that make the sessions of an uneven world different.
-const TALK_NS: u64 = 500_000_000;
+const UNEVEN_NS: u64 = 500_000_000;
 /// An exclusive upper bound for the number of these messages to one host.
-const WORDS_MAX: u64 = 8;
+const UNEVEN_MESSAGES_MAX: u64 = 8;
 /// Casts before the measured one: the first casts open the links of the tree.
 const WARM_CASTS: usize = 2;
 /// The number of bursts of failures. Each burst covers `CASTS_PER_BURST` casts.
@@ -77,7 +77,7 @@ pub struct Report {
     /// A cast without faults.
     pub steady: Cast,
     /// The casts during which failures occurred, and one afterwards.
-    pub troubled: Vec<Cast>,
+    pub with_failures: Vec<Cast>,
     /// Number of actors, processes and hosts that died.
     pub died: [u32; 3],
     /// Memory usage.
@@ -86,12 +86,12 @@ pub struct Report {
     pub violations: Vec<String>,
 }
 
-/// A message to all actors that has not been answered completely.
+/// A message to all actors that still waits for replies.
 #[derive(Debug)]
 struct Open {
     tag: u64,
     begun: u64,
-    reply: PortId,
+    reply_port: PortId,
     cast: Option<Cast>,
 }
 
@@ -101,7 +101,7 @@ struct Program {
     targets: Arc<[Target]>,
     open: Vec<Open>,
     /// Whether each rank was chosen to die. A fault is valid for no other rank.
-    doomed: Vec<bool>,
+    is_dying: Vec<bool>,
 }
 
 /// Runs the world of a shape to its end.
@@ -112,7 +112,7 @@ pub fn run(shape: Shape) -> Report {
         world: World::new(shape),
         targets: shape.targets(),
         open: Vec::new(),
-        doomed: vec![false; shape.actors as usize],
+        is_dying: vec![false; shape.actors as usize],
     };
     program.world.boot();
     let booted_ns = program.boot();
@@ -122,7 +122,7 @@ pub fn run(shape: Shape) -> Report {
     let steady = program.cast_alone();
     program.world.trim();
     let mut memory = Memory { booted, idle: heap::in_use() - heap_before, ..Memory::default() };
-    let troubled = program.trouble();
+    let with_failures = program.cast_with_failures();
     memory.peak = heap::take_peak().saturating_sub(heap_before);
     program.world.oracle.check_quiet();
     let Program { mut world, .. } = program;
@@ -141,7 +141,7 @@ pub fn run(shape: Shape) -> Report {
         spawn,
         first: warm[0],
         steady,
-        troubled,
+        with_failures,
         died: [
             count(|death| matches!(death, Death::Actor(_))) as u32,
             count(|death| matches!(death, Death::Proc(_))) as u32,
@@ -164,19 +164,19 @@ impl Program {
         self.world.oracle.expect(missing == 0, || format!("{missing} hosts are not connected"));
         let last_link_ns = self.world.last_link_ns;
         if shape.is_uneven {
-            self.talk();
+            self.send_uneven_messages();
         }
         last_link_ns
     }
 
     /// Sends different numbers of messages to different hosts, so that the frames of a cast have
     /// different sequence numbers in the sessions with these hosts.
-    fn talk(&mut self) {
+    fn send_uneven_messages(&mut self) {
         let shape = self.world.shape;
-        let mut will = Rng::new(shape.seed).fork();
+        let mut program_rng = Rng::new(shape.seed).fork();
         for host in 1..shape.hosts {
-            for _ in 0..will.below(WORDS_MAX) {
-                let word = CallSpec {
+            for _ in 0..program_rng.below(UNEVEN_MESSAGES_MAX) {
+                let message = CallSpec {
                     kind: Kind::Post,
                     targets: [Target { proc: ProcId::new(host, 0), rank: 0 }].into(),
                     port: PortId::AGENT,
@@ -186,15 +186,15 @@ impl Program {
                     window: u32::MAX,
                     timeout: None,
                 };
-                let sent = self.world.program(|node| node.send(&word));
+                let sent = self.world.program(|node| node.send(&message));
                 self.world.oracle.expect(sent.is_ok(), || format!("host {host}: {sent:?}"));
             }
         }
-        self.world.run(BOOT_NS + TALK_NS, |_| false);
+        self.world.run(BOOT_NS + UNEVEN_NS, |_| false);
     }
 
     fn spawn(&mut self) -> Cast {
-        self.calm();
+        self.wait_idle();
         let window = Bytes::copy_from_slice(&u32::MAX.to_le_bytes());
         self.begin(Kind::Spawn, window.len() as u16, |_| window);
         let targets = Arc::clone(&self.targets);
@@ -205,34 +205,34 @@ impl Program {
 
     /// Advances time until the controller is idle. It probes all hosts four times per heartbeat
     /// interval; this function returns between two rounds of probes.
-    fn calm(&mut self) {
-        let look_ns = u64::from(self.world.shape.heartbeat_s) * 250_000_000;
-        if let Some(looks) = self.world.now().checked_div(look_ns) {
-            self.world.run((looks + 1) * look_ns + look_ns * 3 / 5, |_| false);
+    fn wait_idle(&mut self) {
+        let check_ns = u64::from(self.world.shape.heartbeat_s) * 250_000_000;
+        if let Some(checks) = self.world.now().checked_div(check_ns) {
+            self.world.run((checks + 1) * check_ns + check_ns * 3 / 5, |_| false);
         }
     }
 
     fn cast_alone(&mut self) -> Cast {
-        self.calm();
+        self.wait_idle();
         self.begin(Kind::Call, 0, task);
         self.finish_all().pop().unwrap_or_default()
     }
 
     /// Casts while failures occur, until all scheduled failures have occurred.
-    fn trouble(&mut self) -> Vec<Cast> {
+    fn cast_with_failures(&mut self) -> Vec<Cast> {
         let shape = self.world.shape;
         if shape.deaths == 0 {
             return Vec::new();
         }
-        let mut fate = Rng::new(shape.seed).fork();
+        let mut fault_rng = Rng::new(shape.seed).fork();
         let mut casts = Vec::new();
         for burst in 0..BURSTS {
             let begun = self.world.now();
             let span = CAST_GAP_NS * u64::from(CASTS_PER_BURST);
             let (first, end) = (shape.deaths * burst / BURSTS, shape.deaths * (burst + 1) / BURSTS);
             for number in first..end {
-                let death = self.draw(number, &mut fate);
-                self.world.doom(begun + fate.below(span), death);
+                let death = self.draw(number, &mut fault_rng);
+                self.world.schedule_death(begun + fault_rng.below(span), death);
             }
             for place in 0..CASTS_PER_BURST {
                 self.world.run(begun + CAST_GAP_NS * u64::from(place), |_| false);
@@ -249,10 +249,10 @@ impl Program {
 
     /// Draws a failure. Of ten failures, one is of a host (if hosts can die), three are of
     /// processes, and six are of actors. Nothing is chosen twice.
-    fn draw(&mut self, number: u32, fate: &mut Rng) -> Death {
+    fn draw(&mut self, number: u32, fault_rng: &mut Rng) -> Death {
         let shape = self.world.shape;
         loop {
-            let rank = fate.below(u64::from(shape.actors)) as u32;
+            let rank = fault_rng.below(u64::from(shape.actors)) as u32;
             let host = shape.proc(rank).host.0;
             let (death, ranks) = match number % 10 {
                 0 if shape.heartbeat_s > 0 && host != 0 => {
@@ -262,9 +262,9 @@ impl Program {
                 1..=3 => (Death::Proc(rank), rank..rank + 1),
                 _ => (Death::Actor(rank), rank..rank + 1),
             };
-            let ranks = ranks.start as usize..(ranks.end as usize).min(self.doomed.len());
-            if !self.doomed[ranks.clone()].iter().any(|is_doomed| *is_doomed) {
-                self.doomed[ranks].fill(true);
+            let ranks = ranks.start as usize..(ranks.end as usize).min(self.is_dying.len());
+            if !self.is_dying[ranks.clone()].iter().any(|was_chosen| *was_chosen) {
+                self.is_dying[ranks].fill(true);
                 return death;
             }
         }
@@ -293,22 +293,22 @@ impl Program {
         };
         self.world.take_load();
         match self.world.program(|node| node.call(&spec)) {
-            Ok(reply) => self.open.push(Open { tag, begun, reply, cast: None }),
+            Ok(reply_port) => self.open.push(Open { tag, begun, reply_port, cast: None }),
             Err(why) => self.world.oracle.violated(|| format!("cast {tag} is held back: {why:?}")),
         }
     }
 
     /// Waits for the replies to all open messages.
     fn finish_all(&mut self) -> Vec<Cast> {
-        let until = self.world.now() + PATIENCE_NS;
+        let until = self.world.now() + WAIT_NS_MAX;
         while self.open.iter().any(|open| open.cast.is_none()) {
-            self.world.run(until, |world| !world.looks.is_empty());
-            let looks = std::mem::take(&mut self.world.looks);
-            if looks.is_empty() {
+            self.world.run(until, |world| !world.ready_ports.is_empty());
+            let ready_ports = std::mem::take(&mut self.world.ready_ports);
+            if ready_ports.is_empty() {
                 break;
             }
-            for (at, reply) in looks {
-                self.look(at, reply);
+            for (at, reply_port) in ready_ports {
+                self.check_replies(at, reply_port);
             }
         }
         let open = std::mem::take(&mut self.open);
@@ -322,7 +322,7 @@ impl Program {
 
     fn report_stuck(&mut self, open: &Open) {
         let waits: Vec<ProcId> = self.world.program(|node| {
-            let waits = node.waits().filter(|(reply, _)| *reply == open.reply);
+            let waits = node.waits().filter(|(reply_port, _)| *reply_port == open.reply_port);
             waits.map(|(_, receiver)| receiver.proc).collect()
         });
         let shape = self.world.shape;
@@ -333,41 +333,43 @@ impl Program {
         });
     }
 
-    fn look(&mut self, at: u64, reply: PortId) {
-        let Some(place) = self.open.iter().position(|open| open.reply == reply) else { return };
-        let mut answers = Vec::new();
+    fn check_replies(&mut self, at: u64, reply_port: PortId) {
+        let Some(place) = self.open.iter().position(|open| open.reply_port == reply_port) else {
+            return;
+        };
+        let mut replies = Vec::new();
         self.world.program(|node| {
-            if node.is_ready(reply) {
-                node.take_answers(reply, &mut answers);
+            if node.is_ready(reply_port) {
+                node.take_replies(reply_port, &mut replies);
             }
         });
-        if answers.is_empty() {
+        if replies.is_empty() {
             return;
         }
         let Open { tag, begun, .. } = self.open[place];
         let reached_ns = self.world.reached[tag as usize].saturating_sub(begun);
         let mut cast = Cast { reached_ns, gathered_ns: at - begun, ..Cast::default() };
-        for answer in &answers {
-            if answer.code != 0 {
-                cast.faults[column(answer.code)] += 1;
+        for reply in &replies {
+            if reply.code != 0 {
+                cast.faults[column(reply.code)] += 1;
             }
-            self.check(tag, answer);
+            self.check(tag, reply);
         }
         self.world.oracle.call_ended(tag);
         self.open[place].cast = Some(cast);
     }
 
-    fn check(&mut self, tag: u64, answer: &Answer) {
-        let (rank, code) = (answer.rank, answer.code);
-        let is_doomed = self.doomed[rank as usize];
+    fn check(&mut self, tag: u64, reply: &Reply) {
+        let (rank, code) = (reply.rank, reply.code);
+        let was_chosen = self.is_dying[rank as usize];
         let oracle = &mut self.world.oracle;
-        oracle.expect(code == 0 || is_doomed, || {
+        oracle.expect(code == 0 || was_chosen, || {
             format!("cast {tag}: rank {rank} is said to have fault {code}, and is well")
         });
         if tag > 1 {
-            let value = unpack(&answer.frame.body()).map(|[word]| word);
+            let value = unpack(&reply.frame.body()).map(|[word]| word);
             let from = self.targets[rank as usize].proc;
-            oracle.answered(tag, rank, from, code, value.filter(|_| code == 0));
+            oracle.replied(tag, rank, from, code, value.filter(|_| code == 0));
         }
     }
 }

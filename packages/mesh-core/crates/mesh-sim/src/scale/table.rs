@@ -67,7 +67,7 @@ pub fn describe(report: &Report) -> String {
         text += &one;
         text.push('\n');
     }
-    for cast in &report.troubled {
+    for cast in &report.with_failures {
         let [actor, proc, host, other] = cast.faults;
         let _ = writeln!(
             text,

@@ -1,8 +1,8 @@
 //! A large world: its clock, its processes, and their events.
 
 use super::fabric::{Fabric, Load, WireId};
+use super::process::{Context, InboxItem, Request, SimProcess};
 use super::shape::Shape;
-use super::site::{Job, Scene, Site, Want};
 use crate::message::{Life, pack};
 use crate::oracle::Oracle;
 use crate::queue::Queue;
@@ -27,10 +27,10 @@ const REAP_NS_MAX: u64 = 500_000;
 /// A scheduled event.
 #[derive(Debug)]
 enum Event {
-    /// The first bit of a parcel arrives at an end of a wire.
-    Arrive(WireId, usize, Parcel),
-    /// The parcel has arrived completely.
-    Land(WireId, usize, Parcel),
+    /// The first bit of a packet arrives at an end of a wire.
+    Arrive(WireId, usize, Packet),
+    /// The packet has arrived completely.
+    Received(WireId, usize, Packet),
     /// A process is free to handle its inbox.
     Wake(Life),
     /// A process starts to connect to another.
@@ -42,13 +42,13 @@ enum Event {
     /// An agent is notified of the death of a process.
     Reap(ProcId),
     /// The controller notifies the agents of the other hosts that these hosts are dead.
-    Tell(Vec<HostId>),
+    NotifyHosts(Vec<HostId>),
     /// An actor, process or host dies.
     Die(Death),
 }
 
 #[derive(Debug)]
-enum Parcel {
+enum Packet {
     Open,
     Frame(Frame),
     Close,
@@ -79,7 +79,7 @@ pub struct World {
     /// The time at which each message reached its last actor, by tag.
     pub reached: Vec<u64>,
     /// Reply ports that the program should check, each with the earliest time for it.
-    pub looks: Vec<(u64, PortId)>,
+    pub ready_ports: Vec<(u64, PortId)>,
     /// The failures that have occurred.
     pub died: Vec<Death>,
     /// The time at which a process last connected to another.
@@ -87,10 +87,10 @@ pub struct World {
     now: u64,
     queue: Queue<Event>,
     fabric: Fabric,
-    sites: Vec<Option<Box<Site>>>,
-    dark: BTreeSet<u32>,
-    fate: Rng,
-    wants: Vec<Want>,
+    processes: Vec<Option<Box<SimProcess>>>,
+    powerless_hosts: BTreeSet<u32>,
+    fault_rng: Rng,
+    requests: Vec<Request>,
 }
 
 impl World {
@@ -104,22 +104,22 @@ impl World {
             trace,
             events: 0,
             reached: Vec::new(),
-            looks: Vec::new(),
+            ready_ports: Vec::new(),
             died: Vec::new(),
             last_link_ns: 0,
             now: 0,
             queue: Queue::new(),
             fabric: Fabric::new(shape.links, shape.hosts),
-            sites: Vec::new(),
-            dark: BTreeSet::new(),
-            fate: Rng::new(shape.seed),
-            wants: Vec::new(),
+            processes: Vec::new(),
+            powerless_hosts: BTreeSet::new(),
+            fault_rng: Rng::new(shape.seed),
+            requests: Vec::new(),
         };
         for life in 0..shape.lives() {
             let proc = shape.at(life);
             world.oracle.started(life, proc, 0);
-            let site = shape.has(proc).then(|| Box::new(Site::new(&world.shape, proc)));
-            world.sites.push(site);
+            let process = shape.has(proc).then(|| Box::new(SimProcess::new(&world.shape, proc)));
+            world.processes.push(process);
         }
         world.serve(ROOT, 0, |root, _| root.node.set_fanout(shape.fanout));
         world
@@ -132,7 +132,7 @@ impl World {
 
     /// Whether a process exists and is alive.
     pub fn is_alive(&self, life: Life) -> bool {
-        self.sites.get(life as usize).is_some_and(Option::is_some)
+        self.processes.get(life as usize).is_some_and(Option::is_some)
     }
 
     /// Connects processes to the agents of their hosts, and the controller to those agents.
@@ -142,24 +142,24 @@ impl World {
         for life in 0..shape.lives() {
             let proc = shape.at(life);
             let agent = ProcId { slot: 0, ..proc };
-            self.serve(life, 0, |site, _| {
+            self.serve(life, 0, |process, _| {
                 if proc.slot != 0 {
-                    site.node.dial(agent);
+                    process.node.dial(agent);
                 } else if life != ROOT && !heartbeat.is_zero() {
-                    let watch = HostWatch::impatient(LEASE / 3, Bytes::new());
-                    site.node.expect_host(HostId(0), watch);
+                    let watch = HostWatch::strict(LEASE / 3, Bytes::new());
+                    process.node.monitor_host(HostId(0), watch);
                 }
             });
             if proc.slot != 0 && shape.has(proc) {
-                self.serve(shape.life(agent), 0, |site, _| site.node.proc_started(proc, 0));
+                self.serve(shape.life(agent), 0, |process, _| process.node.proc_started(proc, 0));
             }
         }
         self.serve(ROOT, 0, |root, _| {
             for host in 1..shape.hosts {
                 root.node.dial(ProcId::new(host, 0));
                 if !heartbeat.is_zero() {
-                    let watch = HostWatch::impatient(heartbeat, Bytes::new());
-                    root.node.expect_host(HostId(host), watch);
+                    let watch = HostWatch::strict(heartbeat, Bytes::new());
+                    root.node.monitor_host(HostId(host), watch);
                 }
             }
         });
@@ -172,7 +172,7 @@ impl World {
     }
 
     /// Schedules a failure.
-    pub fn doom(&mut self, at: u64, death: Death) {
+    pub fn schedule_death(&mut self, at: u64, death: Death) {
         self.queue.add_ns(at, Event::Die(death));
     }
 
@@ -192,10 +192,10 @@ impl World {
 
     /// Releases memory that the processes do not need now.
     pub fn trim(&mut self) {
-        self.sites.iter_mut().flatten().for_each(|site| site.trim());
+        self.processes.iter_mut().flatten().for_each(|process| process.trim());
         self.queue.trim();
         self.fabric.trim();
-        self.wants.shrink_to_fit();
+        self.requests.shrink_to_fit();
     }
 
     /// Returns the load of links between hosts since the previous call.
@@ -205,81 +205,81 @@ impl World {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Arrive(wire, end, parcel) => {
-                let at = self.fabric.land(wire, end, size_of_parcel(&parcel), self.now);
+            Event::Arrive(wire, end, packet) => {
+                let at = self.fabric.receive(wire, end, size_of_packet(&packet), self.now);
                 if at > self.now {
-                    self.queue.add_ns(at, Event::Land(wire, end, parcel));
+                    self.queue.add_ns(at, Event::Received(wire, end, packet));
                 } else {
-                    self.land(wire, end, parcel);
+                    self.receive(wire, end, packet);
                 }
             }
-            Event::Land(wire, end, parcel) => self.land(wire, end, parcel),
+            Event::Received(wire, end, packet) => self.receive(wire, end, packet),
             Event::Wake(life) => self.wake(life),
             Event::Dial(life, peer) => self.dial(life, peer),
             Event::Dialled(life, peer) => self.dialled(life, peer),
             Event::Tick(life) => {
                 let now = Duration::from_nanos(self.now);
-                self.serve(life, 0, |site, _| {
-                    site.tick_at = None;
-                    site.node.advance(now);
+                self.serve(life, 0, |process, _| {
+                    process.tick_at = None;
+                    process.node.advance(now);
                 });
             }
             Event::Reap(proc) => {
                 let agent = self.shape.life(ProcId { slot: 0, ..proc });
                 self.serve(agent, 0, |agent, _| agent.node.proc_died(proc, 0, Bytes::new()));
             }
-            Event::Tell(dead) => self.tell(&dead),
+            Event::NotifyHosts(dead) => self.notify_hosts(&dead),
             Event::Die(death) => self.die(death),
         }
     }
 
-    /// Delivers a parcel to a process, which may have to finish other work first.
-    fn land(&mut self, wire: WireId, end: usize, parcel: Parcel) {
+    /// Delivers a packet to a process, which may have to finish other work first.
+    fn receive(&mut self, wire: WireId, end: usize, packet: Packet) {
         let Some((life, _)) = self.fabric.at_end(wire, end) else { return };
-        let Some(site) = self.sites[life as usize].as_mut() else { return };
-        let job = match parcel {
-            Parcel::Open => Job::Accept(wire),
-            Parcel::Frame(frame) => Job::Frame(wire, frame),
-            Parcel::Close => Job::Closed(wire),
+        let Some(process) = self.processes[life as usize].as_mut() else { return };
+        let item = match packet {
+            Packet::Open => InboxItem::Accept(wire),
+            Packet::Frame(frame) => InboxItem::Frame(wire, frame),
+            Packet::Close => InboxItem::Closed(wire),
         };
-        if site.free_at <= self.now && site.inbox.is_empty() {
-            return self.take(life, job);
+        if process.free_at <= self.now && process.inbox.is_empty() {
+            return self.take(life, item);
         }
-        site.inbox.push_back(job);
-        if !std::mem::replace(&mut site.is_waking, true) {
-            self.queue.add_ns(site.free_at, Event::Wake(life));
+        process.inbox.push_back(item);
+        if !std::mem::replace(&mut process.is_waking, true) {
+            self.queue.add_ns(process.free_at, Event::Wake(life));
         }
     }
 
     fn wake(&mut self, life: Life) {
-        let Some(site) = self.sites[life as usize].as_mut() else { return };
-        if site.free_at > self.now {
-            return self.queue.add_ns(site.free_at, Event::Wake(life));
+        let Some(process) = self.processes[life as usize].as_mut() else { return };
+        if process.free_at > self.now {
+            return self.queue.add_ns(process.free_at, Event::Wake(life));
         }
-        site.is_waking = false;
-        let Some(job) = site.inbox.pop_front() else { return };
-        self.take(life, job);
-        let Some(site) = self.sites[life as usize].as_mut() else { return };
-        if !site.inbox.is_empty() {
-            site.is_waking = true;
-            self.queue.add_ns(site.free_at.max(self.now), Event::Wake(life));
+        process.is_waking = false;
+        let Some(item) = process.inbox.pop_front() else { return };
+        self.take(life, item);
+        let Some(process) = self.processes[life as usize].as_mut() else { return };
+        if !process.inbox.is_empty() {
+            process.is_waking = true;
+            self.queue.add_ns(process.free_at.max(self.now), Event::Wake(life));
         }
     }
 
     /// Lets a process handle a job from its inbox.
-    fn take(&mut self, life: Life, job: Job) {
-        match job {
-            Job::Accept(wire) => {
+    fn take(&mut self, life: Life, item: InboxItem) {
+        match item {
+            InboxItem::Accept(wire) => {
                 let is_far = self.fabric.is_far(wire);
-                let link = self.serve(life, self.shape.links.work.receive_ns, |site, _| {
-                    let node = &mut site.node;
-                    let link = if is_far { node.accepted_from_afar() } else { node.accepted() };
-                    site.has_link(link, wire);
+                let link = self.serve(life, self.shape.links.work.receive_ns, |process, _| {
+                    let node = &mut process.node;
+                    let link = if is_far { node.accepted_remote() } else { node.accepted() };
+                    process.has_link(link, wire);
                     link
                 });
                 self.fabric.accepted(wire, link.map_or(0, |link| link.0));
             }
-            Job::Frame(wire, frame) => {
+            InboxItem::Frame(wire, frame) => {
                 let end = self.fabric.end_of(wire, life);
                 let Some((_, link)) = self.fabric.at_end(wire, end) else { return };
                 let head = &frame.head;
@@ -287,18 +287,18 @@ impl World {
                 self.trace.words(&[self.now, u64::from(wire), head.kind as u64, head.seq, place]);
                 self.trace.bytes(&frame.tail);
                 let work = self.shape.links.work.receiving(size_of_frame(&frame));
-                self.serve(life, work, |site, _| {
+                self.serve(life, work, |process, _| {
                     let link = LinkId(link);
-                    site.node.heard(link);
-                    site.node.receive(link, frame);
+                    process.node.note_activity(link);
+                    process.node.receive(link, frame);
                 });
             }
-            Job::Closed(wire) => {
+            InboxItem::Closed(wire) => {
                 let end = self.fabric.end_of(wire, life);
                 let Some((_, link)) = self.fabric.at_end(wire, end) else { return };
                 self.fabric.close(wire, end);
-                self.serve(life, 0, |site, _| {
-                    site.node.link_down(LinkId(link));
+                self.serve(life, 0, |process, _| {
+                    process.node.link_down(LinkId(link));
                 });
             }
         }
@@ -309,56 +309,56 @@ impl World {
         &mut self,
         life: Life,
         cost_ns: u64,
-        act: impl FnOnce(&mut Site, &mut Scene<'_>) -> T,
+        act: impl FnOnce(&mut SimProcess, &mut Context<'_>) -> T,
     ) -> Option<T> {
-        let site = self.sites.get_mut(life as usize)?.as_mut()?;
-        let mut scene = Scene {
-            at: self.now.max(site.free_at) + cost_ns,
+        let process = self.processes.get_mut(life as usize)?.as_mut()?;
+        let mut context = Context {
+            at: self.now.max(process.free_at) + cost_ns,
             endpoint_ns: self.shape.links.work.endpoint_ns,
             shape: &self.shape,
             oracle: &mut self.oracle,
             reached: &mut self.reached,
-            wants: &mut self.wants,
+            requests: &mut self.requests,
         };
-        site.node.set_now(Duration::from_nanos(self.now));
-        let result = act(site, &mut scene);
-        site.settle(&mut scene);
-        let mut at = scene.at;
+        process.node.set_now(Duration::from_nanos(self.now));
+        let result = act(process, &mut context);
+        process.settle(&mut context);
+        let mut at = context.at;
         let work = self.shape.links.work;
         let mut dead = Vec::new();
-        for want in self.wants.drain(..) {
-            match want {
-                Want::Send(wire, frame) => {
+        for request in self.requests.drain(..) {
+            match request {
+                Request::Send(wire, frame) => {
                     let bytes = size_of_frame(&frame);
                     at += work.sending(bytes);
                     let end = self.fabric.end_of(wire, life);
                     let arrives = self.fabric.send(wire, end, bytes, at);
-                    let event = Event::Arrive(wire, 1 - end, Parcel::Frame(frame));
+                    let event = Event::Arrive(wire, 1 - end, Packet::Frame(frame));
                     self.queue.add_ns(arrives, event);
                 }
-                Want::Dial(peer, after) => {
+                Request::Dial(peer, after) => {
                     let at = at + after.as_nanos() as u64;
                     self.queue.add_ns(at, Event::Dial(life, peer));
                 }
-                Want::Close(wire) => {
+                Request::Close(wire) => {
                     let end = self.fabric.end_of(wire, life);
                     if self.fabric.close(wire, end) {
                         let arrives = self.fabric.send(wire, end, 0, at);
-                        self.queue.add_ns(arrives, Event::Arrive(wire, 1 - end, Parcel::Close));
+                        self.queue.add_ns(arrives, Event::Arrive(wire, 1 - end, Packet::Close));
                     }
                 }
-                Want::Look(port) => self.looks.push((at, port)),
-                Want::HostDied(host) => dead.push(host),
+                Request::CheckReplies(port) => self.ready_ports.push((at, port)),
+                Request::HostDied(host) => dead.push(host),
             }
         }
-        site.free_at = at;
+        process.free_at = at;
         if life == ROOT && !dead.is_empty() {
-            self.queue.add_ns(at, Event::Tell(dead));
+            self.queue.add_ns(at, Event::NotifyHosts(dead));
         }
-        if let Some(due) = site.node.next_deadline() {
+        if let Some(due) = process.node.next_deadline() {
             let due = (due.as_nanos() as u64).max(self.now);
-            if site.tick_at.is_none_or(|tick| due < tick) {
-                site.tick_at = Some(due);
+            if process.tick_at.is_none_or(|tick| due < tick) {
+                process.tick_at = Some(due);
                 self.queue.add_ns(due, Event::Tick(life));
             }
         }
@@ -367,14 +367,14 @@ impl World {
 
     fn dial(&mut self, life: Life, peer: ProcId) {
         let me = self.shape.at(life);
-        let flight = self.shape.links.flight_ns(me.host.0, peer.host.0);
+        let latency = self.shape.links.flight_ns(me.host.0, peer.host.0);
         let after = if me.host == peer.host {
             0
-        } else if self.dark.contains(&peer.host.0) {
+        } else if self.powerless_hosts.contains(&peer.host.0) {
             CONNECT_TIMEOUT_NS
         } else {
             // One round trip for the connection, one for TLS.
-            4 * flight
+            4 * latency
         };
         self.queue.add_ns(self.now + after, Event::Dialled(life, peer));
     }
@@ -384,23 +384,23 @@ impl World {
         let (from, to) = (self.shape.at(life).host.0, peer.host.0);
         self.trace.words(&[self.now, u64::from(life), u64::from(listener)]);
         if !self.is_alive(listener) {
-            self.serve(life, 0, |site, _| site.node.connect_failed(peer));
+            self.serve(life, 0, |process, _| process.node.connect_failed(peer));
             return;
         }
-        let Some(site) = self.sites[life as usize].as_mut() else { return };
+        let Some(process) = self.processes[life as usize].as_mut() else { return };
         self.last_link_ns = self.now;
-        let link = site.wires.len() as u32 + 1;
+        let link = process.wires.len() as u32 + 1;
         let (wire, at) = self.fabric.open((life, from, link), (listener, to), self.now);
-        self.queue.add_ns(at, Event::Arrive(wire, 1, Parcel::Open));
-        self.serve(life, 0, |site, _| {
-            let link = site.node.connected(peer);
-            site.has_link(link, wire);
+        self.queue.add_ns(at, Event::Arrive(wire, 1, Packet::Open));
+        self.serve(life, 0, |process, _| {
+            let link = process.node.connected(peer);
+            process.has_link(link, wire);
         });
     }
 
     /// Notifies the agents of all other hosts that these hosts are dead.
-    fn tell(&mut self, dead: &[HostId]) {
-        let hosts = (1..self.shape.hosts).filter(|host| !self.dark.contains(host));
+    fn notify_hosts(&mut self, dead: &[HostId]) {
+        let hosts = (1..self.shape.hosts).filter(|host| !self.powerless_hosts.contains(host));
         let agent = |host| Target { proc: ProcId::new(host, 0), rank: host };
         let spec = CallSpec {
             kind: Kind::Call,
@@ -413,7 +413,7 @@ impl World {
             timeout: None,
         };
         let sent = self.program(|node| node.send(&spec));
-        self.oracle.expect(sent.is_ok(), || format!("{dead:?} cannot be told: {sent:?}"));
+        self.oracle.expect(sent.is_ok(), || format!("{dead:?} cannot be notified: {sent:?}"));
     }
 
     fn die(&mut self, death: Death) {
@@ -426,16 +426,17 @@ impl World {
         let has_died = match death {
             Death::Actor(rank) => {
                 let life = self.shape.life(self.shape.proc(rank));
-                self.serve(life, 0, |site, scene| site.fail_actor(scene.oracle)) == Some(true)
+                self.serve(life, 0, |process, context| process.fail_actor(context.oracle))
+                    == Some(true)
             }
             Death::Proc(rank) => {
                 let proc = self.shape.proc(rank);
-                let after = 1 + self.fate.below(REAP_NS_MAX);
+                let after = 1 + self.fault_rng.below(REAP_NS_MAX);
                 self.queue.add_ns(self.now + after, Event::Reap(proc));
                 self.kill(self.shape.life(proc), true)
             }
             Death::Host(host) => {
-                let is_new = self.dark.insert(host);
+                let is_new = self.powerless_hosts.insert(host);
                 for slot in 0..self.shape.slots() {
                     self.kill(self.shape.life(ProcId::new(host, slot)), false);
                 }
@@ -449,13 +450,13 @@ impl World {
 
     /// Kills a process. Its kernel closes its connections, unless the host has lost power, too.
     fn kill(&mut self, life: Life, closes: bool) -> bool {
-        let Some(site) = self.sites[life as usize].take() else { return false };
-        self.oracle.died(life, site.proc, Duration::from_nanos(self.now));
-        for wire in site.wires {
+        let Some(process) = self.processes[life as usize].take() else { return false };
+        self.oracle.died(life, process.proc, Duration::from_nanos(self.now));
+        for wire in process.wires {
             let end = self.fabric.end_of(wire, life);
             if self.fabric.close(wire, end) && closes {
                 let arrives = self.fabric.send(wire, end, 0, self.now);
-                self.queue.add_ns(arrives, Event::Arrive(wire, 1 - end, Parcel::Close));
+                self.queue.add_ns(arrives, Event::Arrive(wire, 1 - end, Packet::Close));
             }
         }
         true
@@ -466,9 +467,9 @@ fn size_of_frame(frame: &Frame) -> u64 {
     (HEAD_LEN + frame.tail.len()) as u64
 }
 
-fn size_of_parcel(parcel: &Parcel) -> u64 {
-    match parcel {
-        Parcel::Frame(frame) => size_of_frame(frame),
-        Parcel::Open | Parcel::Close => 0,
+fn size_of_packet(packet: &Packet) -> u64 {
+    match packet {
+        Packet::Frame(frame) => size_of_frame(frame),
+        Packet::Open | Packet::Close => 0,
     }
 }

@@ -3,7 +3,7 @@
 use super::super::channel::{Channel, FirstFrame, try_receive};
 use super::super::parker::timespec;
 use super::pending_connections::PendingConnections;
-use super::{Caller, Listener, ListenerLimits};
+use super::{AcceptedConnection, Listener, ListenerLimits};
 use mesh_trust::{Handshake, Trust};
 use mesh_wire::frame::{Frame, Kind};
 use rustix::event::epoll;
@@ -22,7 +22,7 @@ const WAKER: u64 = u64::MAX - 1;
 /// Maximum number of connections accepted in a row: existing ones get their turn in between.
 const ACCEPTS_MAX: usize = 64;
 /// How long accepting pauses if no descriptors are left and no pending connection can be closed.
-const SHUT_FOR: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A pending connection, whose first frame has not arrived.
 struct PendingConnection {
@@ -41,7 +41,7 @@ pub(super) struct AcceptLoop {
     epoll: OwnedFd,
     pending: PendingConnections<PendingConnection>,
     /// When to listen again, while accepting is paused.
-    opens_at: Option<Instant>,
+    resumes_at: Option<Instant>,
 }
 
 impl AcceptLoop {
@@ -55,7 +55,8 @@ impl AcceptLoop {
         let waker = epoll::EventData::new_u64(WAKER);
         epoll::add(&epoll, listener.waker.as_fd(), waker, epoll::EventFlags::IN)?;
         let pending = PendingConnections::new();
-        let accept_loop = Self { listener, socket, trust, limits, epoll, pending, opens_at: None };
+        let accept_loop =
+            Self { listener, socket, trust, limits, epoll, pending, resumes_at: None };
         accept_loop.listen()?;
         Ok(accept_loop)
     }
@@ -67,7 +68,7 @@ impl AcceptLoop {
 
     pub(super) fn run(&mut self) {
         while !self.listener.is_closed.load(Ordering::SeqCst) {
-            let left = [self.expire(), self.open_again()].into_iter().flatten().min();
+            let left = [self.expire(), self.resume()].into_iter().flatten().min();
             let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
             let left = left.map(timespec);
             let tokens: Vec<u64> = match epoll::wait(&self.epoll, &mut events, left.as_ref()) {
@@ -77,8 +78,8 @@ impl AcceptLoop {
             for token in tokens {
                 match token {
                     SOCKET => self.accept(),
-                    WAKER => self.listener.waker.silence(),
-                    number => self.hear(number),
+                    WAKER => self.listener.waker.reset(),
+                    number => self.read_pending(number),
                 }
             }
         }
@@ -96,10 +97,10 @@ impl AcceptLoop {
     }
 
     /// Resumes listening if the pause is over; otherwise returns the remaining time.
-    fn open_again(&mut self) -> Option<Duration> {
-        let left = self.opens_at?.saturating_duration_since(Instant::now());
+    fn resume(&mut self) -> Option<Duration> {
+        let left = self.resumes_at?.saturating_duration_since(Instant::now());
         if left.is_zero() && self.listen().is_ok() {
-            self.opens_at = None;
+            self.resumes_at = None;
             return None;
         }
         Some(left.max(Duration::from_millis(1)))
@@ -109,11 +110,13 @@ impl AcceptLoop {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..ACCEPTS_MAX {
             match rustix::net::acceptfrom_with(&self.socket, flags) {
-                Ok((stream, address)) => self.let_in(stream, address.and_then(socket_addr)),
+                Ok((stream, address)) => self.add_pending(stream, address.and_then(socket_addr)),
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     // The connection stays in the queue of the listener, and would wake this thread
                     // again.
-                    let Some(number) = self.pending.superfluous() else { return self.shut() };
+                    let Some(number) = self.pending.eviction_candidate() else {
+                        return self.pause();
+                    };
                     self.pending.remove(number);
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
@@ -122,7 +125,7 @@ impl AcceptLoop {
         }
     }
 
-    fn let_in(&mut self, stream: OwnedFd, address: Option<SocketAddr>) {
+    fn add_pending(&mut self, stream: OwnedFd, address: Option<SocketAddr>) {
         let token = epoll::EventData::new_u64(self.pending.next());
         if epoll::add(&self.epoll, &stream, token, epoll::EventFlags::IN).is_err() {
             return;
@@ -132,25 +135,25 @@ impl AcceptLoop {
         let channel = Channel { stream, secure: None };
         let connection = PendingConnection { channel, handshake, address, first };
         self.pending.add(address, Instant::now(), connection);
-        if self.pending.len() > self.limits.callers_max
-            && let Some(number) = self.pending.superfluous()
+        if self.pending.len() > self.limits.pending_max
+            && let Some(number) = self.pending.eviction_candidate()
         {
             self.pending.remove(number);
         }
     }
 
-    fn shut(&mut self) {
+    fn pause(&mut self) {
         // The listener is registered: this was called because of an event on it.
         let _ = epoll::delete(&self.epoll, &self.socket);
-        self.opens_at = Some(Instant::now() + SHUT_FOR);
+        self.resumes_at = Some(Instant::now() + ACCEPT_PAUSE);
     }
 
-    fn hear(&mut self, number: u64) {
+    fn read_pending(&mut self, number: u64) {
         let Some(connection) = self.pending.get_mut(number) else { return };
         match connection.read() {
             Ok(None) => {
                 if connection.channel.secure.is_some() {
-                    self.pending.prove(number);
+                    self.pending.mark_authenticated(number);
                 }
             }
             Ok(Some(first)) => {
@@ -158,7 +161,7 @@ impl AcceptLoop {
                 // The socket was registered until now.
                 let _ = epoll::delete(&self.epoll, &connection.channel.stream);
                 let (channel, address) = (Mutex::new(connection.channel), connection.address);
-                self.listener.pass(Caller { channel, address, first });
+                self.listener.dispatch(AcceptedConnection { channel, address, first });
             }
             Err(_) => {
                 self.pending.remove(number);

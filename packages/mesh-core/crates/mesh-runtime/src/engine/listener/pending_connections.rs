@@ -28,8 +28,8 @@ impl Origin {
 struct Entry<T> {
     origin: Origin,
     since: Instant,
-    is_proven: bool,
-    inside: T,
+    is_authenticated: bool,
+    value: T,
 }
 
 /// Pending connections, numbered in the order of arrival.
@@ -56,43 +56,43 @@ impl<T> PendingConnections<T> {
     }
 
     /// Adds an unauthenticated connection.
-    pub(super) fn add(&mut self, address: Option<SocketAddr>, since: Instant, inside: T) {
+    pub(super) fn add(&mut self, address: Option<SocketAddr>, since: Instant, value: T) {
         let origin = Origin::of(address);
         *self.unauthenticated.entry(origin).or_default() += 1;
-        self.connections.insert(self.next, Entry { origin, since, is_proven: false, inside });
+        self.connections.insert(self.next, Entry { origin, since, is_authenticated: false, value });
         self.next += 1;
     }
 
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
-        self.connections.get_mut(&number).map(|connection| &mut connection.inside)
+        self.connections.get_mut(&number).map(|connection| &mut connection.value)
     }
 
     /// Marks a connection as authenticated.
-    pub(super) fn prove(&mut self, number: u64) {
+    pub(super) fn mark_authenticated(&mut self, number: u64) {
         if let Some(connection) = self.connections.get_mut(&number)
-            && !std::mem::replace(&mut connection.is_proven, true)
+            && !std::mem::replace(&mut connection.is_authenticated, true)
         {
             let origin = connection.origin;
-            self.leave(origin);
+            self.decrement_origin(origin);
         }
     }
 
     pub(super) fn remove(&mut self, number: u64) -> Option<T> {
         let connection = self.connections.remove(&number)?;
-        if !connection.is_proven {
-            self.leave(connection.origin);
+        if !connection.is_authenticated {
+            self.decrement_origin(connection.origin);
         }
-        Some(connection.inside)
+        Some(connection.value)
     }
 
     /// Returns the connection to close if there are too many.
-    pub(super) fn superfluous(&self) -> Option<u64> {
+    pub(super) fn eviction_candidate(&self) -> Option<u64> {
         let most = self.unauthenticated.values().max();
         let is_of_most = |connection: &Entry<T>| {
-            !connection.is_proven && self.unauthenticated.get(&connection.origin) == most
+            !connection.is_authenticated && self.unauthenticated.get(&connection.origin) == most
         };
-        let stranger = self.connections.iter().find(|(_, connection)| is_of_most(connection));
-        stranger.or_else(|| self.connections.iter().next()).map(|(number, _)| *number)
+        let candidate = self.connections.iter().find(|(_, connection)| is_of_most(connection));
+        candidate.or_else(|| self.connections.iter().next()).map(|(number, _)| *number)
     }
 
     /// Returns the oldest connection if it has waited for `wait_max`, otherwise the remaining time.
@@ -106,7 +106,7 @@ impl<T> PendingConnections<T> {
         if left.is_zero() { Ok(*number) } else { Err(Some(left)) }
     }
 
-    fn leave(&mut self, origin: Origin) {
+    fn decrement_origin(&mut self, origin: Origin) {
         if let Some(count) = self.unauthenticated.get_mut(&origin) {
             *count -= 1;
             if *count == 0 {
@@ -130,57 +130,57 @@ mod tests {
     fn pending_connections(addresses: &[&str]) -> PendingConnections<usize> {
         let mut pending_connections = PendingConnections::new();
         let now = Instant::now();
-        for (inside, address) in addresses.iter().enumerate() {
-            pending_connections.add(from(address), now, inside);
+        for (value, address) in addresses.iter().enumerate() {
+            pending_connections.add(from(address), now, value);
         }
         pending_connections
     }
 
     #[test]
-    fn of_the_place_that_most_come_from_the_first_one_goes() {
+    fn the_oldest_connection_of_the_most_frequent_origin_is_evicted() {
         let mut pending_connections =
             pending_connections(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.2:2", "[::ffff:10.0.0.2]:3"]);
-        assert_eq!(pending_connections.superfluous(), Some(1));
+        assert_eq!(pending_connections.eviction_candidate(), Some(1));
         assert_eq!(pending_connections.remove(1), Some(1));
-        assert_eq!(pending_connections.superfluous(), Some(2));
+        assert_eq!(pending_connections.eviction_candidate(), Some(2));
         assert_eq!(pending_connections.remove(2), Some(2));
         assert_eq!(
-            pending_connections.superfluous(),
+            pending_connections.eviction_candidate(),
             Some(0),
             "as many from each: whoever came first"
         );
     }
 
     #[test]
-    fn one_network_of_the_sixth_version_is_one_place() {
+    fn one_ipv6_network_is_one_origin() {
         let pending_connections =
             pending_connections(&["[2001:db8::1]:1", "[2001:db8:1::1]:1", "[2001:db8:1::2]:1"]);
-        assert_eq!(pending_connections.superfluous(), Some(1));
+        assert_eq!(pending_connections.eviction_candidate(), Some(1));
     }
 
     #[test]
-    fn who_has_proved_itself_stays_while_there_are_strangers() {
+    fn an_authenticated_connection_stays_while_there_are_unauthenticated_ones() {
         let mut pending_connections =
             pending_connections(&["10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1"]);
-        pending_connections.prove(0);
-        pending_connections.prove(0);
-        assert_eq!(pending_connections.superfluous(), Some(1));
+        pending_connections.mark_authenticated(0);
+        pending_connections.mark_authenticated(0);
+        assert_eq!(pending_connections.eviction_candidate(), Some(1));
         pending_connections.remove(1);
-        assert_eq!(pending_connections.superfluous(), Some(2));
+        assert_eq!(pending_connections.eviction_candidate(), Some(2));
         pending_connections.remove(2);
-        assert_eq!(pending_connections.superfluous(), Some(0));
+        assert_eq!(pending_connections.eviction_candidate(), Some(0));
         assert_eq!((pending_connections.remove(0), pending_connections.len()), (Some(0), 0));
-        assert_eq!(pending_connections.superfluous(), None);
+        assert_eq!(pending_connections.eviction_candidate(), None);
     }
 
     #[test]
-    fn who_has_waited_too_long_is_overdue_also_when_proven() {
+    fn an_authenticated_connection_can_be_overdue() {
         let mut pending_connections = PendingConnections::new();
         let start = Instant::now();
         assert_eq!(pending_connections.overdue(WAIT_MAX, start), Err(None));
         pending_connections.add(None, start, ());
         pending_connections.add(None, start + WAIT_MAX / 2, ());
-        pending_connections.prove(0);
+        pending_connections.mark_authenticated(0);
         assert_eq!(
             pending_connections.overdue(WAIT_MAX, start + WAIT_MAX / 4),
             Err(Some(WAIT_MAX * 3 / 4))

@@ -24,7 +24,7 @@ const FIXED_LEN: usize = 24;
 
 /// The header of a cast: what to deliver, and to which ranks.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Order {
+pub struct CastHeader {
     /// The kind of message that each rank gets: a call, a post or a spawn.
     pub kind: Kind,
     /// Each host replies once for all its ranks.
@@ -39,7 +39,7 @@ pub struct Order {
     pub groups: Vec<Group>,
 }
 
-impl Order {
+impl CastHeader {
     /// Encodes the header.
     pub fn encode(&self) -> Bytes {
         let len = FIXED_LEN + self.groups.len() * GROUP_LEN;
@@ -70,7 +70,7 @@ impl Order {
         let part_count = fixed[8];
         let is_whole = groups.1.is_empty()
             && usize::from(meta_len) + usize::from(part_count) * PART_LEN <= tail.len() - len;
-        let order = Self {
+        let header = Self {
             kind,
             is_merged: fixed[5] == 1,
             meta_len,
@@ -78,7 +78,7 @@ impl Order {
             port: PortId(u64::from_le_bytes(*fixed.last_chunk()?)),
             groups: groups.0.iter().map(|bytes| Group::decode(bytes)).collect::<Option<_>>()?,
         };
-        is_whole.then(|| (order, tail.slice(len..)))
+        is_whole.then(|| (header, tail.slice(len..)))
     }
 
     /// Returns the port of an encoded header without decoding the rest.

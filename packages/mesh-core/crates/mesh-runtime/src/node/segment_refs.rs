@@ -9,7 +9,7 @@
 use super::call::PendingCall;
 use super::{Effect, Node};
 use bytes::Bytes;
-use mesh_wire::frame::{Frame, Head, Hold, Kind};
+use mesh_wire::frame::{Frame, Head, Kind, SegmentRef};
 use mesh_wire::id::{Address, PortId, ProcId};
 
 /// Marker that precedes the label of each port in the body of a message.
@@ -19,10 +19,10 @@ pub const PORT_MARK: [u8; 16] = *b"\x00mesh-port\x93\x1f\xd4\x07\xe8\xa5";
 
 impl Node {
     /// Holds the parts of our own segments that an arriving message hands back.
-    pub(super) fn hold_own(&mut self, frame: &Frame) {
-        for Hold { owner, segment, generation } in frame.holds() {
+    pub(super) fn acquire_own_segments(&mut self, frame: &Frame) {
+        for SegmentRef { owner, segment, generation } in frame.segment_refs() {
             if owner == self.config.me {
-                self.effects.push_back(Effect::Held { segment, generation });
+                self.effects.push_back(Effect::Acquired { segment, generation });
             }
         }
     }
@@ -32,7 +32,7 @@ impl Node {
         self.report_ports(frame);
         let (me, sender, reader) = (self.config.me, frame.head.from.proc, frame.head.to.proc);
         let agent = me.host.agent();
-        for Hold { owner, segment, generation } in frame.holds() {
+        for SegmentRef { owner, segment, generation } in frame.segment_refs() {
             if owner == me {
                 // It arrived here, or it was sent from here and never left.
                 self.effects.push_back(Effect::Released { reader, segment, generation });
@@ -47,19 +47,19 @@ impl Node {
     ///
     /// The receivers of these ports have to be notified that nothing will arrive from them.
     fn report_ports(&mut self, frame: &Frame) {
-        let carries = matches!(frame.head.kind, Kind::Call | Kind::Post | Kind::Answer)
+        let carries = matches!(frame.head.kind, Kind::Call | Kind::Post | Kind::Reply)
             && frame.body().windows(PORT_MARK.len()).any(|bytes| bytes == PORT_MARK);
         if carries {
             let from = Address { proc: self.config.me, port: PortId::NONE };
             let mut head = Head::new(frame.head.kind, frame.head.to, from);
             head.rank = frame.head.rank;
-            self.tell_agent(Frame { head, tail: frame.body() });
+            self.notify_agent(Frame { head, tail: frame.body() });
         }
     }
 
-    pub(super) fn discard_answers(&mut self, call: &PendingCall) {
-        for answer in call.answers() {
-            self.discard(&answer.frame);
+    pub(super) fn discard_replies(&mut self, call: &PendingCall) {
+        for reply in call.replies() {
+            self.discard(&reply.frame);
         }
     }
 

@@ -27,7 +27,7 @@ struct AgentStall {
 #[derive(Debug)]
 struct Replacement {
     incarnation: u32,
-    told_at: Duration,
+    notified_at: Duration,
 }
 
 /// A message, and the process of its receiver when it was sent.
@@ -42,7 +42,7 @@ pub(super) struct Sent {
 
 /// The deaths of a world, and the notifications that its processes must have received.
 #[derive(Debug, Default)]
-pub(super) struct News {
+pub(super) struct DeathReports {
     /// The time of the last death in each slot.
     last_death: FastMap<ProcId, Duration>,
     /// The stalls in the order in which they began.
@@ -51,7 +51,7 @@ pub(super) struct News {
     replacements: FastMap<(Life, ProcId), Replacement>,
 }
 
-impl News {
+impl DeathReports {
     pub(super) fn died(&mut self, proc: ProcId, now: Duration) {
         self.last_death.insert(proc, now);
     }
@@ -65,9 +65,9 @@ impl News {
         owner: Life,
         proc: ProcId,
         incarnation: u32,
-        told_at: Duration,
+        notified_at: Duration,
     ) {
-        self.replacements.insert((owner, proc), Replacement { incarnation, told_at });
+        self.replacements.insert((owner, proc), Replacement { incarnation, notified_at });
     }
 
     /// Whether any process has died in a slot.
@@ -86,8 +86,10 @@ impl News {
 
     /// Whether the sender already knew that the incarnation it sends to has replaced another.
     fn is_known_replacement(&self, sent: &Sent) -> bool {
-        let told = self.replacements.get(&(sent.sender, sent.proc));
-        told.is_some_and(|told| told.incarnation >= sent.incarnation && told.told_at <= sent.at)
+        let notified = self.replacements.get(&(sent.sender, sent.proc));
+        notified.is_some_and(|notified| {
+            notified.incarnation >= sent.incarnation && notified.notified_at <= sent.at
+        })
     }
 
     /// The time at which the report of a death is due; periods in which an agent is stopped do not

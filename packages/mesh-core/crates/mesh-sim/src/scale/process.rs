@@ -20,9 +20,9 @@ const BATCH: usize = 16;
 /// Bytes that may be queued for a process.
 const BACKLOG_BYTES_MAX: usize = 64 << 20;
 
-/// A parcel that waits until the process is free.
+/// A packet that waits until the process is free.
 #[derive(Debug)]
-pub enum Job {
+pub enum InboxItem {
     /// A connection from another process.
     Accept(WireId),
     /// A frame.
@@ -33,7 +33,7 @@ pub enum Job {
 
 /// A request of a process to the world.
 #[derive(Debug)]
-pub enum Want {
+pub enum Request {
     /// Send a frame.
     Send(WireId, Frame),
     /// Connect to a process after a delay.
@@ -41,13 +41,13 @@ pub enum Want {
     /// Close a connection.
     Close(WireId),
     /// Let the program check the replies on a port.
-    Look(PortId),
+    CheckReplies(PortId),
     /// Let the program notify all hosts that a host has died.
     HostDied(HostId),
 }
 
 /// The parts of the world that a process can access while it acts.
-pub struct Scene<'a> {
+pub struct Context<'a> {
     /// The time at which it acts, after its previous work.
     pub at: u64,
     /// The time to run one endpoint.
@@ -59,12 +59,12 @@ pub struct Scene<'a> {
     /// The latest time at which each message has reached an actor, by tag.
     pub reached: &'a mut Vec<u64>,
     /// The requests of the process to the world.
-    pub wants: &'a mut Vec<Want>,
+    pub requests: &'a mut Vec<Request>,
 }
 
 /// A process.
 #[derive(Debug)]
-pub struct Site {
+pub struct SimProcess {
     /// The id of the process.
     pub proc: ProcId,
     life: Life,
@@ -74,7 +74,7 @@ pub struct Site {
     /// The connections, in the order of their link numbers.
     pub wires: Vec<WireId>,
     /// Work that waits until the process is free.
-    pub inbox: VecDeque<Job>,
+    pub inbox: VecDeque<InboxItem>,
     /// The time at which the process has completed its current work.
     pub free_at: u64,
     /// Whether an event is scheduled that handles the inbox at that time.
@@ -83,7 +83,7 @@ pub struct Site {
     pub tick_at: Option<u64>,
 }
 
-impl Site {
+impl SimProcess {
     /// Creates a process that has just started.
     pub fn new(shape: &Shape, proc: ProcId) -> Self {
         let node = Node::new(NodeConfig {
@@ -123,19 +123,23 @@ impl Site {
     }
 
     /// Carries out the effects of the node, and runs the actor.
-    pub fn settle(&mut self, scene: &mut Scene<'_>) {
+    pub fn settle(&mut self, context: &mut Context<'_>) {
         while self.node.has_effects() {
             let effects: Vec<Effect> = self.node.effects().collect();
             for effect in effects {
                 match effect {
-                    Effect::Ready(PortId::AGENT) => self.obey(scene),
-                    Effect::Ready(MESH) => self.run_actor(scene),
-                    Effect::Ready(port) => scene.wants.push(Want::Look(port)),
+                    Effect::Ready(PortId::AGENT) => self.handle_agent_messages(context),
+                    Effect::Ready(MESH) => self.run_actor(context),
+                    Effect::Ready(port) => context.requests.push(Request::CheckReplies(port)),
                     Effect::Transmit { link, frame } => {
-                        scene.wants.push(Want::Send(self.wire(link), frame));
+                        context.requests.push(Request::Send(self.wire(link), frame));
                     }
-                    Effect::Connect { peer, after } => scene.wants.push(Want::Dial(peer, after)),
-                    Effect::Close { link } => scene.wants.push(Want::Close(self.wire(link))),
+                    Effect::Connect { peer, after } => {
+                        context.requests.push(Request::Dial(peer, after))
+                    }
+                    Effect::Close { link } => {
+                        context.requests.push(Request::Close(self.wire(link)))
+                    }
                     // Hosts of these worlds die of power failures, so their kernels acknowledge
                     // nothing.
                     Effect::Probe(host) => self.node.probed(host, None),
@@ -146,7 +150,7 @@ impl Site {
     }
 
     /// Takes the messages of the actor and replies to each.
-    fn run_actor(&mut self, scene: &mut Scene<'_>) {
+    fn run_actor(&mut self, context: &mut Context<'_>) {
         let mut frames = Vec::new();
         while self.has_actor && self.node.take_messages(MESH, BATCH, &mut frames).is_ok() {
             if frames.is_empty() {
@@ -155,24 +159,24 @@ impl Site {
             for frame in frames.drain(..) {
                 let Some(task) = Task::decode(&frame.tail[usize::from(frame.head.meta_len)..])
                 else {
-                    return scene.oracle.violated(|| format!("{} got {frame:?}", self.proc));
+                    return context.oracle.violated(|| format!("{} got {frame:?}", self.proc));
                 };
                 let rank = frame.head.rank;
-                let here = scene.shape.rank(self.proc);
-                scene.oracle.expect(rank == here, || {
+                let here = context.shape.rank(self.proc);
+                context.oracle.expect(rank == here, || {
                     format!("rank {here} got what is for rank {rank}: {task:?}")
                 });
-                scene.oracle.received(self.life, MESH, rank, &task);
-                let reached = &mut scene.reached[task.tag as usize];
-                *reached = scene.at.max(*reached);
-                scene.at += scene.endpoint_ns;
-                self.node.answer(&frame.head, 0, (0, 0), pack(&[value_of(task.tag, rank)]));
+                context.oracle.received(self.life, MESH, rank, &task);
+                let reached = &mut context.reached[task.tag as usize];
+                *reached = context.at.max(*reached);
+                context.at += context.endpoint_ns;
+                self.node.reply(&frame.head, 0, (0, 0), pack(&[value_of(task.tag, rank)]));
             }
         }
     }
 
     /// Handles messages for the process rather than for its actor.
-    fn obey(&mut self, scene: &mut Scene<'_>) {
+    fn handle_agent_messages(&mut self, context: &mut Context<'_>) {
         let mut frames = Vec::new();
         if self.node.take_messages(PortId::AGENT, usize::MAX, &mut frames).is_err() {
             return;
@@ -184,17 +188,17 @@ impl Site {
                     self.node.open_mailbox(MESH, u32::MAX);
                     self.has_actor = true;
                     self.node.watch(head.from.proc);
-                    scene.oracle.opened(self.life, MESH, Duration::from_nanos(scene.at));
-                    self.node.answer(head, 0, (0, 0), pack(&[0]));
-                    self.run_actor(scene);
+                    context.oracle.opened(self.life, MESH, Duration::from_nanos(context.at));
+                    self.node.reply(head, 0, (0, 0), pack(&[0]));
+                    self.run_actor(context);
                 }
                 Kind::Died if head.flags == fault::HOST_DIED => {
-                    scene.wants.push(Want::HostDied(head.from.proc.host));
+                    context.requests.push(Request::HostDied(head.from.proc.host));
                 }
                 Kind::Call => {
                     for word in frame.tail.as_chunks::<8>().0 {
                         let host = HostId(u64::from_le_bytes(*word) as u32);
-                        self.node.host_gone(host, Bytes::new());
+                        self.node.declare_host_dead(host, Bytes::new());
                     }
                 }
                 _ => {}

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use mesh_runtime::mailbox::Closed;
-use mesh_runtime::node::{Answer, CallSpec, Effect, LinkId, Node, NodeConfig, PORT_MARK, Target};
+use mesh_runtime::node::{CallSpec, Effect, LinkId, Node, NodeConfig, PORT_MARK, Reply, Target};
 use mesh_wire::frame::{Frame, Kind, Part};
 use mesh_wire::id::{JobId, PortId, ProcId};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ const OWNER: ProcId = ProcId::new(0, 0);
 const WORKER: ProcId = ProcId::new(0, 1);
 const SEGMENT: u32 = 3;
 const GENERATION: u32 = 5;
-const HELD: Effect = Effect::Held { segment: SEGMENT, generation: GENERATION };
+const ACQUIRED: Effect = Effect::Acquired { segment: SEGMENT, generation: GENERATION };
 
 fn released_by(reader: ProcId) -> Effect {
     Effect::Released { reader, segment: SEGMENT, generation: GENERATION }
@@ -55,7 +55,9 @@ impl Pair {
             for effect in effects {
                 match effect {
                     Effect::Transmit { frame, .. } => self.worker.receive(self.at_worker, frame),
-                    Effect::Held { .. } | Effect::Released { .. } => about_segments.push(effect),
+                    Effect::Acquired { .. } | Effect::Released { .. } => {
+                        about_segments.push(effect)
+                    }
                     _ => {}
                 }
             }
@@ -96,10 +98,10 @@ impl Pair {
     }
 
     /// Makes the worker take the call, reply with a part of `part_owner`, and release its part.
-    fn answer(&mut self, part_owner: ProcId) {
+    fn reply(&mut self, part_owner: ProcId) {
         let mut got = Vec::new();
         self.worker.take_messages(self.port, 1, &mut got).expect("the mailbox is open");
-        self.worker.answer(&got[0].head, 0, (0, 1), part(part_owner));
+        self.worker.reply(&got[0].head, 0, (0, 1), part(part_owner));
         self.worker.release(OWNER, SEGMENT, GENERATION);
     }
 }
@@ -112,80 +114,80 @@ fn part(owner: ProcId) -> Bytes {
 fn called() -> (Pair, PortId) {
     let mut pair = Pair::new();
     pair.worker.open_mailbox(pair.port, 8);
-    let reply = pair.call();
+    let reply_port = pair.call();
     assert_eq!(pair.pump(), [], "nothing is held but by the worker");
-    (pair, reply)
+    (pair, reply_port)
 }
 
 #[test]
-fn the_owner_holds_what_is_handed_back_before_the_worker_has_let_go() {
-    let (mut pair, reply) = called();
-    pair.answer(OWNER);
-    assert_eq!(pair.pump(), [HELD, released_by(WORKER)]);
-    let mut answers: Vec<Answer> = Vec::new();
-    pair.owner.take_answers(reply, &mut answers);
-    assert_eq!(answers[0].frame.holds().len(), 1);
+fn the_owner_acquires_returned_parts_before_the_worker_releases_them() {
+    let (mut pair, reply_port) = called();
+    pair.reply(OWNER);
+    assert_eq!(pair.pump(), [ACQUIRED, released_by(WORKER)]);
+    let mut replies: Vec<Reply> = Vec::new();
+    pair.owner.take_replies(reply_port, &mut replies);
+    assert_eq!(replies[0].frame.segment_refs().len(), 1);
     pair.owner.release(OWNER, SEGMENT, GENERATION);
     assert_eq!(pair.pump(), [released_by(OWNER)], "as whoever opened it does in the end");
 }
 
 #[test]
-fn an_answer_in_the_workers_own_segment_holds_nothing_of_the_owners() {
+fn a_reply_in_a_segment_of_the_worker_acquires_nothing_of_the_owner() {
     let (mut pair, _) = called();
-    pair.answer(WORKER);
+    pair.reply(WORKER);
     assert_eq!(pair.pump(), [released_by(WORKER)]);
 }
 
 #[test]
-fn an_answer_that_nobody_waits_for_is_given_back_at_once() {
-    let (mut pair, reply) = called();
-    pair.answer(OWNER);
-    pair.owner.cancel(reply);
-    assert_eq!(pair.pump(), [HELD, released_by(OWNER), released_by(WORKER)]);
+fn a_reply_without_a_caller_is_released_immediately() {
+    let (mut pair, reply_port) = called();
+    pair.reply(OWNER);
+    pair.owner.cancel(reply_port);
+    assert_eq!(pair.pump(), [ACQUIRED, released_by(OWNER), released_by(WORKER)]);
 }
 
 #[test]
-fn an_answer_that_nobody_takes_is_given_back_with_its_call() {
+fn a_reply_that_is_not_taken_is_released_with_its_call() {
     for is_cancelled in [true, false] {
-        let (mut pair, reply) = called();
-        pair.answer(OWNER);
-        assert_eq!(pair.pump(), [HELD, released_by(WORKER)]);
+        let (mut pair, reply_port) = called();
+        pair.reply(OWNER);
+        assert_eq!(pair.pump(), [ACQUIRED, released_by(WORKER)]);
         if is_cancelled {
-            pair.owner.cancel(reply);
+            pair.owner.cancel(reply_port);
         } else {
-            pair.owner.forget(reply);
+            pair.owner.forget(reply_port);
         }
         assert_eq!(pair.pump(), [released_by(OWNER)]);
     }
 }
 
 #[test]
-fn an_answer_that_comes_twice_is_held_once() {
+fn a_duplicated_reply_is_acquired_once() {
     let (mut pair, _) = called();
-    pair.answer(OWNER);
+    pair.reply(OWNER);
     for frame in pair.sent_by_worker() {
         pair.owner.receive(pair.at_owner, frame.clone());
         pair.owner.receive(pair.at_owner, frame);
     }
-    assert_eq!(pair.pump(), [HELD, released_by(WORKER)]);
+    assert_eq!(pair.pump(), [ACQUIRED, released_by(WORKER)]);
 }
 
 #[test]
-fn a_call_that_is_taken_back_is_given_back() {
+fn a_cancelled_call_is_released() {
     for is_open in [true, false] {
         let mut pair = Pair::new();
         if is_open {
             pair.worker.open_mailbox(pair.port, 8);
         }
-        let reply = pair.call();
+        let reply_port = pair.call();
         assert_eq!(pair.pump(), [], "it waits for its receiver, or for the spawn of it");
-        pair.owner.cancel(reply);
+        pair.owner.cancel(reply_port);
         assert_eq!(pair.pump(), [released_by(WORKER)], "with a mailbox: {is_open}");
     }
 }
 
 #[test]
-fn a_call_that_is_refused_is_given_back() {
+fn a_refused_call_is_released() {
     let (mut pair, _) = called();
     pair.worker.close_mailbox(pair.port, Closed { code: 1, detail: Bytes::new() });
     assert_eq!(pair.pump(), [released_by(WORKER)]);
@@ -199,7 +201,7 @@ fn dropped_at(node: &mut Node) -> Vec<Frame> {
 }
 
 #[test]
-fn the_agent_is_told_of_a_dropped_message_that_carries_ports() {
+fn the_agent_is_notified_of_a_dropped_message_that_carries_ports() {
     for body in [&b"nothing"[..], &[&b"behind"[..], &PORT_MARK, b"label"].concat()] {
         let carries = body.len() > PORT_MARK.len();
         let mut pair = Pair::new();
