@@ -23,7 +23,7 @@ from edited_trees import EditedTree, differences, sealed, seen, unprivileged
 from mesh_core import this_host
 from mesh_fs import CacheOptions, MountHandler, MountOptions, remotemount
 
-BACKENDS = ["fuse", "image", "unpack"]
+BACKENDS = ["fuse", "unpack"]
 GAMES = 15
 STEPS = 10
 #: Number of edits of one file, each of which creates a version, and its approximate maximum length.
@@ -46,15 +46,15 @@ def edited(tmp_path: Path) -> Path:
 def reader(root: Path) -> Iterator[dict[str, Any]]:
     """Run a process that reads continuously; its observations are available after the block."""
     words = [sys.executable, edited_trees.__file__, os.fspath(root), "1"]
-    told: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     with subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "reads\n"
-            yield told
-            told.update(json.loads(process.communicate("enough")[0]))
+            yield results
+            results.update(json.loads(process.communicate("enough")[0]))
         finally:
             process.kill()
 
@@ -84,23 +84,23 @@ def play_all(
     options = MountOptions(backend=backend)
     with (
         remotemount(this_host(), edited, mountpoint, cache=cache, mount=options) as handler,
-        reader(mountpoint) as told,
+        reader(mountpoint) as results,
     ):
         for seed in seeds:
             play(handler, edited, mountpoint, seed, backend)
         handler.refresh()
         assert handler.refresh() is False
-    return told
+    return results
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_each_tree_is_seen_as_it_is_and_no_file_torn(
     edited: Path, mountpoint: Path, cache: CacheOptions, backend: str
 ) -> None:
-    told = play_all(range(GAMES), edited, mountpoint, cache, backend)
-    assert told["reads"] > 0
-    assert told["torn"] == []
-    assert told["errors"].keys() <= EXPECTED
+    results = play_all(range(GAMES), edited, mountpoint, cache, backend)
+    assert results["reads"] > 0
+    assert results["torn"] == []
+    assert results["errors"].keys() <= EXPECTED
 
 
 @pytest.mark.usefixtures("needs_mounts")
@@ -117,16 +117,16 @@ def test_no_read_is_of_two_versions_while_one_takes_the_place_of_the_other(
     write(0)
     with (
         remotemount(this_host(), edited, mountpoint, cache=cache) as handler,
-        reader(mountpoint) as told,
-        reader(mountpoint) as also_told,
+        reader(mountpoint) as results,
+        reader(mountpoint) as other_results,
     ):
         for version in range(1, 25):
             write(version)
             assert handler.refresh() is True
             handler.wait(LIMIT_S)
-    assert [*told["torn"], *also_told["torn"]] == []
-    assert told["errors"] == also_told["errors"] == {}
-    assert told["reads"] > 1000
+    assert [*results["torn"], *other_results["torn"]] == []
+    assert results["errors"] == other_results["errors"] == {}
+    assert results["reads"] > 1000
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -152,20 +152,20 @@ def test_who_has_a_file_open_reads_on_in_what_it_was(
             assert (mountpoint / "file").read_bytes() == after
 
 
-def write_anywhere(path: Path, shadow: bytearray, chance: random.Random) -> None:
+def write_anywhere(path: Path, expected: bytearray, chance: random.Random) -> None:
     """Write, truncate or extend a file at random, and its expected content as well."""
     place = chance.randrange(FILE_LEN_MAX)
     # A write beyond the end creates a hole.
-    shadow.extend(bytes(max(0, place - len(shadow))))
+    expected.extend(bytes(max(0, place - len(expected))))
     with path.open("r+b") as file:
         if chance.random() < 0.3:
             file.truncate(place)
-            del shadow[place:]
+            del expected[place:]
         else:
             body = chance.randbytes(chance.choice([1, 100, 5000, 150_000]))
             file.seek(place)
             file.write(body)
-            shadow[place : place + len(body)] = body
+            expected[place : place + len(body)] = body
 
 
 def read_anywhere(file: BufferedReader, content: bytes, chance: random.Random) -> None:
@@ -184,17 +184,17 @@ def read_anywhere(file: BufferedReader, content: bytes, chance: random.Random) -
 def test_a_read_at_any_place_is_of_the_version_that_was_opened(
     edited: Path, mountpoint: Path, cache: CacheOptions, seed: int
 ) -> None:
-    chance, shadow = random.Random(seed), bytearray()
+    chance, expected = random.Random(seed), bytearray()
     (edited / "file").touch()
     with remotemount(this_host(), edited, mountpoint, cache=cache) as handler, ExitStack() as files:
         versions: list[tuple[BufferedReader, bytes]] = []
         for _ in range(VERSIONS):
-            write_anywhere(edited / "file", shadow, chance)
+            write_anywhere(edited / "file", expected, chance)
             handler.refresh()
             # Data that was not fetched before a change is lost.
             handler.wait(LIMIT_S)
             opened = files.enter_context((mountpoint / "file").open("rb"))
-            versions.append((opened, bytes(shadow)))
+            versions.append((opened, bytes(expected)))
             for file, content in (versions[-1], chance.choice(versions)):
                 read_anywhere(file, content, chance)
 
@@ -206,6 +206,6 @@ def test_a_read_at_any_place_is_of_the_version_that_was_opened(
 def test_many_trees_are_seen_as_they_are_and_no_file_torn(
     edited: Path, mountpoint: Path, cache: CacheOptions, backend: str, first: int
 ) -> None:
-    told = play_all(range(first, first + 300), edited, mountpoint, cache, backend)
-    assert told["torn"] == []
-    assert told["errors"].keys() <= EXPECTED
+    results = play_all(range(first, first + 300), edited, mountpoint, cache, backend)
+    assert results["torn"] == []
+    assert results["errors"].keys() <= EXPECTED

@@ -11,11 +11,13 @@ import pytest
 
 from mesh_core import this_host
 from mesh_fs import CacheOptions, MountOptions, remotemount
-from mesh_fs._mount.progress import Arrived, shown_progress
+from mesh_fs._mount.progress import TransferProgress, progress_reporter
 
 LIMIT_S = 60.0
 UNPACK = MountOptions(backend="unpack")
-HALF = Arrived(hosts=4, whole_hosts=1, files=7, total_bytes=4_000_000, here_bytes=2_000_000)
+HALF = TransferProgress(
+    hosts=4, whole_hosts=1, files=7, total_bytes=4_000_000, here_bytes=2_000_000
+)
 
 
 def test_who_asks_for_it_sees_how_it_ends_where_there_is_no_terminal(
@@ -32,8 +34,8 @@ def test_who_asks_for_it_sees_how_it_ends_where_there_is_no_terminal(
 
 def test_a_line_says_how_fast_it_goes_and_how_long_it_will_take() -> None:
     assert HALF.line(0.0, 0) == "7 files on 1 of 4 hosts, 2.0 MB of 4.0 MB"
-    said = HALF.line(elapsed_s=2.0, first_bytes=1_000_000)
-    assert said == "7 files on 1 of 4 hosts, 2.0 MB of 4.0 MB, 500.0 kB/s, 4 s left"
+    line = HALF.line(elapsed_s=2.0, first_bytes=1_000_000)
+    assert line == "7 files on 1 of 4 hosts, 2.0 MB of 4.0 MB, 500.0 kB/s, 4 s left"
 
 
 @pytest.mark.parametrize("progress", [True, None])
@@ -43,7 +45,7 @@ def test_a_terminal_gets_a_bar(progress: bool | None, monkeypatch: pytest.Monkey
     with open(screen, "rb", buffering=0) as shown, open(terminal, "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
         monkeypatch.setenv("TERM", "xterm")
-        with shown_progress(progress) as tell:
+        with progress_reporter(progress) as tell:
             assert tell is not None
             tell(HALF)
         # The output arrives in pieces.

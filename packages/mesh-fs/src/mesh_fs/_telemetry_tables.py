@@ -15,7 +15,7 @@ __all__ = ["TABLES"]
 def _mounts() -> Iterator[dict[str, Any]]:
     # A process that has not imported the module has no mounts.
     files = sys.modules.get("mesh_fs._mount.host_mount")
-    for status in [] if files is None else files.shown_here():
+    for status in [] if files is None else files.local_statuses():
         row = asdict(status)
         del row["host"]
         yield row
@@ -26,7 +26,7 @@ TABLES = {
         "Mounts of mesh-fs, on each host that shows them.",
         (
             "mountpoint s | path at which the files are mounted",
-            "backend s | method by which they are shown: `fuse`, `image` or `unpack`",
+            "backend s | method by which they are shown: `fuse` or `unpack`",
             "why s | why this method is used",
             "is_complete b | whether all files are on the host",
             "is_open b | whether the files are shown",

@@ -4,8 +4,9 @@ use pyo3::prelude::*;
 
 mod chunk_list;
 mod errors;
-mod image;
+mod guarded_mount;
 mod memory;
+mod overlay;
 mod snapshot;
 mod store;
 mod tree;
@@ -17,13 +18,14 @@ mod workspace;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<snapshot::PyLedger>()?;
     module.add_class::<snapshot::PySnapshot>()?;
-    module.add_class::<image::PyImage>()?;
-    module.add_class::<image::PyOverlay>()?;
+    module.add_class::<guarded_mount::PyGuardedMount>()?;
+    module.add_class::<overlay::PyOverlay>()?;
     module.add_class::<store::PyStore>()?;
     module.add_class::<tree::PyRecipe>()?;
     module.add_class::<tree::PyTree>()?;
     module.add_class::<view::PyUnpacked>()?;
     module.add_class::<view::PyView>()?;
     module.add_class::<workspace::PyWorkspace>()?;
-    module.add_function(wrap_pyfunction!(image::remove_left, module)?)
+    module.add_function(wrap_pyfunction!(guarded_mount::unmount_dead, module)?)?;
+    module.add_function(wrap_pyfunction!(guarded_mount::remove_stale_mounts, module)?)
 }
