@@ -12,7 +12,7 @@ from mesh_rdma import RDMABuffer, VersionedBuffer, VersionedReader, allocate
 
 class _Owner(Actor):
     @endpoint
-    def lend(self, nbytes: int, kind: str) -> RDMABuffer:
+    def register(self, nbytes: int, kind: str) -> RDMABuffer:
         if kind == "gpu":
             import torch
 
@@ -34,26 +34,26 @@ class RDMADriver(Driver):
 
     name = "mesh_rdma"
     #: The measured transports, and the kind of memory that each of them requires.
-    ways = (("arena", "arena"), ("attach", "plain"), ("unix", "plain"), ("tcp", "plain"))
+    transports = (("arena", "arena"), ("attach", "plain"), ("unix", "plain"), ("tcp", "plain"))
 
     def start(self, workers: int, kind: str = "blocking") -> None:
         procs = this_host().spawn_procs({"procs": workers})
         self._owners = procs.spawn("owners", _Owner)
 
-    def lend(self, nbytes: int, kind: str) -> RDMABuffer:
+    def register(self, nbytes: int, kind: str) -> RDMABuffer:
         """Make the first process register memory."""
-        buffer: RDMABuffer = self._owners.slice(procs=0).lend.call_one(nbytes, kind).get()
+        buffer: RDMABuffer = self._owners.slice(procs=0).register.call_one(nbytes, kind).get()
         return buffer
 
-    def lend_each(self, lengths: Sequence[int], kind: str, first: int = 0) -> list[RDMABuffer]:
+    def register_each(self, lengths: Sequence[int], kind: str, first: int = 0) -> list[RDMABuffer]:
         """Make processes from rank `first` on register memory, one length each."""
         owners = enumerate(lengths, first)
-        lent = [self._owners.slice(procs=at).lend.call_one(n, kind) for at, n in owners]
-        return [one.get() for one in lent]
+        buffers = [self._owners.slice(procs=at).register.call_one(n, kind) for at, n in owners]
+        return [one.get() for one in buffers]
 
-    def reached(self, buffer: RDMABuffer, way: str) -> RDMABuffer:
+    def via(self, buffer: RDMABuffer, transport: str) -> RDMABuffer:
         """Return the same buffer through one transport."""
-        return buffer.via(way)
+        return buffer.via(transport)
 
     def read(self, buffer: RDMABuffer, destination: Any) -> None:
         """Read a buffer and wait for completion."""

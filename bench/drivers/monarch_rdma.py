@@ -14,7 +14,7 @@ from bench.drivers.driver import Driver
 
 class _Owner(Actor):  # type: ignore[misc]
     @endpoint  # type: ignore[untyped-decorator]
-    def lend(self, nbytes: int) -> Any:
+    def register(self, nbytes: int) -> Any:
         self._memory = memoryview(bytearray(nbytes))
         self._memory[::4096] = b"m" * len(self._memory[::4096])
         return RDMABuffer(self._memory)
@@ -49,7 +49,7 @@ class MonarchRDMADriver(Driver):
 
     def read_times(self, nbytes: int, count: int) -> list[float]:
         """Read memory of one process in another; return the duration of each read in seconds."""
-        buffer = self._owner.lend.call_one(nbytes).get()
+        buffer = self._owner.register.call_one(nbytes).get()
         times: list[float] = self._reader.times.call_one(buffer, nbytes, count).get()
         return times
 

@@ -41,8 +41,8 @@ def long(driver: RDMADriver | MonarchRDMADriver, scale: Scale, record: Recorder)
     if driver.name == "monarch_rdma":
         driver.start(1)
         rate = nbytes / min(driver.read_times(nbytes, 5)) / _GB
-        for way in ("arena", "attach", "attach_alone", "unix", "tcp"):
-            record.value(f"{way}_read", rate, "GB/s")
+        for transport in ("arena", "attach", "attach_alone", "unix", "tcp"):
+            record.value(f"{transport}_read", rate, "GB/s")
         return
     # The floor forks, which must happen before threads are started.
     with socket_floor(nbytes) as stream:
@@ -53,13 +53,13 @@ def long(driver: RDMADriver | MonarchRDMADriver, scale: Scale, record: Recorder)
             "memcpy": lambda: np.copyto(ours, other),
             "stream": lambda: stream.read_into(view),
         }
-        lent = {kind: driver.lend(nbytes, kind) for kind in ("arena", "plain")}
-        for way, kind in driver.ways:
-            buffer = driver.reached(lent[kind], way)
-            runs[f"{way}_read"] = lambda buffer=buffer: driver.read(buffer, ours)  # type: ignore[misc]
-            if way == "attach":
+        buffers = {kind: driver.register(nbytes, kind) for kind in ("arena", "plain")}
+        for transport, kind in driver.transports:
+            buffer = driver.via(buffers[kind], transport)
+            runs[f"{transport}_read"] = lambda buffer=buffer: driver.read(buffer, ours)  # type: ignore[misc]
+            if transport == "attach":
                 runs["attach_alone_read"] = lambda buffer=buffer: _in_pieces(driver, buffer, view)  # type: ignore[misc]
-            runs[f"{way}_write"] = lambda buffer=buffer: driver.write(buffer, other)  # type: ignore[misc]
+            runs[f"{transport}_write"] = lambda buffer=buffer: driver.write(buffer, other)  # type: ignore[misc]
         best = dict.fromkeys(runs, float("inf"))
         for _ in range(_ROUNDS):
             for name, run in runs.items():
@@ -74,17 +74,17 @@ def short(driver: RDMADriver | MonarchRDMADriver, scale: Scale, record: Recorder
     if driver.name == "monarch_rdma":
         driver.start(1)
         times = driver.read_times(_SHORT, scale.block_calls)
-        for way in ("arena", "attach", "unix", "tcp"):
-            record.times(f"{way}_", times, "us")
+        for transport in ("arena", "attach", "unix", "tcp"):
+            record.times(f"{transport}_", times, "us")
         return
     with socket_floor(_SHORT) as stream:
         driver.start(1)
         room = memoryview(bytearray(_SHORT))
         runs: dict[str, Callable[[], object]] = {"ping_pong": lambda: stream.read_into(room)}
-        lent = {kind: driver.lend(4096, kind)[:_SHORT] for kind in ("arena", "plain")}
-        for way, kind in driver.ways:
-            buffer = driver.reached(lent[kind], way)
-            runs[way] = lambda buffer=buffer: driver.read(buffer, room)  # type: ignore[misc]
+        buffers = {kind: driver.register(4096, kind)[:_SHORT] for kind in ("arena", "plain")}
+        for transport, kind in driver.transports:
+            buffer = driver.via(buffers[kind], transport)
+            runs[transport] = lambda buffer=buffer: driver.read(buffer, room)  # type: ignore[misc]
         times: dict[str, list[float]] = {name: [] for name in runs}
         for _ in range(scale.blocks):
             for name, run in runs.items():

@@ -25,17 +25,17 @@ def long(driver: RDMADriver, scale: Scale, record: Recorder) -> None:
     driver.start(1)
     ours = torch.ones(nbytes, dtype=torch.uint8, device="cuda")
     other = torch.ones_like(ours)
-    there = driver.lend(nbytes, "gpu")
-    plain = driver.lend(nbytes, "plain")
+    there = driver.register(nbytes, "gpu")
+    plain = driver.register(nbytes, "plain")
 
     def copy() -> None:
         ours.copy_(other)
         torch.cuda.synchronize()
 
     runs: dict[str, Callable[[], object]] = {"device_copy": copy}
-    for way in ("cuda", "staged"):
-        buffer = driver.reached(there, way)
-        runs[f"{way}_read"] = lambda buffer=buffer: driver.read(buffer, ours)  # type: ignore[misc]
+    for transport in ("cuda", "staged"):
+        buffer = driver.via(there, transport)
+        runs[f"{transport}_read"] = lambda buffer=buffer: driver.read(buffer, ours)  # type: ignore[misc]
     runs["host_read"] = lambda: driver.read(plain, ours)
     best = dict.fromkeys(runs, float("inf"))
     for _ in range(_ROUNDS):

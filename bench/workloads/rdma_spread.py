@@ -49,12 +49,12 @@ def reshard(driver: RDMADriver, scale: Scale, record: Recorder) -> None:
     driver.start(2 * _SIDE)
     runs: dict[str, tuple[int, Callable[[], object]]] = {"memcpy": _copy(part)}
     for kind in ("arena", "plain"):
-        srcs = driver.lend_each([rows.nbytes(place) for place in range(_SIDE)], kind)
+        srcs = driver.register_each([rows.nbytes(place) for place in range(_SIDE)], kind)
         for name, (mesh, placements) in _PLACES.items():
             layout = Layout.of((side, side), _ITEM, mesh, placements)
             # All have the same length, so that the same memory is reused.
             lengths = [layout.nbytes(place) for place in range(_SIDE)]
-            dsts = driver.lend_each(lengths, kind, first=_SIDE)
+            dsts = driver.register_each(lengths, kind, first=_SIDE)
             schedule = plan_reshard(rows, layout)
             runs[f"{kind}_{name}"] = (schedule.nbytes, _run(schedule, srcs, dsts))
     _record(runs, record)
@@ -65,8 +65,8 @@ def to_many(driver: RDMADriver, scale: Scale, record: Recorder) -> None:
     """Copy one buffer to eight processes, and once to memory that all of them share."""
     nbytes = long_size(scale)
     driver.start(_RECEIVERS + 1)
-    (src,) = driver.lend_each([nbytes], "arena")
-    dsts = driver.lend_each([nbytes] * _RECEIVERS, "arena", first=1)
+    (src,) = driver.register_each([nbytes], "arena")
+    dsts = driver.register_each([nbytes] * _RECEIVERS, "arena", first=1)
     replicas = replicate(src, dsts).get()
     runs = {
         "memcpy": _copy(nbytes),

@@ -79,7 +79,7 @@ class Owner(Actor):
     """Owns a tensor on a device."""
 
     @endpoint
-    def lend(self) -> RDMABuffer:
+    def register(self) -> RDMABuffer:
         import torch
 
         self._tensor = torch.full((LEN,), 7, dtype=torch.uint8, device="cuda")
@@ -88,14 +88,14 @@ class Owner(Actor):
 
 
 @pytest.fixture(scope="module")
-def lent() -> Iterator[RDMABuffer]:
+def buffer() -> Iterator[RDMABuffer]:
     procs = this_host().spawn_procs(bootstrap=use_devices, name="gpu_owner")
-    yield procs.spawn("owner", Owner).lend.call_one().get()
+    yield procs.spawn("owner", Owner).register.call_one().get()
     procs.stop().get()
 
 
-@pytest.mark.parametrize("way", ["cuda", "staged"])
-def test_tensors_come_from_device_to_device(lent: RDMABuffer, way: str) -> None:
+@pytest.mark.parametrize("transport", ["cuda", "staged"])
+def test_tensors_come_from_device_to_device(buffer: RDMABuffer, transport: str) -> None:
     """The transfer waits for earlier work on the current torch stream, also a non-default one."""
     import torch
 
@@ -103,11 +103,11 @@ def test_tensors_come_from_device_to_device(lent: RDMABuffer, way: str) -> None:
     with torch.cuda.stream(torch.cuda.Stream()):
         for _ in range(20):
             here.fill_(1)
-        lent.via(way).read_into(here).get()
+        buffer.via(transport).read_into(here).get()
     assert bool((here == 7).all())
 
 
-def test_a_read_is_about_as_fast_as_a_copy(lent: RDMABuffer) -> None:
+def test_a_read_is_about_as_fast_as_a_copy(buffer: RDMABuffer) -> None:
     import torch
 
     here = torch.empty(LEN, dtype=torch.uint8, device="cuda")
@@ -118,11 +118,11 @@ def test_a_read_is_about_as_fast_as_a_copy(lent: RDMABuffer) -> None:
         torch.cuda.synchronize()
 
     def read() -> None:
-        lent.read_into(here).get()
+        buffer.read_into(here).get()
 
     copied, got = (min(_seconds(run) for _ in range(5)) for run in (copy, read))
     print(f"a read reaches {copied / got:.2f} of a copy on the device")
-    assert lent.backend == "cuda"
+    assert buffer.backend == "cuda"
     assert copied / got > LEAST_SHARE
 
 

@@ -94,7 +94,7 @@ def test_transfers_go_on_while_another_user_floods_every_listener(
 ) -> None:
     assert program.do("read") == ["arena", "unix", "tcp"]
     before = program.do("usage")
-    attack = ["-m", "tests.security.rdma_stranger"]
+    attack = ["-m", "tests.security.rdma_flooder"]
     command = [stranger.python, *attack, str(owner.uid), program.do("token"), str(owner.home)]
     most = dict(before)
     # The flood ends when its input is closed, whatever happens here.

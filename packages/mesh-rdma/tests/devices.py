@@ -21,7 +21,7 @@ class DeviceOwner(Actor):
         self._buffers: list[RDMABuffer] = []
 
     @endpoint
-    def offer(self, content: bytes, kind: str, count: int = 1) -> list[RDMABuffer]:
+    def register(self, content: bytes, kind: str, count: int = 1) -> list[RDMABuffer]:
         """Register `count` new ranges with this content; on a device, they share an allocation."""
         self._memory = made = _make(len(content), kind, count)
         for memory in made:

@@ -166,23 +166,23 @@ def ends_in_the_middle() -> None:
     arena = mesh_rdma.allocate(1 << 22)
     ours = RDMABuffer(arena)
     keep: list[Any] = [ours.view(), ours]
-    ways = [ours, *(remote.via(transport) for transport in ("attach", "unix", "tcp"))]
-    started = threading.Barrier(len(ways) + 1)
+    buffers = [ours, *(remote.via(transport) for transport in ("attach", "unix", "tcp"))]
+    started = threading.Barrier(len(buffers) + 1)
 
-    def work(way: RDMABuffer) -> None:
-        here = bytearray(len(way))
-        way.read_into(here).get()
+    def work(buffer: RDMABuffer) -> None:
+        here = bytearray(len(buffer))
+        buffer.read_into(here).get()
         started.wait()
         while True:
-            way.read_into(here).get()
+            buffer.read_into(here).get()
 
-    for way in ways:
-        threading.Thread(target=work, args=(way,), daemon=True).start()
+    for buffer in buffers:
+        threading.Thread(target=work, args=(buffer,), daemon=True).start()
     started.wait()
-    keep.extend(way.read_into(bytearray(len(way))) for way in ways for _ in range(4))
+    keep.extend(buffer.read_into(bytearray(len(buffer))) for buffer in buffers for _ in range(4))
 
     async def wait_in_vain() -> None:
-        tasks = [asyncio.ensure_future(_await(way)) for way in ways]
+        tasks = [asyncio.ensure_future(_await(buffer)) for buffer in buffers]
         await asyncio.sleep(0)
         for task in tasks:
             task.cancel()
@@ -192,8 +192,8 @@ def ends_in_the_middle() -> None:
     say("done")
 
 
-async def _await(way: RDMABuffer) -> None:
-    await way.read_into(bytearray(len(way)))
+async def _await(buffer: RDMABuffer) -> None:
+    await buffer.read_into(bytearray(len(buffer)))
 
 
 if __name__ == "__main__":

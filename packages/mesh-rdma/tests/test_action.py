@@ -15,7 +15,7 @@ __all__ = ["local_procs"]  # This is a fixture, which pytest finds by name.
 
 class Owner(Actor):
     @endpoint
-    def lend(self) -> RDMABuffer:
+    def register(self) -> RDMABuffer:
         self.memory = bytearray(16)
         return RDMABuffer(self.memory)
 
@@ -26,7 +26,7 @@ def word(memory: bytearray) -> int:
 
 def test_words_are_changed_beside_copies(local_procs: LocalProcs) -> None:
     procs = local_procs({"procs": 2})
-    there, other = procs.spawn("owners", Owner).lend.call().get().values()
+    there, other = procs.spawn("owners", Owner).register.call().get().values()
     before, found, copied = bytearray(8), bytearray(8), bytearray(8)
     there.fetch_add(40).get()
     other.compare_and_swap(0, 7).get()

@@ -30,7 +30,7 @@ from mesh_rdma import (
 from mesh_rdma._cuda import copier
 from mesh_rdma._cuda import exports as cuda_exports
 from mesh_rdma._cuda.copier import wait_for_stream_event
-from mesh_rdma._cuda.driver import needed_driver
+from mesh_rdma._cuda.driver import require_driver
 from mesh_rdma._cuda.exports import Exports
 from mesh_rdma._kit.harness import bytes_of, pattern, put_bytes
 from mesh_rdma._staged import target as staged_target
@@ -72,14 +72,14 @@ def owners(procs: ProcMesh) -> Iterator[list[Any]]:
     actors.stop().get()
 
 
-def offered(owner: Any, seed: int, kind: str, nbytes: int = LEN) -> RDMABuffer:
-    buffer: RDMABuffer = owner.offer.call_one(pattern(seed, nbytes), kind).get()[0]
+def register(owner: Any, seed: int, kind: str, nbytes: int = LEN) -> RDMABuffer:
+    buffer: RDMABuffer = owner.register.call_one(pattern(seed, nbytes), kind).get()[0]
     return buffer
 
 
 @pytest.mark.parametrize("nbytes", [1, LEN, LONG])
 @pytest.mark.parametrize(
-    ("there", "here", "way"),
+    ("there", "here", "transport"),
     [
         ("device", "device", "cuda"),
         ("device", "plain", "cuda"),
@@ -91,30 +91,30 @@ def offered(owner: Any, seed: int, kind: str, nbytes: int = LEN) -> RDMABuffer:
     ],
 )
 def test_bytes_come_and_go_whatever_memory_is_on_either_side(
-    owners: list[Any], there: str, here: str, way: str, nbytes: int
+    owners: list[Any], there: str, here: str, transport: str, nbytes: int
 ) -> None:
     owner, user = owners
-    buffer = offered(owner, 1, there, nbytes)
-    assert user.read.call_one(buffer, here).get() == (pattern(1, nbytes), way)
+    buffer = register(owner, 1, there, nbytes)
+    assert user.read.call_one(buffer, here).get() == (pattern(1, nbytes), transport)
     user.write.call_one(buffer, pattern(2, nbytes), here).get()
     assert owner.seen.call_one().get() == pattern(2, nbytes)
 
 
-@pytest.mark.parametrize("way", ["arena", "unix", "tcp"])
-def test_the_other_hop_goes_by_any_way_there_is(
-    owners: list[Any], way: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("transport", ["arena", "unix", "tcp"])
+def test_the_other_hop_uses_any_transport(
+    owners: list[Any], transport: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This includes copies where both sides are device memory and only a network connects them."""
-    buffer = offered(owners[0], 1, "device", LONG).via("staged")
+    buffer = register(owners[0], 1, "device", LONG).via("staged")
     found = []
 
-    def reach(targets: dict[bytes, Any], lent: bytes) -> Any:
-        target, refused = _core.Handle.borrow(lent).reach(way)
+    def cached_target(targets: dict[bytes, Any], encoded: bytes) -> Any:
+        target, refused = _core.Handle.decode_borrowed(encoded).select_target(transport)
         assert target is not None, refused
         found.append(target)
         return target
 
-    monkeypatch.setattr(staged_target, "_reach", reach)
+    monkeypatch.setattr(staged_target, "_cached_target", cached_target)
     here = fake_gpu.allocate(LONG)
     buffer.read_into(here).get()
     assert bytes_of(here, 0, LONG) == pattern(1, LONG)
@@ -139,7 +139,7 @@ def test_a_process_copies_its_own_memory_of_devices(gpus: Path) -> None:
 
 def test_tensors_of_one_allocation_are_mapped_by_it_once(owners: list[Any]) -> None:
     """The driver refuses to map an allocation a second time."""
-    buffers = owners[0].offer.call_one(pattern(1, LEN), "device", 20).get()
+    buffers = owners[0].register.call_one(pattern(1, LEN), "device", 20).get()
     rooms = [bytearray(LEN) for _ in buffers]
     action = RDMAAction()
     for buffer, room in zip(buffers, rooms, strict=True):
@@ -151,7 +151,7 @@ def test_tensors_of_one_allocation_are_mapped_by_it_once(owners: list[Any]) -> N
 def test_memory_is_freed_when_nobody_maps_it_any_more(owners: list[Any], gpus: Path) -> None:
     """Freeing mapped memory is undefined, so it is delayed until it is unmapped, but not longer."""
     before = set(gpus.iterdir())
-    buffer = offered(owners[0], 1, "device")
+    buffer = register(owners[0], 1, "device")
     (allocation,) = set(gpus.iterdir()) - before
     buffer.read_into(bytearray(LEN)).get()
     owners[0].free.call_one().get()
@@ -160,43 +160,47 @@ def test_memory_is_freed_when_nobody_maps_it_any_more(owners: list[Any], gpus: P
 
 
 def test_expandable_segments_are_named_as_the_reason(owners: list[Any]) -> None:
-    buffer = offered(owners[0], 1, "expandable")
+    buffer = register(owners[0], 1, "expandable")
     told = buffer.explain()
     assert told.startswith("staged: taken to ")
     assert "CUDA_ERROR_INVALID_VALUE, invalid argument" in told
     assert "allocate it without expandable segments" in told
 
 
-def test_each_way_is_explained(owners: list[Any]) -> None:
-    on_device = offered(owners[0], 1, "device").explain().splitlines()
+def test_each_transport_is_explained(owners: list[Any]) -> None:
+    on_device = register(owners[0], 1, "device").explain().splitlines()
     assert on_device[0].startswith("cuda: taken to ")
-    for way in ("memory", "arena", "attach", "unix", "tcp"):
-        assert any(line.startswith(f"{way}: ") and "on a device" in line for line in on_device)
+    for transport in ("memory", "arena", "attach", "unix", "tcp"):
+        assert any(
+            line.startswith(f"{transport}: ") and "on a device" in line for line in on_device
+        )
     assert "staged: a better one is used" in on_device
-    on_host = offered(owners[1], 1, "plain").explain()
+    on_host = register(owners[1], 1, "plain").explain()
     assert "cuda: the buffer is not in device memory" in on_host
 
 
-def test_ways_of_the_processor_refuse_memory_of_devices_at_the_call(owners: list[Any]) -> None:
+def test_host_transports_refuse_memory_of_devices_at_the_call(owners: list[Any]) -> None:
     """This holds on either side; a process that accesses the address would be killed."""
-    on_device, on_host = offered(owners[0], 1, "device"), offered(owners[1], 1, "plain")
+    on_device, on_host = register(owners[0], 1, "device"), register(owners[1], 1, "plain")
     here = fake_gpu.allocate(LEN)
-    for way in ("arena", "attach", "unix", "tcp"):
+    for transport in ("arena", "attach", "unix", "tcp"):
         with pytest.raises(RDMATransportError, match="on a device"):
-            on_device.via(way)
-        if way == "arena":
+            on_device.via(transport)
+        if transport == "arena":
             continue
-        with pytest.raises(RDMATransportError, match=f"{way} cannot be used with memory of cuda:0"):
-            on_host.via(way).read_into(here)
+        with pytest.raises(
+            RDMATransportError, match=f"{transport} cannot be used with memory of cuda:0"
+        ):
+            on_host.via(transport).read_into(here)
     with pytest.raises(RDMATransportError, match="cannot be mapped on the host"):
         on_device.view()
     with pytest.raises(RDMATransportError, match="written to host memory"):
         RDMAAction().fetch_add(here, on_host, 1)
 
 
-def test_native_ways_refuse_an_address_of_a_device_themselves() -> None:
+def test_built_in_transports_refuse_an_address_of_a_device_themselves() -> None:
     """A caller that has bypassed the other checks is refused by a last one."""
-    target, _ = RDMABuffer(allocate(LEN))._handle.reach("memory")
+    target, _ = RDMABuffer(allocate(LEN))._handle.select_target("memory")
     assert target is not None
     for copy in (target.read, target.write):
         with pytest.raises(RDMATransportError, match="on a device"):
@@ -209,7 +213,7 @@ def test_native_ways_refuse_an_address_of_a_device_themselves() -> None:
 
 def test_a_process_without_devices_has_its_bytes_copied_by_the_owner(owners: list[Any]) -> None:
     """Reading device memory neither loads a library nor initializes a device."""
-    buffer = offered(owners[0], 1, "device", LONG)
+    buffer = register(owners[0], 1, "device", LONG)
     plain = this_host().spawn_procs(name="no_gpu").spawn("plain", DeviceOwner)
     assert plain.read.call_one(buffer, "plain").get() == (pattern(1, LONG), "staged")
     assert "cuda: this process does not use CUDA" in plain.explain.call_one(buffer).get()
@@ -217,10 +221,10 @@ def test_a_process_without_devices_has_its_bytes_copied_by_the_owner(owners: lis
     assert owners[0].seen.call_one().get() == pattern(2, LONG)
 
 
-def test_where_nobody_knows_the_device_each_way_says_why() -> None:
+def test_each_transport_explains_an_unknown_device() -> None:
     plain = this_host().spawn_procs({"procs": 2}, name="no_gpu").spawn("plain", DeviceOwner)
-    (buffer,) = plain.slice(procs=0).offer.call_one(bytes(LEN), "unmapped").get()
-    with pytest.raises(RDMATransportError, match="no way to") as raised:
+    (buffer,) = plain.slice(procs=0).register.call_one(bytes(LEN), "unmapped").get()
+    with pytest.raises(RDMATransportError, match="no transport to") as raised:
         plain.slice(procs=1).read.call_one(buffer, "plain").get()
     for reason in (
         "tcp: the memory is on a device",
@@ -231,19 +235,19 @@ def test_where_nobody_knows_the_device_each_way_says_why() -> None:
 
 
 def test_owners_copy_between_each_other(owners: list[Any]) -> None:
-    source = offered(owners[0], 1, "device", LONG)
+    source = register(owners[0], 1, "device", LONG)
     for kind in ("device", "plain"):
-        destination = owners[1].offer.call_one(bytes(LONG), kind).get()[0]
+        destination = owners[1].register.call_one(bytes(LONG), kind).get()[0]
         destination.copy_from(source).get()
         assert owners[1].seen.call_one().get() == pattern(1, LONG)
-    back = offered(owners[1], 2, "plain", LONG)
+    back = register(owners[1], 2, "plain", LONG)
     source.copy_from(back).get()
     assert owners[0].seen.call_one().get() == pattern(2, LONG)
 
 
 def test_weights_are_spread_to_devices(owners: list[Any]) -> None:
     source = RDMABuffer(bytearray(pattern(1, LONG)))
-    places = [owner.offer.call_one(bytes(LONG), "device").get()[0] for owner in owners]
+    places = [owner.register.call_one(bytes(LONG), "device").get()[0] for owner in owners]
     spread(source, places, timeout=30.0).get()
     assert all(owner.seen.call_one().get() == pattern(1, LONG) for owner in owners)
 
@@ -257,7 +261,7 @@ def test_versions_are_read_to_devices(gpus: Path) -> None:
 
 
 def test_batches_have_memory_of_all_kinds(owners: list[Any]) -> None:
-    on_device, on_host = offered(owners[0], 1, "device"), offered(owners[1], 2, "plain")
+    on_device, on_host = register(owners[0], 1, "device"), register(owners[1], 2, "plain")
     here, there = fake_gpu.allocate(LEN), fake_gpu.allocate(LEN)
     room = bytearray(LEN)
     action = RDMAAction().read_remote(here, on_device).read_remote(there, on_host)
@@ -269,7 +273,7 @@ def test_batches_have_memory_of_all_kinds(owners: list[Any]) -> None:
 def test_a_device_that_cannot_be_seen_is_named(
     owners: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    buffer = offered(owners[0], 1, "second device")
+    buffer = register(owners[0], 1, "second device")
     monkeypatch.setenv("FAKE_CUDA_DEVICES", "1")
     assert "see CUDA_VISIBLE_DEVICES" in buffer.explain()
     assert buffer.backend == "staged"
@@ -282,7 +286,7 @@ def test_devices_that_do_not_reach_each_other_go_by_the_one_that_has_the_memory(
     owners: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_CUDA_NO_PEERS", "1")
-    buffer = offered(owners[0], 1, "second device")
+    buffer = register(owners[0], 1, "second device")
     used = fake_gpu.Allocation(1, device=1)
     here = fake_gpu.allocate(LEN)
     buffer.read_into(here).get()
@@ -293,12 +297,12 @@ def test_devices_that_do_not_reach_each_other_go_by_the_one_that_has_the_memory(
 
 @pytest.mark.parametrize("verb", ["read", "write"])
 @pytest.mark.parametrize("end", ["deadline", "cancel"])
-@pytest.mark.parametrize("way", ["cuda", "staged"])
+@pytest.mark.parametrize("transport", ["cuda", "staged"])
 def test_nothing_is_written_after_the_end_of_a_copy(
-    owners: list[Any], way: str, end: str, verb: str, slow: None
+    owners: list[Any], transport: str, end: str, verb: str, slow: None
 ) -> None:
     """The driver starts pieces late: submitted pieces are awaited, and no others are started."""
-    buffer = offered(owners[0], 1, "device", LONG).via(way)
+    buffer = register(owners[0], 1, "device", LONG).via(transport)
     here = fake_gpu.allocate(LONG)
     put_bytes(here, bytes(LONG))
     copy = buffer.read_into if verb == "read" else buffer.write_from
@@ -319,7 +323,7 @@ def test_nothing_is_written_after_the_end_of_a_copy(
 
 def test_a_drop_waits_for_copies_by_devices(owners: list[Any], slow: None) -> None:
     """The memory may be freed afterwards: no copy is in progress, and mappings end soon."""
-    buffer = offered(owners[0], 1, "device", LONG)
+    buffer = register(owners[0], 1, "device", LONG)
     futures = [buffer.read_into(fake_gpu.allocate(LONG)) for _ in range(3)]
     owners[0].free.call_one().get()
     for future in futures:
@@ -343,7 +347,7 @@ def test_memory_is_not_kept_for_those_who_are_gone(
 ) -> None:
     """A process that maps an allocation renews its lease; a dead process does not."""
     monkeypatch.setattr(cuda_exports, "LEASE_S", 0.05)
-    exports, driver = Exports(), needed_driver()
+    exports, driver = Exports(), require_driver()
     memory, tensor = fake_gpu.allocate(LEN), Memory()
     is_kept = weakref.ref(tensor)
     export, offset = exports.add(driver, 0, memory.address)
@@ -371,7 +375,7 @@ def test_who_has_ended_a_copy_is_not_written_for(gpus: Path) -> None:
 def test_an_owner_that_is_stuck_is_waited_for_as_long_as_was_said(
     owners: list[Any], procs: ProcMesh
 ) -> None:
-    buffer = offered(owners[0], 1, "expandable", LONG)
+    buffer = register(owners[0], 1, "expandable", LONG)
     assert buffer.backend == "staged"
     pid = proc_pid(procs, 0)
     os.kill(pid, signal.SIGSTOP)
@@ -387,16 +391,16 @@ def test_an_owner_that_is_stuck_is_waited_for_as_long_as_was_said(
     assert here == pattern(1, LONG)
 
 
-@pytest.mark.parametrize("way", ["cuda", "staged"])
+@pytest.mark.parametrize("transport", ["cuda", "staged"])
 def test_a_copy_comes_after_what_was_begun_before_it(
-    owners: list[Any], way: str, slow: None
+    owners: list[Any], transport: str, slow: None
 ) -> None:
     """A copy does not overtake work that the program has submitted to its stream."""
-    buffer = offered(owners[0], 1, "device").via(way)
+    buffer = register(owners[0], 1, "device").via(transport)
     here, old = fake_gpu.allocate(LEN), fake_gpu.allocate(LEN)
     put_bytes(old, pattern(2, LEN))
     for _ in range(5):
-        needed_driver().copy(0, 0, here.address, old.address, LEN)
+        require_driver().copy(0, 0, here.address, old.address, LEN)
     buffer.read_into(here).get()
     wait_for_stream_event(0)
     assert bytes_of(here, 0, LEN) == pattern(1, LEN)

@@ -9,8 +9,8 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from nursery import Child, Nursery, fill_byte
-from resources import doors_of, expect_no_more_than, held
+from fork_server import ChildProcess, ForkServer, fill_byte
+from resources import count_resources, expect_no_more_than, listening_sockets
 
 from mesh_core.testing import wait_until
 from mesh_rdma import RDMABuffer, RDMAPeerDied, allocate
@@ -30,18 +30,18 @@ LATE_S = 0.05
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer() as fork_server:
+        yield fork_server
 
 
 class Victim:
     """An owner in another process, and a local thread that copies until the owner dies."""
 
-    def __init__(self, nursery: Nursery, transport: str, verb: str, number: int) -> None:
-        self.child: Child = nursery.start("own", number, transport == "arena", LEN)
+    def __init__(self, fork_server: ForkServer, transport: str, verb: str, number: int) -> None:
+        self.child: ChildProcess = fork_server.start("own", number, transport == "arena", LEN)
         self.buffer: RDMABuffer = self.child.receive()
-        self.way = self.buffer.via(transport)
+        self.path = self.buffer.via(transport)
         self.verb = verb
         self.number = number
         self.room = bytearray(LEN + 2 * GUARD)
@@ -56,11 +56,11 @@ class Victim:
         try:
             while True:
                 if self.verb == "read":
-                    self.way.read_into(part).get()
+                    self.path.read_into(part).get()
                 elif self.verb == "write":
-                    self.way.write_from(part).get()
+                    self.path.write_from(part).get()
                 else:
-                    self.way.fetch_add(1, offset=8).get()
+                    self.path.fetch_add(1, offset=8).get()
                 self.is_under_way.set()
         except BaseException as error:
             self.raised_at = time.monotonic()
@@ -76,9 +76,9 @@ class Victim:
             assert {*self.room[GUARD:-GUARD]} <= {0, fill_byte(self.number)}
 
 
-def answer_of_successor(nursery: Nursery, number: int) -> Child:
+def answer_of_successor(fork_server: ForkServer, number: int) -> ChildProcess:
     """Start another owner and read from it."""
-    child = nursery.start("own", number, False, 64)
+    child = fork_server.start("own", number, False, 64)
     buffer: RDMABuffer = child.receive()
     here = bytearray(64)
     buffer.read_into(here).get()
@@ -86,13 +86,15 @@ def answer_of_successor(nursery: Nursery, number: int) -> Child:
     return child
 
 
-def owners_die(nursery: Nursery, dice: random.Random, number: int) -> tuple[list[RDMABuffer], int]:
+def owners_die(
+    fork_server: ForkServer, dice: random.Random, number: int
+) -> tuple[list[RDMABuffer], int]:
     """Kill all owners of one round at once.
 
     Return their buffers, and the number of errors that were not raised before successors responded.
     """
     victims = [
-        Victim(nursery, transport, dice.choice(VERBS), number + at)
+        Victim(fork_server, transport, dice.choice(VERBS), number + at)
         for at, transport in enumerate(TRANSPORTS)
     ]
     for victim in victims:
@@ -100,7 +102,7 @@ def owners_die(nursery: Nursery, dice: random.Random, number: int) -> tuple[list
     threading.Event().wait(dice.random() * MOMENT_S)
     for victim in victims:
         victim.child.kill()
-    successors = [answer_of_successor(nursery, number + at) for at in range(len(victims))]
+    successors = [answer_of_successor(fork_server, number + at) for at in range(len(victims))]
     late = sum(not victim.is_over.is_set() for victim in victims)
     for victim in victims:
         victim.is_over.wait()
@@ -110,7 +112,7 @@ def owners_die(nursery: Nursery, dice: random.Random, number: int) -> tuple[list
     return [victim.buffer for victim in victims], late
 
 
-def users_die(nursery: Nursery, dice: random.Random, number: int) -> None:
+def users_die(fork_server: ForkServer, dice: random.Random, number: int) -> None:
     """Kill all users of buffers of this process at once, without waiting for their deaths."""
     room = LEN + 2 * GUARD
     rest = (memoryview(bytearray(room)) for _ in TRANSPORTS[1:])
@@ -118,7 +120,7 @@ def users_die(nursery: Nursery, dice: random.Random, number: int) -> None:
     parts = [memoryview(memory)[GUARD : GUARD + LEN] for memory in whole]
     buffers = [RDMABuffer(part) for part in parts]
     users = [
-        nursery.start("use", number, transport, dice.choice(VERBS), pickle.dumps(buffer))
+        fork_server.start("use", number, transport, dice.choice(VERBS), pickle.dumps(buffer))
         for transport, buffer in zip(TRANSPORTS, buffers, strict=True)
     ]
     for user in users:
@@ -139,39 +141,39 @@ def users_die(nursery: Nursery, dice: random.Random, number: int) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_owners_die_in_the_middle_of_transfers(nursery: Nursery) -> None:
+def test_owners_die_in_the_middle_of_transfers(fork_server: ForkServer) -> None:
     dice = random.Random(5)
-    owners_die(nursery, dice, 0)
-    before = held()
+    owners_die(fork_server, dice, 0)
+    before = count_resources()
     owners: list[RDMABuffer] = []
     late = 0
     for round in range(1, ROUNDS):
-        buffers, late_here = owners_die(nursery, dice, round * len(TRANSPORTS))
+        buffers, late_here = owners_die(fork_server, dice, round * len(TRANSPORTS))
         owners += buffers
         late += late_here
     # A few errors may be late if the machine delays the scheduling of a thread.
     assert late < ROUNDS * len(TRANSPORTS) * 0.1
-    assert doors_of(owners) == []
+    assert listening_sockets(owners) == []
     del owners, buffers
     expect_no_more_than(before)
 
 
 @pytest.mark.timeout(120)
-def test_users_die_in_the_middle_of_transfers(nursery: Nursery) -> None:
+def test_users_die_in_the_middle_of_transfers(fork_server: ForkServer) -> None:
     dice = random.Random(6)
-    visitors = held().visitors
-    users_die(nursery, dice, 0)
-    wait_until(lambda: held().visitors <= visitors)
-    before = held()
+    connections = count_resources().incoming_connections
+    users_die(fork_server, dice, 0)
+    wait_until(lambda: count_resources().incoming_connections <= connections)
+    before = count_resources()
     for round in range(1, ROUNDS):
-        users_die(nursery, dice, round)
+        users_die(fork_server, dice, round)
     expect_no_more_than(before)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_errors_come_within_50_ms_of_a_death(
-    nursery: Nursery, capsys: pytest.CaptureFixture[str]
+    fork_server: ForkServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Check that 95 of 100 errors are raised in time; requires an idle machine."""
     dice = random.Random(7)
@@ -179,7 +181,7 @@ def test_errors_come_within_50_ms_of_a_death(
     for transport in TRANSPORTS:
         delays = []
         for number in range(50):
-            victim = Victim(nursery, transport, dice.choice(VERBS[:2]), number)
+            victim = Victim(fork_server, transport, dice.choice(VERBS[:2]), number)
             victim.is_under_way.wait()
             threading.Event().wait(dice.random() * MOMENT_S)
             killed_at = time.monotonic()

@@ -41,15 +41,15 @@ def test_death_is_seen_while_a_forked_child_lives(transport: str) -> None:
         assert owner.stdin is not None
         assert owner.stdout is not None
         buffer: RDMABuffer = pickle.loads(bytes.fromhex(owner.stdout.readline()))
-        way = buffer.via(transport)
+        buffer = buffer.via(transport)
         here = bytearray(4000)
-        way.read_into(here).get()
+        buffer.read_into(here).get()
         owner.stdin.write("connected\n")
         owner.stdin.flush()
         child = int(owner.stdout.readline())
         try:
             errors: list[BaseException] = []
-            copying = threading.Thread(target=lambda: errors.append(error_of(way)))
+            copying = threading.Thread(target=lambda: errors.append(error_of(buffer)))
             copying.start()
             owner.kill()
             copying.join()
@@ -58,12 +58,12 @@ def test_death_is_seen_while_a_forked_child_lives(transport: str) -> None:
             os.kill(child, signal.SIGKILL)
 
 
-def error_of(way: RDMABuffer) -> BaseException:
+def error_of(buffer: RDMABuffer) -> BaseException:
     """Read until a read fails."""
     here = bytearray(4000)
     while True:
         try:
-            way.read_into(here).get()
+            buffer.read_into(here).get()
         except Exception as error:
             return error
 

@@ -11,8 +11,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fork_server import ChildProcess, ForkServer, fill_byte
 from freezing import freeze
-from nursery import Child, Nursery, fill_byte
 
 from mesh_rdma import RDMABuffer, RDMAError, RDMAReadOnlyError, RDMATimeout, RDMATransportError
 from mesh_rdma._core import Handle
@@ -27,20 +27,20 @@ REMOTE = struct.Struct("<IQQQIQB")
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer() as fork_server:
+        yield fork_server
 
 
 @pytest.fixture(scope="module")
-def owner(nursery: Nursery) -> Iterator[Child]:
-    child = nursery.start("own", 0, True, LEN)
+def owner(fork_server: ForkServer) -> Iterator[ChildProcess]:
+    child = fork_server.start("own", 0, True, LEN)
     yield child
     child.channel.close()
 
 
 @pytest.fixture(scope="module")
-def honest(owner: Child) -> RDMABuffer:
+def honest(owner: ChildProcess) -> RDMABuffer:
     buffer: RDMABuffer = owner.receive()
     return buffer
 
@@ -115,19 +115,19 @@ def test_memory_beside_the_buffer_is_out_of_reach(honest: RDMABuffer, transport:
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_read_only_memory_stays_so(nursery: Nursery, transport: str) -> None:
+def test_read_only_memory_stays_so(fork_server: ForkServer, transport: str) -> None:
     """A handle that claims to be writable does not make the memory writable."""
-    child = nursery.start("own_read_only", LEN)
+    child = fork_server.start("own_read_only", LEN)
     fixed: RDMABuffer = child.receive()
     _, _, _, _, _, _, flags = said(fixed)
     liar = changed(fixed, flags=flags | 1)
     assert liar.is_writable
-    way = liar.via(transport)
-    for future in (way.write_from(b"never"), way.fetch_add(1)):
+    buffer = liar.via(transport)
+    for future in (buffer.write_from(b"never"), buffer.fetch_add(1)):
         with pytest.raises(RDMAReadOnlyError):
             future.get()
     here = bytearray(LEN)
-    way.read_into(here).get()
+    buffer.read_into(here).get()
     assert here == bytes(LEN)
     child.channel.close()
 
@@ -147,9 +147,9 @@ def test_bytes_that_are_no_handle_are_refused(honest: RDMABuffer) -> None:
     assert pickle.loads(pickle.dumps(honest)) == honest
 
 
-def test_owner_that_does_not_answer_holds_up_nobody_else(nursery: Nursery) -> None:
+def test_owner_that_does_not_answer_holds_up_nobody_else(fork_server: ForkServer) -> None:
     """Reads from a stopped process time out, and do not delay reads of other threads."""
-    stuck, well = (nursery.start("own", number, False, LEN) for number in (1, 2))
+    stuck, well = (fork_server.start("own", number, False, LEN) for number in (1, 2))
     lost: RDMABuffer = stuck.receive()
     kept: RDMABuffer = well.receive()
     rooms = [bytearray(LEN) for _ in range(12)]
@@ -157,9 +157,9 @@ def test_owner_that_does_not_answer_holds_up_nobody_else(nursery: Nursery) -> No
     lost.via("unix").read_into(rooms[0]).get()
     try:
         freeze(stuck.pid)
-        way = lost.via("unix")
+        buffer = lost.via("unix")
         began = time.monotonic()
-        pending = [way.read_into(room, timeout=1.5) for room in rooms]
+        pending = [buffer.read_into(room, timeout=1.5) for room in rooms]
         here = bytearray(LEN)
         future = kept.via("unix").read_into(here, timeout=60.0)
         # No thread helps with this transfer, as when an event loop waits for it.

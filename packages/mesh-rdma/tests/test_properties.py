@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from fork_server import ForkServer, fill_byte
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from nursery import Nursery, fill_byte
 
 from mesh_rdma import RDMAAction, RDMABuffer
 from mesh_rdma._kit.harness import pattern
@@ -41,26 +41,26 @@ class Model:
     """A buffer in another process, and its expected content."""
 
     def __init__(self, buffer: RDMABuffer) -> None:
-        self.ways = {transport: buffer.via(transport) for transport in TRANSPORTS}
+        self.buffers = {transport: buffer.via(transport) for transport in TRANSPORTS}
         self.expected = bytearray(bytes([fill_byte(0)]) * LEN)
 
     def run(self, step: Step) -> None:
         """Execute one step concurrently with others; a read must return the expected content."""
-        way = self.ways[step.transport]
+        buffer = self.buffers[step.transport]
         length = step.stop - step.start
         if step.verb == "write":
             source = pattern(step.seed, length)
-            way.write_from(source, offset=step.start).get()
+            buffer.write_from(source, offset=step.start).get()
             self.expected[step.start : step.stop] = source
         elif step.verb == "read":
             here = bytearray(length)
-            way.slice(step.start, length).read_into(here).get()
+            buffer.slice(step.start, length).read_into(here).get()
             assert here == self.expected[step.start : step.stop]
         else:
             # The range is read in two halves, as a batch.
             half = length // 2
             first, second = bytearray(half), bytearray(length - half)
-            part = way[step.start : step.stop]
+            part = buffer[step.start : step.stop]
             batch = RDMAAction().read_remote(first, part[:half]).read_remote(second, part[half:])
             batch.submit().get()
             assert first + second == self.expected[step.start : step.stop]
@@ -68,8 +68,8 @@ class Model:
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[Model]:
-    with Nursery() as nursery:
-        owner = nursery.start("own", 0, True, LEN)
+    with ForkServer() as fork_server:
+        owner = fork_server.start("own", 0, True, LEN)
         yield Model(owner.receive())
         owner.channel.close()
 
@@ -112,5 +112,5 @@ def test_bytes_are_those_of_the_model(model: Model, rounds: list[list[Step]]) ->
 
 def test_all_of_it_is_as_expected_in_the_end(model: Model) -> None:
     here = bytearray(LEN)
-    model.ways["arena"].read_into(here).get()
+    model.buffers["arena"].read_into(here).get()
     assert here == model.expected

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mortals import Mortal, pattern
+from killable_processes import KillableProcess, pattern
 
 from mesh_core import CallCancelled
 from mesh_rdma import (
@@ -30,29 +30,29 @@ LONG = 32 << 20
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[list[Mortal]]:
-    made: list[Mortal] = []
+def pool() -> Iterator[list[KillableProcess]]:
+    made: list[KillableProcess] = []
     yield made
-    for mortal in made:
-        mortal.stop()
+    for killable in made:
+        killable.stop()
 
 
 @pytest.fixture
-def mortals(pool: list[Mortal]) -> Iterator[Callable[[int], list[Mortal]]]:
+def killables(pool: list[KillableProcess]) -> Iterator[Callable[[int], list[KillableProcess]]]:
     """Return the requested number of live processes, which are reused."""
 
-    def take(count: int) -> list[Mortal]:
+    def take(count: int) -> list[KillableProcess]:
         while len(pool) < count:
-            pool.append(Mortal())
+            pool.append(KillableProcess())
         return pool[:count]
 
     yield take
-    for mortal in list(pool):
-        if mortal.is_alive():
-            mortal.clear()
+    for killable in list(pool):
+        if killable.is_alive():
+            killable.clear()
         else:
-            mortal.stop()
-            pool.remove(mortal)
+            killable.stop()
+            pool.remove(killable)
 
 
 @pytest.fixture
@@ -89,14 +89,14 @@ def when_begun(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], N
 )
 @given(machines=st.text("abc", min_size=1, max_size=20), nbytes=st.integers(1, 3 << 20))
 def test_all_destinations_get_the_bytes(
-    mortals: Callable[[int], list[Mortal]],
+    killables: Callable[[int], list[KillableProcess]],
     on_hosts: Callable[[list[RDMABuffer], str], None],
     machines: str,
     nbytes: int,
 ) -> None:
-    source, *owners = mortals(4)
-    src = source.offer(nbytes, 5)
-    dsts = [owners[place % 3].offer(nbytes + place) for place in range(len(machines))]
+    source, *owners = killables(4)
+    src = source.register(nbytes, 5)
+    dsts = [owners[place % 3].register(nbytes + place) for place in range(len(machines))]
     on_hosts([src, *dsts], "a" + machines)
     spread(src, dsts).get(30)
     wanted = pattern(5, nbytes)
@@ -109,10 +109,10 @@ def test_all_destinations_get_the_bytes(
 
 
 def test_a_part_of_a_buffer_goes_to_parts_of_others(
-    mortals: Callable[[int], list[Mortal]],
+    killables: Callable[[int], list[KillableProcess]],
 ) -> None:
-    source, one, two = mortals(3)
-    src, dsts = source.offer(1000, 3), [one.offer(1000, 4), two.offer(1000, 4)]
+    source, one, two = killables(3)
+    src, dsts = source.register(1000, 3), [one.register(1000, 4), two.register(1000, 4)]
     spread(src[100:200], [dst[7:] for dst in dsts]).get(20)
     room = bytearray(1000)
     for dst in dsts:
@@ -121,28 +121,28 @@ def test_a_part_of_a_buffer_goes_to_parts_of_others(
 
 
 def test_a_destination_of_this_process_is_like_any_other(
-    mortals: Callable[[int], list[Mortal]],
+    killables: Callable[[int], list[KillableProcess]],
 ) -> None:
-    (source,) = mortals(1)
+    (source,) = killables(1)
     ours = bytearray(1000)
-    spread(source.offer(1000, 3), [RDMABuffer(ours)]).get(20)
+    spread(source.register(1000, 3), [RDMABuffer(ours)]).get(20)
     assert ours == pattern(3, 1000)
     with pytest.raises(RDMABoundsError):
-        spread(source.offer(1000), [RDMABuffer(bytearray(999))])
-    spread(source.offer(1000), []).get()
+        spread(source.register(1000), [RDMABuffer(bytearray(999))])
+    spread(source.register(1000), []).get()
 
 
 @pytest.mark.parametrize("victim", [0, 1, 3])
 @pytest.mark.parametrize("machines", ["bcde", "bbcc"])
 def test_those_behind_a_dead_one_go_on_from_another(
-    mortals: Callable[[int], list[Mortal]],
+    killables: Callable[[int], list[KillableProcess]],
     on_hosts: Callable[[list[RDMABuffer], str], None],
     when_begun: Callable[[int, Callable[[], None]], None],
     machines: str,
     victim: int,
 ) -> None:
-    source, *owners = mortals(5)
-    src, dsts = source.offer(LONG, 5), [owner.offer(LONG) for owner in owners]
+    source, *owners = killables(5)
+    src, dsts = source.register(LONG, 5), [owner.register(LONG) for owner in owners]
     on_hosts([src, *dsts], "a" + machines)
     when_begun(victim, lambda: owners[victim].kill())
     with pytest.raises(RDMAIncomplete) as caught:
@@ -156,10 +156,11 @@ def test_those_behind_a_dead_one_go_on_from_another(
 
 
 def test_one_that_is_dead_before_it_begins_is_told_of(
-    mortals: Callable[[int], list[Mortal]], on_hosts: Callable[[list[RDMABuffer], str], None]
+    killables: Callable[[int], list[KillableProcess]],
+    on_hosts: Callable[[list[RDMABuffer], str], None],
 ) -> None:
-    source, *owners = mortals(4)
-    src, dsts = source.offer(5000, 5), [owner.offer(5000) for owner in owners]
+    source, *owners = killables(4)
+    src, dsts = source.register(5000, 5), [owner.register(5000) for owner in owners]
     on_hosts([src, *dsts], "abbb")
     owners[0].stop()
     with pytest.raises(RDMAIncomplete) as caught:
@@ -169,12 +170,12 @@ def test_one_that_is_dead_before_it_begins_is_told_of(
 
 
 def test_when_the_source_dies_each_is_whole_or_told_of(
-    mortals: Callable[[int], list[Mortal]],
+    killables: Callable[[int], list[KillableProcess]],
     on_hosts: Callable[[list[RDMABuffer], str], None],
     when_begun: Callable[[int, Callable[[], None]], None],
 ) -> None:
-    source, *owners = mortals(4)
-    src, dsts = source.offer(LONG, 5), [owner.offer(LONG) for owner in owners]
+    source, *owners = killables(4)
+    src, dsts = source.register(LONG, 5), [owner.register(LONG) for owner in owners]
     on_hosts([src, *dsts], "abcd")
     when_begun(0, lambda: source.kill())
     error = spread(src, dsts).exception(30)
@@ -185,9 +186,11 @@ def test_when_the_source_dies_each_is_whole_or_told_of(
         assert place in failed or owner.has(5) == [True]
 
 
-def test_a_dropped_destination_fails_alone(mortals: Callable[[int], list[Mortal]]) -> None:
-    source, *owners = mortals(3)
-    src, dsts = source.offer(5000, 5), [owner.offer(5000) for owner in owners]
+def test_a_dropped_destination_fails_alone(
+    killables: Callable[[int], list[KillableProcess]],
+) -> None:
+    source, *owners = killables(3)
+    src, dsts = source.register(5000, 5), [owner.register(5000) for owner in owners]
     dsts[1].drop().get()
     with pytest.raises(RDMAIncomplete, match=r"1 of 2 transfers failed.*released"):
         spread(src, dsts).get(20)
@@ -195,10 +198,10 @@ def test_a_dropped_destination_fails_alone(mortals: Callable[[int], list[Mortal]
 
 
 def test_one_that_is_stuck_is_late_and_holds_up_nobody_else(
-    mortals: Callable[[int], list[Mortal]],
+    killables: Callable[[int], list[KillableProcess]],
 ) -> None:
-    source, *owners = mortals(4)
-    src, dsts = source.offer(5000, 5), [owner.offer(5000) for owner in owners]
+    source, *owners = killables(4)
+    src, dsts = source.register(5000, 5), [owner.register(5000) for owner in owners]
     spread(src, dsts).get(20)
     owners[1].freeze()
     # The timeout suffices for the others, even on a loaded machine.
@@ -212,12 +215,12 @@ def test_one_that_is_stuck_is_late_and_holds_up_nobody_else(
 
 
 def test_nothing_is_written_after_it_was_given_up(
-    mortals: Callable[[int], list[Mortal]],
+    killables: Callable[[int], list[KillableProcess]],
     on_hosts: Callable[[list[RDMABuffer], str], None],
     when_begun: Callable[[int, Callable[[], None]], None],
 ) -> None:
-    source, *owners = mortals(4)
-    src, dsts = source.offer(LONG, 5), [owner.offer(LONG) for owner in owners]
+    source, *owners = killables(4)
+    src, dsts = source.register(LONG, 5), [owner.register(LONG) for owner in owners]
     on_hosts([src, *dsts], "abcd")
     begun = threading.Event()
     when_begun(0, begun.set)
@@ -232,10 +235,11 @@ def test_nothing_is_written_after_it_was_given_up(
 
 
 def test_owners_keep_nothing_of_what_is_over(
-    mortals: Callable[[int], list[Mortal]], on_hosts: Callable[[list[RDMABuffer], str], None]
+    killables: Callable[[int], list[KillableProcess]],
+    on_hosts: Callable[[list[RDMABuffer], str], None],
 ) -> None:
-    source, *owners = mortals(4)
-    src, dsts = source.offer(5 << 20, 5), [owner.offer(5 << 20) for owner in owners]
+    source, *owners = killables(4)
+    src, dsts = source.register(5 << 20, 5), [owner.register(5 << 20) for owner in owners]
     on_hosts([src, *dsts], "abcd")
     before = [owner.counts() for owner in owners]
     for _ in range(3):
@@ -245,23 +249,25 @@ def test_owners_keep_nothing_of_what_is_over(
         owner.wait_for_counts(count)
 
 
-def test_replicas_are_seen_where_they_are(mortals: Callable[[int], list[Mortal]]) -> None:
-    source, *owners = mortals(3)
-    src, near = source.offer(LONG, 5), [owner.offer(1) for owner in owners]
+def test_replicas_are_seen_where_they_are(
+    killables: Callable[[int], list[KillableProcess]],
+) -> None:
+    source, *owners = killables(3)
+    src, near = source.register(LONG, 5), [owner.register(1) for owner in owners]
     replicas = replicate(src, near).get(20)
     assert len(replicas.buffers) == 1
     view = pickle.loads(pickle.dumps(replicas)).view()
     assert view.readonly
     assert view == pattern(5, LONG)
-    replicas.refresh(source.offer(LONG, 6)).get(20)
+    replicas.refresh(source.register(LONG, 6)).get(20)
     assert view == pattern(6, LONG)
 
 
 def test_replicas_find_room_in_a_process_that_lives(
-    mortals: Callable[[int], list[Mortal]],
+    killables: Callable[[int], list[KillableProcess]],
 ) -> None:
-    source, *owners = mortals(3)
-    src, near = source.offer(100, 5), [owner.offer(1) for owner in owners]
+    source, *owners = killables(3)
+    src, near = source.register(100, 5), [owner.register(1) for owner in owners]
     owners[0].stop()
     assert replicate(src, near).get(20).view() == pattern(5, 100)
     owners[1].stop()
@@ -270,12 +276,12 @@ def test_replicas_find_room_in_a_process_that_lives(
 
 
 def test_a_machine_without_a_replica_is_told_so(
-    mortals: Callable[[int], list[Mortal]], monkeypatch: pytest.MonkeyPatch
+    killables: Callable[[int], list[KillableProcess]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, owner = mortals(2)
-    replicas = replicate(source.offer(100, 5), [owner.offer(1)]).get(20)
+    source, owner = killables(2)
+    replicas = replicate(source.register(100, 5), [owner.register(1)]).get(20)
     monkeypatch.setattr(_core, "machine", lambda: b"elsewhere")
     with pytest.raises(RDMATransportError, match="none of 1 copies is on this machine"):
         replicas.view()
     with pytest.raises(RDMABoundsError):
-        replicate(source.offer(100), [])
+        replicate(source.register(100), [])

@@ -12,7 +12,13 @@ from verbs_fabric import Fabric, FabricDevice
 from mesh_core import ConfigError
 from mesh_rdma._errors import RDMATransportError
 from mesh_rdma._verbs.binding import PortState, QueuePairEnd
-from mesh_rdma._verbs.messages import Answer, Descriptor, LaneEnd, Offer, Purpose
+from mesh_rdma._verbs.messages import (
+    ChannelCommand,
+    ChannelReply,
+    ChannelRequest,
+    Descriptor,
+    RailEndpoint,
+)
 from mesh_rdma._verbs.ports import Choice, find, read_gids
 from mesh_rdma._verbs.transport import PORTS_VARIABLE, VerbsTransport
 
@@ -102,12 +108,12 @@ def test_without_a_binding_the_reason_says_what_to_install(
 
 def test_what_the_other_end_sends_is_checked() -> None:
     end = QueuePairEnd(bytes(range(16)), 7, 5, 1 << 20, 1 << 23, 16)
-    lanes = [LaneEnd(number, 1, True, end) for number in range(3)]
-    offer = Offer(Purpose.CONNECT, bytes(16), lanes)
+    rails = [RailEndpoint(number, 1, True, end) for number in range(3)]
+    offer = ChannelRequest(ChannelCommand.CONNECT, bytes(16), rails)
     descriptor = Descriptor(1 << 40, True, ((1 << 60, 1 << 31), (5, 6)))
     for packed, kind, original in (
-        (offer.pack(), Offer, offer),
-        (Answer(lanes).pack(), Answer, Answer(lanes)),
+        (offer.pack(), ChannelRequest, offer),
+        (ChannelReply(rails).pack(), ChannelReply, ChannelReply(rails)),
         (descriptor.pack(), Descriptor, descriptor),
     ):
         assert kind.unpack(packed) == original

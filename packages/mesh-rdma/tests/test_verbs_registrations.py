@@ -84,11 +84,11 @@ def test_the_smallest_registration_is_not_missed_among_many() -> None:
     registrations = Registrations([fabric.open("only")])
     entries = [registrations.add(4096 + n * 10, 10, is_writable=n % 2 == 0) for n in range(100)]
     wide = registrations.add(4096, 1000, is_writable=True)
-    hold = registrations.hold
-    assert hold(4096 + 500, 10, Access.LOCAL_WRITE) in (entries[50], wide)
-    assert hold(4096 + 505, 5, Access(0)) in (entries[50], wide)
-    assert hold(4096 + 15, 10, Access.LOCAL_WRITE) is wide
+    acquire = registrations.acquire
+    assert acquire(4096 + 500, 10, Access.LOCAL_WRITE) in (entries[50], wide)
+    assert acquire(4096 + 505, 5, Access(0)) in (entries[50], wide)
+    assert acquire(4096 + 15, 10, Access.LOCAL_WRITE) is wide
     # It begins too far before the range, so the range is registered again.
-    assert hold(4096 + 905, 10, Access.LOCAL_WRITE).is_passing
+    assert acquire(4096 + 905, 10, Access.LOCAL_WRITE).is_temporary
     registrations.close()
     assert not [one for one in fabric.regions.values() if one.length > 10]

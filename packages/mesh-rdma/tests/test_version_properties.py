@@ -8,24 +8,24 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import version_players
-from nursery import Child, Nursery
-from version_games import game_of
+import version_processes
+from fork_server import ChildProcess, ForkServer
+from version_scenarios import scenario_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from version_plans import Game, Tally, WriterPlan
+    from version_plans import Scenario, Tally, WriterPlan
 
-# The number of games of each run, and of a long run.
+# The number of scenarios of each run, and of a long run.
 SEEDS = 30
 SEEDS_SLOW = 400
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery(version_players.__file__) as nursery:
-        yield nursery
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer(version_processes.__file__) as fork_server:
+        yield fork_server
 
 
 @pytest.fixture(scope="module")
@@ -35,27 +35,27 @@ def totals() -> Iterator[Counter[str]]:
     print("\nof versioned buffers:", dict(totals))
 
 
-class Play:
-    """One game, played in processes of a nursery."""
+class ScenarioRun:
+    """One scenario, executed in children of a fork server."""
 
-    def __init__(self, nursery: Nursery, game: Game, totals: Counter[str]) -> None:
-        self._nursery = nursery
-        self._game = game
+    def __init__(self, fork_server: ForkServer, scenario: Scenario, totals: Counter[str]) -> None:
+        self._fork_server = fork_server
+        self._scenario = scenario
         self._totals = totals
         self._channels = contextlib.ExitStack()
 
     def run(self) -> None:
-        """Play the game to its end; fail if a reader saw a version that was never published."""
+        """Run the scenario to its end; fail if a reader saw a version that was never published."""
         with self._channels:
-            readers = [self._start("read", plans, False) for plans in self._game.readers]
-            *mortal, last = self._game.writers
-            for number, plan in enumerate(mortal):
+            readers = [self._start("read", plans, False) for plans in self._scenario.readers]
+            *killable, last = self._scenario.writers
+            for number, plan in enumerate(killable):
                 self._live(number, plan, readers, is_mortal=True)
-            victims = [self._start("read", plans, True) for plans in self._game.victims]
-            self._live(len(mortal), last, readers, victims)
+            victims = [self._start("read", plans, True) for plans in self._scenario.victims]
+            self._live(len(killable), last, readers, victims)
 
-    def _start(self, role: str, *arguments: Any) -> Child:
-        child = self._nursery.start(role, *arguments)
+    def _start(self, role: str, *arguments: Any) -> ChildProcess:
+        child = self._fork_server.start(role, *arguments)
         self._channels.enter_context(child.channel)
         return child
 
@@ -63,8 +63,8 @@ class Play:
         self,
         number: int,
         plan: WriterPlan,
-        readers: list[Child],
-        victims: Sequence[Child] = (),
+        readers: list[ChildProcess],
+        victims: Sequence[ChildProcess] = (),
         is_mortal: bool = False,
     ) -> None:
         """Run one writer, which all readers read."""
@@ -79,7 +79,7 @@ class Play:
             writer.send("stop")
             published, theirs = writer.receive()
         except (EOFError, ConnectionError):
-            # Only a mortal writer dies; it may also be stopped before it is killed.
+            # Only a killable writer dies; it may also be stopped before it is killed.
             assert is_mortal
             self._totals["writers killed"] += 1
             self._judge(tallies, is_complete=False)
@@ -87,7 +87,7 @@ class Play:
             self._judge([*tallies, *theirs])
             self._compare([*tallies, *theirs], published)
 
-    def _kill(self, victim: Child) -> list[Tally]:
+    def _kill(self, victim: ChildProcess) -> list[Tally]:
         """Kill a process that is reading; return the tallies that it sent to report failures."""
         tallies: list[Tally] = []
         message = victim.receive()
@@ -121,16 +121,16 @@ class Play:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_no_version_is_torn(nursery: Nursery, totals: Counter[str], seed: int) -> None:
-    Play(nursery, game_of(Random(seed)), totals).run()
+def test_no_version_is_torn(fork_server: ForkServer, totals: Counter[str], seed: int) -> None:
+    ScenarioRun(fork_server, scenario_of(Random(seed)), totals).run()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_no_version_is_torn_for_long(nursery: Nursery, totals: Counter[str]) -> None:
+def test_no_version_is_torn_for_long(fork_server: ForkServer, totals: Counter[str]) -> None:
     for seed in range(SEEDS, SEEDS_SLOW):
         try:
-            Play(nursery, game_of(Random(seed)), totals).run()
+            ScenarioRun(fork_server, scenario_of(Random(seed)), totals).run()
         except BaseException as error:
-            error.add_note(f"in the game of seed {seed}")
+            error.add_note(f"in the scenario of seed {seed}")
             raise

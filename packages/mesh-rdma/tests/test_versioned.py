@@ -9,8 +9,8 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-import version_players
-from nursery import Child, Nursery
+import version_processes
+from fork_server import ChildProcess, ForkServer
 
 from mesh_rdma import (
     RDMABoundsError,
@@ -31,20 +31,20 @@ LONG_S = 30.0
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery(version_players.__file__) as nursery:
-        yield nursery
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer(version_processes.__file__) as fork_server:
+        yield fork_server
 
 
 @pytest.fixture
-def owner(nursery: Nursery) -> Iterator[Child]:
+def owner(fork_server: ForkServer) -> Iterator[ChildProcess]:
     """Another process that publishes on request."""
-    child = nursery.start("publish", 4)
+    child = fork_server.start("publish", 4)
     with child.channel:
         yield child
 
 
-def told(owner: Child, *order: str | int) -> VersionedReader:
+def told(owner: ChildProcess, *order: str | int) -> VersionedReader:
     """Send an order to the process; return its reader."""
     owner.send(order)
     reader = owner.receive()
@@ -104,7 +104,7 @@ def test_one_version_is_written_at_a_time() -> None:
     assert buffer.step == 0
 
 
-def test_writer_waits_for_leases_and_views(owner: Child) -> None:
+def test_writer_waits_for_leases_and_views(owner: ChildProcess) -> None:
     """The area of a version is not written while a reader of any process holds or views it."""
     buffer = VersionedBuffer(4, versions=2)
     reader = buffer.reader()
@@ -122,12 +122,14 @@ def test_writer_waits_for_leases_and_views(owner: Child) -> None:
     assert buffer.publish(b"more", timeout=LONG_S) == 2
 
 
-@pytest.mark.parametrize("way", ["by its reader", "by another reader"])
-def test_version_in_view_stays_also_when_it_is_dropped(owner: Child, way: str) -> None:
+@pytest.mark.parametrize("dropped_by", ["by its reader", "by another reader"])
+def test_version_in_view_stays_also_when_it_is_dropped(
+    owner: ChildProcess, dropped_by: str
+) -> None:
     reader = told(owner, "publish", "held")
     version = reader.hold()
     view = version.view()
-    dropping = version if way == "by its reader" else reader.hold()
+    dropping = version if dropped_by == "by its reader" else reader.hold()
     dropping.buffer.drop().get()
     del version, dropping
     # Write all other areas repeatedly.
@@ -150,7 +152,7 @@ def test_lease_that_was_released_says_so() -> None:
         lease.view()
 
 
-def test_reader_waits_for_a_version(owner: Child) -> None:
+def test_reader_waits_for_a_version(owner: ChildProcess) -> None:
     """The wait times out, or ends when a later version is published."""
     reader = told(owner, "publish", "zero")
     unwritten = VersionedBuffer(4)
@@ -170,12 +172,12 @@ def test_reader_waits_for_a_version(owner: Child) -> None:
     holding.join()
 
 
-def test_reader_can_be_sent_on(owner: Child) -> None:
+def test_reader_can_be_sent_on(owner: ChildProcess) -> None:
     reader = pickle.loads(pickle.dumps(told(owner, "publish", "sent")))
     assert latest(reader) == (0, b"sent")
 
 
-def test_end_of_the_writers_process_is_told(owner: Child) -> None:
+def test_end_of_the_writers_process_is_told(owner: ChildProcess) -> None:
     """A view remains valid."""
     reader = told(owner, "publish", "seen")
     version = reader.hold()
@@ -194,7 +196,7 @@ def test_end_of_the_writers_process_is_told(owner: Child) -> None:
     assert bytes(view) == b"seen"
 
 
-def test_end_of_the_buffer_is_told(owner: Child) -> None:
+def test_end_of_the_buffer_is_told(owner: ChildProcess) -> None:
     """Waiting readers are notified, too; a held version remains valid."""
     reader = told(owner, "publish", "held")
     version = reader.hold()
@@ -224,7 +226,7 @@ def test_end_of_the_buffer_is_told_in_its_process() -> None:
         reader.hold(timeout=LONG_S)
 
 
-def test_version_that_was_dropped_is_followed_by_the_next(owner: Child) -> None:
+def test_version_that_was_dropped_is_followed_by_the_next(owner: ChildProcess) -> None:
     reader = told(owner, "publish", "drop")
     reader.hold().buffer.drop().get()
     with pytest.raises(RDMAReleased, match="after=0"):
@@ -233,7 +235,7 @@ def test_version_that_was_dropped_is_followed_by_the_next(owner: Child) -> None:
     assert latest(reader) == (1, b"next")
 
 
-def test_child_of_the_writer_ends_nothing(owner: Child) -> None:
+def test_child_of_the_writer_ends_nothing(owner: ChildProcess) -> None:
     """A process that was forked from the writer has a copy of the buffer, which has no effect."""
     reader = told(owner, "publish", "kept")
     told(owner, "fork")

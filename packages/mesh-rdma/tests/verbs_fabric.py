@@ -115,7 +115,7 @@ class FabricRegion:
     def close(self) -> None:
         del self.device.fabric.regions[self.local_key]
 
-    def holds(self, device: str, address: int, length: int, access: Access) -> bool:
+    def contains(self, device: str, address: int, length: int, access: Access) -> bool:
         """Return whether a device may access a range in this way."""
         is_within = self.address <= address and address + length <= self.address + self.length
         return is_within and access in self.access and device == self.device.name
@@ -184,9 +184,9 @@ class FabricPair:
         here, there = fabric.regions.get(work.local_key), fabric.regions.get(work.remote_key)
         change = Access(0) if work.opcode == Opcode.WRITE else Access.LOCAL_WRITE
         local, remote, length = work.local_address, work.remote_address, work.length
-        if not here or not here.holds(self.device.name, local, length, change):
+        if not here or not here.contains(self.device.name, local, length, change):
             return UNPROTECTED
-        if not there or not there.holds(peer.device.name, remote, length, NEEDED[work.opcode]):
+        if not there or not there.contains(peer.device.name, remote, length, NEEDED[work.opcode]):
             peer.is_failed = True
             return REFUSED
         fabric.carried.setdefault(self.device.name, []).append(length)

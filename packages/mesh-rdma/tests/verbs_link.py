@@ -32,10 +32,10 @@ class FabricLink:
         assert transport.probe() is None
         return transport
 
-    def _exchange(self, question: bytes) -> bytes:
+    def _exchange(self, request: bytes) -> bytes:
         if self.death:
             raise self.death
-        return self.owner.accept(question)
+        return self.owner.accept(request)
 
     def region_of(self, memory: mmap.mmap, offset: int = 0, nbytes: int | None = None) -> Region:
         """Return a range of memory."""
@@ -90,9 +90,9 @@ class FabricLink:
     def another_user(self) -> list[int]:
         """Connect one more process; return the numbers of its queue pairs."""
         before = set(self.fabric.pairs)
-        lanes = self._transport().connect(self.owner.accept)
+        rails = self._transport().connect(self.owner.accept)
         theirs = [pair.number for pair in self.fabric.pairs.values() if pair.depth > 1]
-        assert lanes
+        assert rails
         return sorted(set(theirs) - before)
 
     def close(self) -> None:

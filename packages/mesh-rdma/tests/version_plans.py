@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 __all__ = [
     "STRIDE",
     "BufferPlan",
-    "Game",
     "ReaderPlan",
+    "Scenario",
     "Slice",
     "Tally",
     "Visit",
@@ -102,7 +102,7 @@ class WriterPlan:
 
 
 @dataclass(frozen=True)
-class Game:
+class Scenario:
     """Successive writers, and processes that read all of them.
 
     Attributes:

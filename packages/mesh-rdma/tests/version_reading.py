@@ -174,8 +174,8 @@ class Reading:
         for part in slices:
             transport = "memory" if self._plan.transport == "memory" else part.transport
             room = np.empty(part.stop - part.start, np.uint8)
-            way = buffer.via(transport)[part.start : part.stop]
-            reads.append((part.start, room, way.read_into(room)))
+            copied = buffer.via(transport)[part.start : part.stop]
+            reads.append((part.start, room, copied.read_into(room)))
         for start, room, reading in reads:
             reading.get()
             self._expect(room, step, start)

@@ -100,5 +100,5 @@ def _read_file() -> dict[str, Any]:
 
 _outside = {**_DEFAULTS, **_read_file(), **_read_environment()}
 _chosen: dict[str, Any] = {}
-_core.find_credentials_with(current_process.has_credentials)
+_core.set_credentials_check(current_process.has_credentials)
 _apply({})

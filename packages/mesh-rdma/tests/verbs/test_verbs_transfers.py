@@ -62,12 +62,12 @@ def test_batches_deeper_than_the_queue_come_all(link: Link) -> None:
 def test_words_that_four_threads_add_to_count_every_one(link: Link) -> None:
     adds, errors = 30, []
 
-    def add(lane: int) -> None:
+    def add(rail: int) -> None:
         for turn in range(adds):
-            word = link.memory.region((lane * adds + turn) * 8, 8)
+            word = link.memory.region((rail * adds + turn) * 8, 8)
             link.post(Kind.FETCH_ADD, word, 64, operand=1)
 
-    threads = [threading.Thread(target=add, args=(lane,)) for lane in range(4)]
+    threads = [threading.Thread(target=add, args=(rail,)) for rail in range(4)]
     for thread in threads:
         thread.start()
     errors = list(link.finish(4 * adds).values())

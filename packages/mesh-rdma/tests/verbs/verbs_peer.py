@@ -61,8 +61,8 @@ class Steps:
     def release(self, descriptor: bytes) -> None:
         self.registered.pop(descriptor).release()
 
-    def accept(self, question: bytes) -> bytes:
-        return self.transport.accept(question)
+    def accept(self, request: bytes) -> bytes:
+        return self.transport.accept(request)
 
     def get(self, offset: int, nbytes: int) -> bytes:
         return self.memory.content[offset : offset + nbytes]
@@ -97,9 +97,9 @@ class Peer:
             raise result
         return result
 
-    def exchange(self, question: bytes) -> bytes:
+    def exchange(self, request: bytes) -> bytes:
         """Make the transport of the process handle a request."""
-        answer: bytes = self.do("accept", question)
+        answer: bytes = self.do("accept", request)
         return answer
 
     def kill(self) -> None:

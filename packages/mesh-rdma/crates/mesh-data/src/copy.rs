@@ -1,9 +1,9 @@
 //! Single copies: the transports of a buffer, and copies of rows.
 
-pub mod claim;
+pub mod copy_lease;
 pub mod grid;
 pub mod pull;
-pub mod way;
+pub mod target;
 
 pub(crate) mod attach;
 pub(crate) mod gather;

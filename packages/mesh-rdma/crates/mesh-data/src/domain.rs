@@ -8,11 +8,13 @@ use crate::client::link::Link;
 use crate::client::peer_monitor::PeerMonitor;
 use crate::client::unreachable_peers::UnreachablePeers;
 use crate::connection::peer_descriptor::{PeerDescriptor, Token};
-use crate::domain::registry::{Entry, Holder, Keeper, Left, Memory, OURSELVES, Registry};
+use crate::domain::registry::{
+    Entry, Holder, Memory, MemoryOwner, Registry, RemainingUsers, THIS_PROCESS,
+};
 use crate::error::DataError;
 use crate::memory::arena::{Arena, Block};
 use crate::memory::cells::Cells;
-use crate::memory::ledger::{Ledger, Place};
+use crate::memory::ledger::{Ledger, Location};
 use crate::server::admission::{ConnectionLimiter, Refusal, Refusals};
 use crate::server::peer::Peer;
 use crate::server::tcp_listeners::TcpListeners;
@@ -26,16 +28,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a copy may delay a release before its connection is shut down.
-const PATIENCE: Duration = Duration::from_millis(20);
+const RELEASE_DELAY_MAX: Duration = Duration::from_millis(20);
 /// How long a handle may be in transit by default.
-const TRAVEL_LIMIT: Duration = Duration::from_secs(60);
+const TRANSIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The first pause while waiting for copies of other processes; each further pause is twice as
 /// long.
 const PAUSE_MIN: Duration = Duration::from_micros(20);
 const PAUSE_MAX: Duration = Duration::from_millis(2);
 
 /// The function that handles requests of other processes to a transport.
-pub type Answerer = Box<dyn Fn(&str, &[u8]) -> Result<Vec<u8>, String> + Send + Sync>;
+pub type RequestHandler = Box<dyn Fn(&str, &[u8]) -> Result<Vec<u8>, String> + Send + Sync>;
 
 /// The memory that one process has registered, and its connections to other processes.
 pub struct Domain {
@@ -48,12 +50,12 @@ pub struct Domain {
     pins: Mutex<HashMap<u32, usize>>,
     registry: Mutex<Registry>,
     /// Released registrations whose memory is still in use.
-    dying: Mutex<Vec<(u32, Entry)>>,
+    deferred: Mutex<Vec<(u32, Entry)>>,
     peers: Mutex<HashMap<Holder, Arc<Peer>>>,
     pub(crate) links: Mutex<HashMap<Token, Arc<Link>>>,
     pub(crate) unreachable_peers: UnreachablePeers,
-    answerer: OnceLock<Answerer>,
-    travel_limit: Mutex<Duration>,
+    request_handler: OnceLock<RequestHandler>,
+    transit_timeout: Mutex<Duration>,
     pub(crate) peer_monitor: PeerMonitor,
     pub(crate) thread_pool: ThreadPool,
     pub(crate) leases: Leases,
@@ -71,12 +73,12 @@ impl Domain {
             own: Cells::create()?,
             pins: Mutex::default(),
             registry: Mutex::default(),
-            dying: Mutex::default(),
+            deferred: Mutex::default(),
             peers: Mutex::default(),
             links: Mutex::default(),
             unreachable_peers: UnreachablePeers::default(),
-            answerer: OnceLock::new(),
-            travel_limit: Mutex::new(TRAVEL_LIMIT),
+            request_handler: OnceLock::new(),
+            transit_timeout: Mutex::new(TRANSIT_TIMEOUT),
             peer_monitor,
             thread_pool: ThreadPool::default(),
             leases: Leases::default(),
@@ -87,8 +89,8 @@ impl Domain {
     }
 
     /// The descriptor of this process for internal use; other processes get its
-    /// [`Domain::public_card`].
-    pub fn card(&self) -> &PeerDescriptor {
+    /// [`Domain::public_descriptor`].
+    pub fn descriptor(&self) -> &PeerDescriptor {
         &self.descriptor
     }
 
@@ -111,12 +113,12 @@ impl Domain {
     }
 
     /// Sets the handler of requests to transports; only the first call has an effect.
-    pub fn answer_with(&self, answerer: Answerer) {
-        let _ = self.answerer.set(answerer);
+    pub fn set_request_handler(&self, request_handler: RequestHandler) {
+        let _ = self.request_handler.set(request_handler);
     }
 
-    pub(crate) fn answerer(&self) -> Option<&Answerer> {
-        self.answerer.get()
+    pub(crate) fn request_handler(&self) -> Option<&RequestHandler> {
+        self.request_handler.get()
     }
 
     /// Registers memory for all processes that receive the slot and the key, with one lease of this
@@ -124,13 +126,17 @@ impl Domain {
     ///
     /// # Errors
     /// There are too many registrations, or the system does not provide random numbers.
-    pub fn register(&self, memory: Memory, keeper: Keeper) -> Result<(u32, u64), DataError> {
+    pub fn register(
+        &self,
+        memory: Memory,
+        memory_owner: MemoryOwner,
+    ) -> Result<(u32, u64), DataError> {
         let key = u64::from_le_bytes(random()?) | 1;
         let Memory { span, is_writable, .. } = memory;
-        let slot = self.registry().add(key, memory, keeper)?;
+        let slot = self.registry().add(key, memory, memory_owner)?;
         let arena = self.arena.locate(span).map(|(segment, at)| (segment, at as u64));
         let (address, len) = (span.start as u64, span.len as u64);
-        self.ledger.publish(slot, key, Place { address, len, is_writable, arena });
+        self.ledger.publish(slot, key, Location { address, len, is_writable, arena });
         Ok((slot, key))
     }
 
@@ -165,17 +171,22 @@ impl Domain {
         self.registry().get(slot, key).map(|entry| entry.memory)
     }
 
-    /// Calls `look` with the keeper of a registration, if it is valid.
-    pub fn look<T>(&self, slot: u32, key: u64, look: impl FnOnce(&Keeper) -> T) -> Option<T> {
-        self.registry().get(slot, key).map(|entry| look(&entry.keeper))
+    /// Calls `f` with the owner of the memory of a registration, if it is valid.
+    pub fn with_memory_owner<T>(
+        &self,
+        slot: u32,
+        key: u64,
+        f: impl FnOnce(&MemoryOwner) -> T,
+    ) -> Option<T> {
+        self.registry().get(slot, key).map(|entry| f(&entry.memory_owner))
     }
 
     /// Attaches an object that is dropped before the memory is released; returns whether it was
     /// attached.
-    pub fn keep(&self, slot: u32, key: u64, kept: Keeper) -> bool {
+    pub fn attach_object(&self, slot: u32, key: u64, object: MemoryOwner) -> bool {
         // An object that is not attached is dropped without the lock, because it may run foreign
         // code.
-        let result = self.registry().keep(slot, key, kept);
+        let result = self.registry().attach_object(slot, key, object);
         result.is_ok()
     }
 
@@ -187,28 +198,28 @@ impl Domain {
     pub fn release(&self, slot: u32, key: u64, stop: &Stop) -> Result<(), DataError> {
         let entry = self.registry().remove(slot, key).ok_or(DataError::Released)?;
         self.ledger.revoke(slot, key);
-        self.settle(slot, entry, stop)
+        self.wait_and_free(slot, entry, stop)
     }
 
     /// Waits until no copy is in progress, and releases the memory.
-    fn settle(&self, slot: u32, entry: Entry, stop: &Stop) -> Result<(), DataError> {
+    fn wait_and_free(&self, slot: u32, entry: Entry, stop: &Stop) -> Result<(), DataError> {
         let begun = Instant::now();
         let mut pause = PAUSE_MIN;
         while self.is_copying(slot) {
             if let Err(error) = stop.check() {
-                self.outlive(slot, entry);
+                self.defer_free(slot, entry);
                 return Err(error);
             }
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > RELEASE_DELAY_MAX {
                 self.peers_of(slot).iter().for_each(|peer| peer.shut(slot));
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(PAUSE_MAX);
         }
-        if self.is_borrowed(slot) {
-            self.outlive(slot, entry);
+        if self.is_viewed(slot) {
+            self.defer_free(slot, entry);
         } else {
-            self.bury(slot, entry);
+            self.free_memory(slot, entry);
         }
         Ok(())
     }
@@ -223,22 +234,22 @@ impl Domain {
         let mut registry = self.registry();
         if registry.get(slot, key).is_none() {
             // Another process has dropped it; views of it may still exist.
-            return Ok(!registry.is_leaving(slot, key));
+            return Ok(!registry.is_removed(slot, key));
         }
         let Some(entry) = registry.remove_unheld(slot, key) else { return Ok(false) };
         self.ledger.revoke(slot, key);
         drop(registry);
-        if self.is_borrowed(slot) {
-            self.registry().put_back(slot, entry);
+        if self.is_viewed(slot) {
+            self.registry().restore(slot, entry);
             self.ledger.republish(slot, key);
             return Ok(false);
         }
-        self.settle(slot, entry, stop).map(|()| true)
+        self.wait_and_free(slot, entry, stop).map(|()| true)
     }
 
     /// Adds a lease of this process; returns whether the buffer is valid.
     pub fn lease(&self, slot: u32, key: u64) -> bool {
-        self.lease_for(slot, key, OURSELVES)
+        self.lease_for(slot, key, THIS_PROCESS)
     }
 
     pub(crate) fn lease_for(&self, slot: u32, key: u64, holder: Holder) -> bool {
@@ -247,33 +258,33 @@ impl Domain {
 
     /// Removes a lease of this process.
     pub fn end_lease(&self, slot: u32, key: u64) {
-        self.end_lease_for(slot, key, OURSELVES);
+        self.end_lease_for(slot, key, THIS_PROCESS);
     }
 
     pub(crate) fn end_lease_for(&self, slot: u32, key: u64, holder: Holder) {
         let left = self.registry().end_lease(slot, key, holder, Instant::now());
         match left {
-            Left::Somebody => {}
+            RemainingUsers::Holders => {}
             // The monitor checks the registration when the handle in transit expires.
-            Left::OnTheWay => self.peer_monitor.look(),
-            Left::Nobody => self.forget(slot, key),
+            RemainingUsers::InTransit => self.peer_monitor.wake(),
+            RemainingUsers::None => self.release_unused(slot, key),
         }
     }
 
     /// Records that a handle was sent, whose receiver has a limited time to confirm it.
-    pub fn travels(&self, slot: u32, key: u64) {
-        let limit = *lock(&self.travel_limit);
-        self.registry().travels(slot, key, limit, Instant::now());
+    pub fn mark_in_transit(&self, slot: u32, key: u64) {
+        let limit = *lock(&self.transit_timeout);
+        self.registry().mark_in_transit(slot, key, limit, Instant::now());
     }
 
     /// Sets how long handles that are sent from now on may be in transit.
-    pub fn set_travel_limit(&self, limit: Duration) {
-        *lock(&self.travel_limit) = limit;
+    pub fn set_transit_timeout(&self, limit: Duration) {
+        *lock(&self.transit_timeout) = limit;
     }
 
     /// The number of valid registrations, and of released ones whose memory is still kept.
     pub fn counts(&self) -> (usize, usize) {
-        (self.registry().len(), lock(&self.dying).len())
+        (self.registry().len(), lock(&self.deferred).len())
     }
 
     /// The number of connections to this process, and of processes to which it is connected.
@@ -293,10 +304,10 @@ impl Domain {
     /// Removes a peer whose connection has ended, with its leases.
     pub(crate) fn remove_peer(&self, number: Holder) {
         lock(&self.peers).remove(&number);
-        let forgotten = self.registry().end_all_leases(number, Instant::now());
-        forgotten.into_iter().for_each(|(slot, key)| self.forget(slot, key));
+        let unused = self.registry().end_all_leases(number, Instant::now());
+        unused.into_iter().for_each(|(slot, key)| self.release_unused(slot, key));
         // The monitor releases the memory that it viewed, and expires handles that it sent.
-        self.peer_monitor.look();
+        self.peer_monitor.wake();
     }
 
     pub(crate) fn peer(&self, number: Holder) -> Option<Arc<Peer>> {
@@ -306,42 +317,42 @@ impl Domain {
     /// Releases memory without views and registrations without holders; returns the time of the
     /// next call.
     pub(crate) fn sweep(&self) -> Option<Instant> {
-        let forgotten = self.registry().forgotten(Instant::now());
-        for (slot, key) in forgotten {
-            self.forget(slot, key);
+        let unused = self.registry().unused(Instant::now());
+        for (slot, key) in unused {
+            self.release_unused(slot, key);
         }
-        let mut dying = lock(&self.dying);
+        let mut deferred = lock(&self.deferred);
         let is_over =
-            |(slot, _): &mut (u32, Entry)| !self.is_copying(*slot) && !self.is_borrowed(*slot);
-        let over: Vec<_> = dying.extract_if(.., is_over).collect();
-        let is_waiting = !dying.is_empty();
-        drop(dying);
-        over.into_iter().for_each(|(slot, entry)| self.bury(slot, entry));
+            |(slot, _): &mut (u32, Entry)| !self.is_copying(*slot) && !self.is_viewed(*slot);
+        let over: Vec<_> = deferred.extract_if(.., is_over).collect();
+        let is_waiting = !deferred.is_empty();
+        drop(deferred);
+        over.into_iter().for_each(|(slot, entry)| self.free_memory(slot, entry));
         let soon = is_waiting.then(|| Instant::now() + Duration::from_millis(100));
-        let next = self.registry().next_look();
+        let next = self.registry().next_expiration();
         soon.into_iter().chain(next).min()
     }
 
     /// Releases a registration that no process can use anymore, without waiting.
-    fn forget(&self, slot: u32, key: u64) {
+    fn release_unused(&self, slot: u32, key: u64) {
         let Some(entry) = self.registry().remove(slot, key) else { return };
         self.ledger.revoke(slot, key);
-        if self.is_copying(slot) || self.is_borrowed(slot) {
-            self.outlive(slot, entry);
+        if self.is_copying(slot) || self.is_viewed(slot) {
+            self.defer_free(slot, entry);
         } else {
-            self.bury(slot, entry);
+            self.free_memory(slot, entry);
         }
     }
 
     /// Keeps memory alive until it is no longer in use.
-    fn outlive(&self, slot: u32, entry: Entry) {
-        lock(&self.dying).push((slot, entry));
-        self.peer_monitor.look();
+    fn defer_free(&self, slot: u32, entry: Entry) {
+        lock(&self.deferred).push((slot, entry));
+        self.peer_monitor.wake();
     }
 
-    fn bury(&self, slot: u32, entry: Entry) {
-        // This runs without the lock, because dropping a keeper may run foreign code.
-        entry.let_go();
+    fn free_memory(&self, slot: u32, entry: Entry) {
+        // This runs without the lock, because dropping a memory owner may run foreign code.
+        entry.free();
         self.registry().free(slot);
     }
 
@@ -372,9 +383,8 @@ impl Domain {
         peers.values().filter(|peer| peer.is_copying(slot)).cloned().collect()
     }
 
-    fn is_borrowed(&self, slot: u32) -> bool {
-        self.own.is_borrowing(slot)
-            || lock(&self.peers).values().any(|peer| peer.is_borrowing(slot))
+    fn is_viewed(&self, slot: u32) -> bool {
+        self.own.is_viewing(slot) || lock(&self.peers).values().any(|peer| peer.is_viewing(slot))
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {

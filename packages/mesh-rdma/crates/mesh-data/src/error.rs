@@ -65,7 +65,7 @@ pub enum DataError {
     },
     /// A transport to the peer cannot be used.
     #[error("{transport} cannot be used for this buffer: {why}")]
-    NoWay {
+    TransportUnavailable {
         /// The name of the transport.
         transport: &'static str,
         /// The reason.

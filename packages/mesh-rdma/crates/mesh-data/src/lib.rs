@@ -10,9 +10,9 @@
 //! - `client`: a [`link`] is a connection to the owner of a buffer;
 //! - `connection`: client and server exchange each [`frame`] over a `socket`; `security`
 //!   authenticates both sides, and encrypts connections to other machines;
-//! - `copy`: the transport ([`way`]) over which the bytes of one buffer are copied, `gather` for
+//! - `copy`: a [`target`] is a buffer with the path over which its bytes are copied, `gather` for
 //!   rows in a [`grid`], [`pull`] for copies that the owner of the destination executes on request,
-//!   and [`claim`] to announce copies that devices execute;
+//!   and [`copy_lease`] to announce copies that devices execute;
 //! - `transfers`: a [`transfer`] is executed by several threads, until it is complete or [`stop`]
 //!   ends it.
 //!
@@ -41,9 +41,9 @@ mod transfers;
 pub use client::leases::Lease;
 pub use client::link::{self, Link};
 pub use connection::frame;
-pub use connection::peer_descriptor::{self, PeerDescriptor, PeerDescriptor as Card};
-pub use copy::claim::{self, Claim};
-pub use copy::way::{self, Direction, Kind, Remote, Target};
+pub use connection::peer_descriptor::{self, PeerDescriptor};
+pub use copy::copy_lease::{self, CopyLease};
+pub use copy::target::{self, Direction, Remote, Target, Transport};
 pub use copy::{grid, pull};
 pub use domain::Domain;
 pub use domain::registry::{self, Memory};

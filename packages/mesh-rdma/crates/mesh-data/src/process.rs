@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, OnceLock};
 
-static FIRST: Place = Place { domain: Mutex::new(None), of_child: OnceLock::new() };
+static FIRST: DomainCell = DomainCell { domain: Mutex::new(None), child: OnceLock::new() };
 /// The number of forks between the first process that had a domain and this one.
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
 static OPTIONS: Mutex<Options> = Mutex::new(Options { listen: Listen::Auto, tcp_streams: None });
@@ -20,9 +20,9 @@ static OPTIONS: Mutex<Options> = Mutex::new(Options { listen: Listen::Auto, tcp_
 /// Holds the domain of a process. A forked child uses a separate instance, because the lock of the
 /// parent's instance may be held by a thread that does not exist in the child.
 #[derive(Default)]
-struct Place {
+struct DomainCell {
     domain: Mutex<Option<Arc<Domain>>>,
-    of_child: OnceLock<Box<Place>>,
+    child: OnceLock<Box<DomainCell>>,
 }
 
 /// The domain of this process.
@@ -30,7 +30,7 @@ struct Place {
 /// # Errors
 /// The system does not provide memory, descriptors or threads.
 pub fn domain() -> Result<Arc<Domain>, DataError> {
-    let mut current = lock(&here().domain);
+    let mut current = lock(&current_cell().domain);
     if let Some(domain) = &*current {
         return Ok(Arc::clone(domain));
     }
@@ -40,17 +40,17 @@ pub fn domain() -> Result<Arc<Domain>, DataError> {
 }
 
 /// The instance that holds the domain of this process.
-fn here() -> &'static Place {
-    let mut place = &FIRST;
+fn current_cell() -> &'static DomainCell {
+    let mut cell = &FIRST;
     for _ in 0..generation() {
-        place = place.of_child.get_or_init(Box::default);
+        cell = cell.child.get_or_init(Box::default);
     }
-    place
+    cell
 }
 
 /// Sets the network options; returns false if it is too late for that.
 pub fn configure(options: Options) -> bool {
-    let current = lock(&here().domain);
+    let current = lock(&current_cell().domain);
     let is_in_time = current.as_ref().is_none_or(|domain| domain.configure(options));
     if is_in_time {
         *lock(&OPTIONS) = options;
@@ -66,9 +66,9 @@ pub fn generation() -> usize {
 
 /// Detaches a forked child from the domain of its parent. That domain is never dropped here,
 /// because its threads do not exist in the child; its connections are closed.
-pub fn forget() {
+pub fn detach_child() {
     GENERATION.fetch_add(1, Relaxed);
-    close_on_fork::give_up();
+    close_on_fork::close_all();
 }
 
 fn start() -> Result<Arc<Domain>, DataError> {
@@ -76,7 +76,8 @@ fn start() -> Result<Arc<Domain>, DataError> {
         token: random()?,
         secret: random()?,
         boot: boot()?,
-        // Other processes receive these fields with the first handle: see `Domain::public_card`.
+        // Other processes receive these fields with the first handle: see
+        // `Domain::public_descriptor`.
         fingerprint: [0; 32],
         port: 0,
         addresses: Vec::new(),

@@ -2,5 +2,5 @@
 
 pub mod transfer;
 
-pub(crate) mod alarm;
 pub(crate) mod thread_pool;
+pub(crate) mod timer;

@@ -1,11 +1,11 @@
 //! Encoded messages are decoded to the same values, and anything else is refused.
 
-use mesh_data::Card;
+use mesh_data::PeerDescriptor;
 use mesh_data::frame::{REPLY_LEN, REQUEST_LEN, Reply, Request};
 use proptest::prelude::*;
 use std::net::IpAddr;
 
-fn card() -> impl Strategy<Value = Card> {
+fn descriptors() -> impl Strategy<Value = PeerDescriptor> {
     let address = prop_oneof![
         any::<[u8; 4]>().prop_map(IpAddr::from),
         any::<[u8; 16]>().prop_map(IpAddr::from)
@@ -14,36 +14,36 @@ fn card() -> impl Strategy<Value = Card> {
     let place = (any::<u16>(), prop::collection::vec(address, 0..20));
     (tokens, place, ".{0,40}").prop_map(|((token, secret, boot, fingerprint), place, name)| {
         let (port, addresses) = place;
-        Card { token, secret, boot, fingerprint, port, addresses, name }
+        PeerDescriptor { token, secret, boot, fingerprint, port, addresses, name }
     })
 }
 
 proptest! {
     #[test]
-    fn a_card_is_read_as_it_was_written(card in card()) {
-        prop_assert_eq!(Card::decode(&card.encode()), Some(card));
+    fn a_descriptor_is_read_as_it_was_written(descriptor in descriptors()) {
+        prop_assert_eq!(PeerDescriptor::decode(&descriptor.encode()), Some(descriptor));
     }
 
     #[test]
-    fn a_card_that_is_cut_is_another_name_or_none(
-        card in card(),
+    fn a_descriptor_that_is_cut_is_another_name_or_none(
+        descriptor in descriptors(),
         cut in any::<prop::sample::Index>(),
     ) {
-        let bytes = card.encode();
-        let head = bytes.len() - card.name.len();
-        let read = Card::decode(&bytes[..cut.index(bytes.len())]);
-        prop_assert!(read.is_none_or(|read| card.name.starts_with(&read.name)));
-        prop_assert_eq!(Card::decode(&bytes[..cut.index(head)]), None);
+        let bytes = descriptor.encode();
+        let head = bytes.len() - descriptor.name.len();
+        let read = PeerDescriptor::decode(&bytes[..cut.index(bytes.len())]);
+        prop_assert!(read.is_none_or(|read| descriptor.name.starts_with(&read.name)));
+        prop_assert_eq!(PeerDescriptor::decode(&bytes[..cut.index(head)]), None);
     }
 
     #[test]
-    fn any_bytes_are_a_card_or_none(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn any_bytes_are_a_descriptor_or_none(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let mut known = bytes;
         if let Some(version) = known.first_mut() {
             *version = 1;
         }
-        if let Some(card) = Card::decode(&known) {
-            prop_assert_eq!(card.encode(), known);
+        if let Some(descriptor) = PeerDescriptor::decode(&known) {
+            prop_assert_eq!(descriptor.encode(), known);
         }
     }
 

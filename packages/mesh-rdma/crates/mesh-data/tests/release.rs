@@ -25,10 +25,10 @@ fn span_of(bytes: &mut [u8]) -> Span {
     Span { start: bytes.as_mut_ptr() as usize, len: bytes.len() }
 }
 
-fn offer(domain: &Arc<Domain>, span: Span, freed: &Arc<AtomicUsize>) -> Arc<Target> {
-    let keeper = Box::new(Flag(Arc::clone(freed)));
+fn register(domain: &Arc<Domain>, span: Span, freed: &Arc<AtomicUsize>) -> Arc<Target> {
+    let owner = Box::new(Flag(Arc::clone(freed)));
     let memory = Memory { span, is_writable: true, device: None };
-    let (slot, key) = domain.register(memory, keeper).expect("there is room for one");
+    let (slot, key) = domain.register(memory, owner).expect("there is room for one");
     let (len, address) = (span.len as u64, span.start as u64);
     let remote = Remote { slot, key, len, address, arena: None, is_on_device: false };
     Arc::new(Target::ours(domain, remote))
@@ -45,7 +45,7 @@ fn no_byte_lands_after_a_release_however_threads_interleave() {
     let domain = domain().expect("this system has what it takes");
     let (mut memory, freed) = (vec![0_u8; LEN], Arc::new(AtomicUsize::new(0)));
     for round in 1..60_usize {
-        let target = offer(&domain, span_of(&mut memory), &freed);
+        let target = register(&domain, span_of(&mut memory), &freed);
         let is_begun = Arc::new(AtomicBool::new(false));
         let writers: Vec<_> = (0..3)
             .map(|_| {
@@ -81,9 +81,9 @@ fn no_byte_lands_after_a_release_however_threads_interleave() {
 fn slot_that_is_used_again_does_not_answer_to_the_old_key() {
     let domain = domain().expect("this system has what it takes");
     let (mut memory, freed) = (vec![0_u8; 64], Arc::new(AtomicUsize::new(0)));
-    let old = offer(&domain, span_of(&mut memory), &freed);
+    let old = register(&domain, span_of(&mut memory), &freed);
     old.release(&Stop::after(None)).expect("it is good until now");
-    let others: Vec<_> = (0..8).map(|_| offer(&domain, span_of(&mut memory), &freed)).collect();
+    let others: Vec<_> = (0..8).map(|_| register(&domain, span_of(&mut memory), &freed)).collect();
     assert!(matches!(write(&old, &mut [1; 64]), Err(DataError::Released)));
     assert!(matches!(old.release(&Stop::after(None)), Err(DataError::Released)));
     for one in &others {
@@ -93,16 +93,16 @@ fn slot_that_is_used_again_does_not_answer_to_the_old_key() {
 }
 
 #[test]
-fn loan_keeps_memory_that_was_released() {
+fn view_keeps_memory_that_was_released() {
     let domain = domain().expect("this system has what it takes");
     let (mut memory, freed) = (vec![5_u8; 64], Arc::new(AtomicUsize::new(0)));
-    let target = offer(&domain, span_of(&mut memory), &freed);
-    let loan = target.borrow(8, 8).expect("it is good");
-    target.release(&Stop::after(None)).expect("a loan does not hold it up");
-    assert!(!loan.is_good());
+    let target = register(&domain, span_of(&mut memory), &freed);
+    let view = target.view(8, 8).expect("it is good");
+    target.release(&Stop::after(None)).expect("a view does not hold it up");
+    assert!(!view.is_valid());
     assert_eq!(freed.load(Ordering::SeqCst), 0);
-    assert!(matches!(target.borrow(8, 8), Err(DataError::Released)));
-    drop(loan);
+    assert!(matches!(target.view(8, 8), Err(DataError::Released)));
+    drop(view);
     wait_for(&freed);
 }
 
@@ -110,14 +110,14 @@ fn loan_keeps_memory_that_was_released() {
 fn what_was_released_is_reclaimed_only_when_nobody_has_it_in_view() {
     let domain = domain().expect("this system has what it takes");
     let (mut memory, freed) = (vec![5_u8; 64], Arc::new(AtomicUsize::new(0)));
-    let target = offer(&domain, span_of(&mut memory), &freed);
+    let target = register(&domain, span_of(&mut memory), &freed);
     let Remote { slot, key, .. } = *target.remote();
     let reclaim = || domain.reclaim(slot, key, &Stop::after(None)).expect("nobody copies");
-    let loan = target.borrow(8, 8).expect("it is good");
+    let view = target.view(8, 8).expect("it is good");
     assert!(!reclaim());
-    target.release(&Stop::after(None)).expect("a loan does not hold it up");
+    target.release(&Stop::after(None)).expect("a view does not hold it up");
     assert!(!reclaim());
-    drop(loan);
+    drop(view);
     wait_for(&freed);
     let until = Instant::now() + LIMIT;
     while !reclaim() {
@@ -127,13 +127,13 @@ fn what_was_released_is_reclaimed_only_when_nobody_has_it_in_view() {
 }
 
 #[test]
-fn handle_that_is_lost_on_its_way_frees_the_memory() {
+fn handle_that_is_lost_in_transit_frees_the_memory() {
     let domain = domain().expect("this system has what it takes");
     let (mut memory, freed) = (vec![5_u8; 64], Arc::new(AtomicUsize::new(0)));
-    let target = offer(&domain, span_of(&mut memory), &freed);
+    let target = register(&domain, span_of(&mut memory), &freed);
     let Remote { slot, key, .. } = *target.remote();
-    domain.set_travel_limit(Duration::from_millis(30));
-    domain.travels(slot, key);
+    domain.set_transit_timeout(Duration::from_millis(30));
+    domain.mark_in_transit(slot, key);
     domain.end_lease(slot, key);
     wait_for(&freed);
     assert!(!domain.lease(slot, key));
@@ -143,16 +143,17 @@ fn handle_that_is_lost_on_its_way_frees_the_memory() {
 fn ranges_at_the_end_of_all_numbers_are_out_of_bounds() {
     let domain = domain().expect("this system has what it takes");
     let (mut memory, freed) = (vec![0_u8; 64], Arc::new(AtomicUsize::new(0)));
-    let target = offer(&domain, span_of(&mut memory), &freed);
+    let target = register(&domain, span_of(&mut memory), &freed);
     let Remote { slot, key, address, .. } = *target.remote();
     let len = u64::MAX;
     let remote = Remote { slot, key, len, address, arena: None, is_on_device: false };
-    let liar = Target::ours(&domain, remote);
+    let forged = Target::ours(&domain, remote);
     let mut bytes = [1_u8; 16];
     for offset in [49, 64, 1 << 32, u64::MAX - 15, u64::MAX] {
         // SAFETY: the bytes are a local variable until this returns.
-        let copied =
-            unsafe { liar.copy(Direction::Write, span_of(&mut bytes), offset, &Stop::after(None)) };
+        let copied = unsafe {
+            forged.copy(Direction::Write, span_of(&mut bytes), offset, &Stop::after(None))
+        };
         assert!(matches!(copied, Err(DataError::OutOfBounds { .. })), "{offset}: {copied:?}");
     }
     assert_eq!(memory, vec![0; 64]);

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long shutdown waits for calls in progress, whose duration is not limited.
-const PATIENCE: Duration = Duration::from_secs(1);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 /// The polling interval during shutdown.
-const LOOK: Duration = Duration::from_micros(200);
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
-static IS_OVER: AtomicBool = AtomicBool::new(false);
-static INSIDE: AtomicUsize = AtomicUsize::new(0);
+static IS_SHUT_DOWN: AtomicBool = AtomicBool::new(false);
+static ACTIVE_CALLS: AtomicUsize = AtomicUsize::new(0);
 
 /// Registers an `atexit` hook that ends calls from other threads.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -26,39 +26,39 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// Calls into Python, unless the interpreter is shutting down.
 pub(crate) fn with_python<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
-    let _inside = Inside::enter()?;
+    let _active = ActiveCall::enter()?;
     Python::try_attach(call)
 }
 
 /// Resets the counter in a forked child: the calls in progress belong to threads of the parent.
-pub(crate) fn forget() {
-    INSIDE.store(0, Ordering::SeqCst);
+pub(crate) fn reset_after_fork() {
+    ACTIVE_CALLS.store(0, Ordering::SeqCst);
 }
 
-struct Inside;
+struct ActiveCall;
 
-impl Inside {
+impl ActiveCall {
     fn enter() -> Option<Self> {
-        INSIDE.fetch_add(1, Ordering::SeqCst);
-        let inside = Self;
-        (!IS_OVER.load(Ordering::SeqCst)).then_some(inside)
+        ACTIVE_CALLS.fetch_add(1, Ordering::SeqCst);
+        let active = Self;
+        (!IS_SHUT_DOWN.load(Ordering::SeqCst)).then_some(active)
     }
 }
 
-impl Drop for Inside {
+impl Drop for ActiveCall {
     fn drop(&mut self) {
-        INSIDE.fetch_sub(1, Ordering::SeqCst);
+        ACTIVE_CALLS.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 /// Refuses new calls and waits for those in progress.
 #[pyfunction]
 fn end_calls(py: Python<'_>) {
-    IS_OVER.store(true, Ordering::SeqCst);
+    IS_SHUT_DOWN.store(true, Ordering::SeqCst);
     py.detach(|| {
-        let until = Instant::now() + PATIENCE;
-        while INSIDE.load(Ordering::SeqCst) > 0 && Instant::now() < until {
-            std::thread::sleep(LOOK);
+        let until = Instant::now() + SHUTDOWN_TIMEOUT;
+        while ACTIVE_CALLS.load(Ordering::SeqCst) > 0 && Instant::now() < until {
+            std::thread::sleep(POLL_INTERVAL);
         }
     });
 }

@@ -13,9 +13,9 @@ pub(crate) fn raise(py: Python<'_>, error: &DataError) -> PyErr {
         DataError::PeerDied { .. } => "RDMAPeerDied",
         DataError::Deadline | DataError::Unsettled { is_cancelled: false, .. } => "RDMATimeout",
         DataError::Cancelled | DataError::Unsettled { .. } => "RDMACancelled",
-        DataError::NoWay { .. } | DataError::Refused { .. } | DataError::OnDevice => {
-            "RDMATransportError"
-        }
+        DataError::TransportUnavailable { .. }
+        | DataError::Refused { .. }
+        | DataError::OnDevice => "RDMATransportError",
         DataError::Full(_) | DataError::System { .. } => "RDMAError",
     };
     let make = || -> PyResult<PyErr> {

@@ -2,19 +2,19 @@
 #![expect(unsafe_code, reason = "copies memory that Python keeps alive")]
 
 use crate::calls::{self, with_python};
-use crate::claim::PyClaim;
+use crate::copy_lease::PyCopyLease;
 use crate::errors::raise;
-use crate::loan::Loan;
 use crate::local::Local;
 use crate::transfer::{PyTransfer, limit_of};
+use crate::view::View;
 use mesh_data::frame::Verb;
 use mesh_data::process::generation;
 use mesh_data::pull::Pin;
+use mesh_data::target::ON_DEVICE as ON_DEVICE_WHY;
 use mesh_data::transfer::{Copy, Operation};
-use mesh_data::way::ON_DEVICE as ON_DEVICE_WHY;
 use mesh_data::{
-    Card, Claim, DataError, Direction, Domain, Kind, Lease, Link, Listen, Memory, Options, Refusal,
-    Remote, Stop, Target, Transfer, process,
+    CopyLease, DataError, Direction, Domain, Lease, Link, Listen, Memory, Options, PeerDescriptor,
+    Refusal, Remote, Stop, Target, Transfer, Transport, process,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -27,8 +27,8 @@ use std::sync::Arc;
 const INLINE_LEN: usize = 256 << 10;
 /// The maximum length of a copy that keeps the GIL.
 const QUICK_LEN: usize = 16 << 10;
-/// The length of an encoded handle before the card: slot, key, length, address, segment, offset in
-/// the segment, and flags.
+/// The length of an encoded handle before the peer descriptor: slot, key, length, address, segment,
+/// offset in the segment, and flags.
 const REMOTE_LEN: usize = 4 + 8 + 8 + 8 + 4 + 8 + 1;
 const WRITABLE: u8 = 1;
 const IN_ARENA: u8 = 2;
@@ -43,12 +43,12 @@ type Refusals = Vec<(&'static str, String)>;
 
 /// Registers the functions of this module in `mesh_rdma._core`.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(forget, module)?)?;
+    module.add_function(wrap_pyfunction!(reset_after_fork, module)?)?;
     module.add_function(wrap_pyfunction!(counts, module)?)?;
-    module.add_function(wrap_pyfunction!(set_travel_limit, module)?)?;
+    module.add_function(wrap_pyfunction!(set_transit_timeout, module)?)?;
     module.add_function(wrap_pyfunction!(machine, module)?)?;
-    module.add_function(wrap_pyfunction!(answer_with, module)?)?;
-    module.add_function(wrap_pyfunction!(find_credentials_with, module)?)?;
+    module.add_function(wrap_pyfunction!(set_request_handler, module)?)?;
+    module.add_function(wrap_pyfunction!(set_credentials_check, module)?)?;
     module.add_function(wrap_pyfunction!(refusals, module)?)?;
     module.add_function(wrap_pyfunction!(configure, module)?)
 }
@@ -57,22 +57,22 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyclass(frozen, weakref, module = "mesh_rdma._core")]
 pub(crate) struct Handle {
     pub(crate) domain: Arc<Domain>,
-    card: Arc<Card>,
+    descriptor: Arc<PeerDescriptor>,
     remote: Remote,
     is_writable: bool,
-    hold: Hold,
+    held_lease: HeldLease,
     /// The id of the process that created the handle, to detect a forked child.
     generation: usize,
 }
 
 /// The lease that ends with a handle.
-enum Hold {
+enum HeldLease {
     /// A lease on a buffer of this process.
-    Ours,
+    Local,
     /// A lease on a buffer of another process.
-    Theirs { _lease: Lease },
+    Remote { _lease: Lease },
     /// None: the process that lent the handle holds the lease.
-    Lent,
+    Borrowed,
 }
 
 #[pymethods]
@@ -83,14 +83,21 @@ impl Handle {
         let domain = domain(py)?;
         let memory = local.get().memory();
         let Memory { span, is_writable, device } = memory;
-        let registered = domain.register(memory, Box::new(Kept(Some(local))));
+        let registered = domain.register(memory, Box::new(DropWithGil(Some(local))));
         let (slot, key) = registered.map_err(|error| raise(py, &error))?;
         let arena = domain.arena().locate(span).map(|(segment, at)| (segment, at as u64));
         let address = span.start as u64;
         let (len, is_on_device) = (span.len as u64, device.is_some());
         let remote = Remote { slot, key, len, address, arena, is_on_device };
-        let card = Arc::new(domain.card().clone());
-        Ok(Self { domain, card, remote, is_writable, hold: Hold::Ours, generation: generation() })
+        let descriptor = Arc::new(domain.descriptor().clone());
+        Ok(Self {
+            domain,
+            descriptor,
+            remote,
+            is_writable,
+            held_lease: HeldLease::Local,
+            generation: generation(),
+        })
     }
 
     /// A handle of another registration of the same owner, whose memory begins `offset` bytes after
@@ -107,67 +114,87 @@ impl Handle {
         let address = self.remote.address.saturating_add(offset);
         let is_on_device = self.remote.is_on_device;
         let remote = Remote { slot, key, len: nbytes, address, arena, is_on_device };
-        let (domain, card) = (Arc::clone(&self.domain), Arc::clone(&self.card));
-        let hold = if self.is_ours() {
+        let (domain, descriptor) = (Arc::clone(&self.domain), Arc::clone(&self.descriptor));
+        let held_lease = if self.is_ours() {
             if !domain.lease(slot, key) {
                 return Err(raise(py, &DataError::Released));
             }
-            Hold::Ours
+            HeldLease::Local
         } else {
-            let lease = py.detach(|| Lease::confirmed(&domain, &card, slot, key));
-            Hold::Theirs { _lease: lease.map_err(|error| raise(py, &error))? }
+            let lease = py.detach(|| Lease::confirmed(&domain, &descriptor, slot, key));
+            HeldLease::Remote { _lease: lease.map_err(|error| raise(py, &error))? }
         };
-        Ok(Self { domain, card, remote, is_writable: false, hold, generation: generation() })
+        Ok(Self {
+            domain,
+            descriptor,
+            remote,
+            is_writable: false,
+            held_lease,
+            generation: generation(),
+        })
     }
 
     /// Decodes the result of `encode`, from this or another process.
     #[staticmethod]
     fn decode(py: Python<'_>, bytes: &[u8]) -> PyResult<Self> {
-        let lent = Self::borrow(py, bytes)?;
-        let Remote { slot, key, .. } = lent.remote;
-        let hold = if lent.is_ours() {
+        let borrowed = Self::decode_borrowed(py, bytes)?;
+        let Remote { slot, key, .. } = borrowed.remote;
+        let held_lease = if borrowed.is_ours() {
             // If the buffer has been released, an error is raised when it is used.
-            lent.domain.lease(slot, key);
-            Hold::Ours
+            borrowed.domain.lease(slot, key);
+            HeldLease::Local
         } else {
-            Hold::Theirs { _lease: Lease::begin(&lent.domain, &lent.card, slot, key) }
+            HeldLease::Remote {
+                _lease: Lease::begin(&borrowed.domain, &borrowed.descriptor, slot, key),
+            }
         };
-        let domain = Arc::clone(&lent.domain);
-        let card = Arc::clone(&lent.card);
-        let Self { remote, is_writable, generation, .. } = lent;
-        Ok(Self { domain, card, remote, is_writable, hold, generation })
+        let domain = Arc::clone(&borrowed.domain);
+        let descriptor = Arc::clone(&borrowed.descriptor);
+        let Self { remote, is_writable, generation, .. } = borrowed;
+        Ok(Self { domain, descriptor, remote, is_writable, held_lease, generation })
     }
 
-    /// Decodes the result of `lend`. The lending process holds the lease; this process has none.
+    /// Decodes the result of `encode_borrowed`. The process that encoded the handle holds the
+    /// lease; this process has none.
     #[staticmethod]
-    fn borrow(py: Python<'_>, bytes: &[u8]) -> PyResult<Self> {
+    fn decode_borrowed(py: Python<'_>, bytes: &[u8]) -> PyResult<Self> {
         let domain = domain(py)?;
-        let (card, remote, is_writable) = decode(bytes)
+        let (descriptor, remote, is_writable) = decode(bytes)
             .ok_or_else(|| PyValueError::new_err("these bytes are no handle of a buffer"))?;
-        let (card, generation) = (Arc::new(card), generation());
-        Ok(Self { domain, card, remote, is_writable, hold: Hold::Lent, generation })
+        let (descriptor, generation) = (Arc::new(descriptor), generation());
+        Ok(Self {
+            domain,
+            descriptor,
+            remote,
+            is_writable,
+            held_lease: HeldLease::Borrowed,
+            generation,
+        })
     }
 
     /// Encodes the handle like `encode`, for a process that uses it only while this process holds
     /// its lease.
-    fn lend<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let card = self.public_card(py)?;
-        Ok(PyBytes::new(py, &encode(&card, &self.remote, self.is_writable)))
+    fn encode_borrowed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let descriptor = self.public_descriptor(py)?;
+        Ok(PyBytes::new(py, &encode(&descriptor, &self.remote, self.is_writable)))
     }
 
     /// Encodes the handle for another process. Any process that has the bytes may use the buffer.
     fn encode<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let card = self.public_card(py)?;
+        let descriptor = self.public_descriptor(py)?;
         if self.is_ours() {
-            self.domain.travels(self.remote.slot, self.remote.key);
+            self.domain.mark_in_transit(self.remote.slot, self.remote.key);
         }
-        Ok(PyBytes::new(py, &encode(&card, &self.remote, self.is_writable)))
+        Ok(PyBytes::new(py, &encode(&descriptor, &self.remote, self.is_writable)))
     }
 
     /// Selects a transport to the buffer: the one with this name, or the best. Also returns the
     /// name of each transport that is not used, with the reason.
     #[pyo3(signature = (name=None))]
-    fn reach(slf: &Bound<'_, Self>, name: Option<&str>) -> PyResult<(Option<PyTarget>, Refusals)> {
+    fn select_target(
+        slf: &Bound<'_, Self>,
+        name: Option<&str>,
+    ) -> PyResult<(Option<PyTarget>, Refusals)> {
         let (py, this) = (slf.py(), slf.get());
         let found = py.detach(|| this.find(name));
         let (target, refused) = found.map_err(|error| raise(py, &error))?;
@@ -181,7 +208,7 @@ impl Handle {
         if self.is_ours() {
             return Ok(());
         }
-        let found = py.detach(|| Link::to(&self.domain, &self.card).map(|_| ()));
+        let found = py.detach(|| Link::get_or_connect(&self.domain, &self.descriptor).map(|_| ()));
         found.map_err(|error| raise(py, &error))
     }
 
@@ -190,13 +217,14 @@ impl Handle {
         &self,
         py: Python<'py>,
         name: &str,
-        question: &[u8],
+        payload: &[u8],
         timeout: f64,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let limit = limit_of(Some(timeout))?;
-        let asked =
-            py.detach(|| Link::to(&self.domain, &self.card)?.exchange(name, question, limit));
-        asked.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| raise(py, &error))
+        let reply = py.detach(|| {
+            Link::get_or_connect(&self.domain, &self.descriptor)?.exchange(name, payload, limit)
+        });
+        reply.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| raise(py, &error))
     }
 
     /// Pins the memory of a buffer of this process for writing: a release waits while the pin
@@ -214,7 +242,7 @@ impl Handle {
         let target = if this.is_ours() {
             Target::ours(&this.domain, remote)
         } else {
-            let link = py.detach(|| Link::to(&this.domain, &this.card));
+            let link = py.detach(|| Link::get_or_connect(&this.domain, &this.descriptor));
             Target::anchor(&link.map_err(|error| raise(py, &error))?, remote)
         };
         let (domain, handle) = (Arc::clone(&this.domain), slf.clone().unbind());
@@ -222,15 +250,15 @@ impl Handle {
     }
 
     /// Announces a copy to or from the buffer that uses no transport of this package. A release
-    /// waits until the claim ends.
-    fn claim(&self, py: Python<'_>) -> PyResult<PyClaim> {
-        let claim = py.detach(|| {
+    /// waits until the lease ends.
+    fn acquire_copy_lease(&self, py: Python<'_>) -> PyResult<PyCopyLease> {
+        let lease = py.detach(|| {
             if self.is_ours() {
-                return Claim::ours(&self.domain, &self.remote);
+                return CopyLease::ours(&self.domain, &self.remote);
             }
-            Claim::theirs(&Link::to(&self.domain, &self.card)?, &self.remote)
+            CopyLease::theirs(&Link::get_or_connect(&self.domain, &self.descriptor)?, &self.remote)
         });
-        claim.map(PyClaim::of).map_err(|error| raise(py, &error))
+        lease.map(PyCopyLease::of).map_err(|error| raise(py, &error))
     }
 
     /// Whether the buffer is in device memory.
@@ -242,7 +270,7 @@ impl Handle {
     /// Whether the buffer is memory of this process.
     #[getter]
     fn is_ours(&self) -> bool {
-        !self.is_stale() && self.card.token == self.domain.card().token
+        !self.is_stale() && self.descriptor.token == self.domain.descriptor().token
     }
 
     /// Whether the handle was created in a process that this one was forked from. It can still be
@@ -254,8 +282,8 @@ impl Handle {
 
     /// Whether the owner runs on this machine.
     #[getter]
-    fn is_nearby(&self) -> bool {
-        self.card.boot == self.domain.card().boot
+    fn is_same_machine(&self) -> bool {
+        self.descriptor.boot == self.domain.descriptor().boot
     }
 
     /// Whether the buffer is writable.
@@ -273,42 +301,42 @@ impl Handle {
     /// An id that the handles of all buffers of a process share, and no others.
     #[getter]
     fn process(&self) -> &[u8] {
-        &self.card.token
+        &self.descriptor.token
     }
 
     /// An id that the handles of all buffers of a machine share, and no others. A container with a
     /// separate network counts as a machine.
     #[getter]
     fn machine<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.card.boot)
+        PyBytes::new(py, &self.descriptor.boot)
     }
 
     /// The name of the owner.
     #[getter]
     fn owner(&self) -> &str {
-        &self.card.name
+        &self.descriptor.name
     }
 
     /// An id that all handles of a registration share, and no others.
     #[getter]
     fn identity(&self) -> (Vec<u8>, u32, u64) {
-        (self.card.token.to_vec(), self.remote.slot, self.remote.key)
+        (self.descriptor.token.to_vec(), self.remote.slot, self.remote.key)
     }
 }
 
 impl Handle {
-    /// The card for other processes. They may be on other machines, so from the first card of this
-    /// process on, it listens for connections.
-    fn public_card(&self, py: Python<'_>) -> PyResult<Arc<Card>> {
+    /// The descriptor for other processes. They may be on other machines, so this process listens
+    /// for connections from its first descriptor on.
+    fn public_descriptor(&self, py: Python<'_>) -> PyResult<Arc<PeerDescriptor>> {
         if !self.is_ours() {
-            return Ok(Arc::clone(&self.card));
+            return Ok(Arc::clone(&self.descriptor));
         }
         if let Some(source) = CREDENTIALS.get(py)
             && source.call0(py)?.is_truthy(py)?
         {
             self.domain.set_has_credentials();
         }
-        py.detach(|| self.domain.public_card()).map_err(|error| raise(py, &error))
+        py.detach(|| self.domain.public_descriptor()).map_err(|error| raise(py, &error))
     }
 
     /// The slot and key of a registration of this process.
@@ -322,36 +350,42 @@ impl Handle {
     fn find(&self, name: Option<&str>) -> Result<(Option<Target>, Refusals), DataError> {
         let mut refused = Vec::new();
         let mut taken = None;
-        for kind in Kind::ALL {
-            if name.is_some_and(|name| name != kind.name()) {
+        for transport in Transport::ALL {
+            if name.is_some_and(|name| name != transport.name()) {
                 continue;
             }
-            match self.target(kind) {
+            match self.target(transport) {
                 Ok(target) if taken.is_none() => taken = Some(target),
-                Ok(_) => refused.push((kind.name(), "a better one is used".to_owned())),
-                Err(DataError::NoWay { why, .. }) => refused.push((kind.name(), why)),
+                Ok(_) => refused.push((transport.name(), "a better one is used".to_owned())),
+                Err(DataError::TransportUnavailable { why, .. }) => {
+                    refused.push((transport.name(), why))
+                }
                 Err(error) => return Err(error),
             }
         }
         Ok((taken, refused))
     }
 
-    fn target(&self, kind: Kind) -> Result<Target, DataError> {
+    fn target(&self, transport: Transport) -> Result<Target, DataError> {
         if !self.is_ours() {
-            return Target::of(&Link::to(&self.domain, &self.card)?, self.remote, kind);
+            return Target::of(
+                &Link::get_or_connect(&self.domain, &self.descriptor)?,
+                self.remote,
+                transport,
+            );
         }
-        let why = match kind {
+        let why = match transport {
             _ if self.remote.is_on_device => ON_DEVICE_WHY,
-            Kind::Memory => return Ok(Target::ours(&self.domain, self.remote)),
+            Transport::Memory => return Ok(Target::ours(&self.domain, self.remote)),
             _ => "the buffer is in this process",
         };
-        Err(DataError::NoWay { transport: kind.name(), why: why.to_owned() })
+        Err(DataError::TransportUnavailable { transport: transport.name(), why: why.to_owned() })
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if matches!(self.hold, Hold::Ours) && !self.is_stale() {
+        if matches!(self.held_lease, HeldLease::Local) && !self.is_stale() {
             self.domain.end_lease(self.remote.slot, self.remote.key);
         }
     }
@@ -378,7 +412,7 @@ impl PyTarget {
     /// The name of the transport.
     #[getter]
     fn transport(&self) -> &'static str {
-        self.target.kind().name()
+        self.target.transport().name()
     }
 
     /// Copies from the buffer, starting at `offset`, as many bytes as `local` has. Returns `None`
@@ -435,8 +469,8 @@ impl PyTarget {
     }
 
     /// Maps a range of the buffer without a copy.
-    fn borrow(&self, py: Python<'_>, offset: u64, nbytes: u64) -> PyResult<Loan> {
-        self.target.borrow(offset, nbytes).map(Loan).map_err(|error| raise(py, &error))
+    fn view(&self, py: Python<'_>, offset: u64, nbytes: u64) -> PyResult<View> {
+        self.target.view(offset, nbytes).map(View).map_err(|error| raise(py, &error))
     }
 }
 
@@ -453,7 +487,7 @@ impl PyTarget {
         self.target.check().map_err(|error| raise(py, &error))?;
         let span = local.get().host_span().map_err(|error| raise(py, &error))?;
         let stop = Stop::after(limit_of(timeout)?);
-        let is_direct = !matches!(self.target.kind(), Kind::Unix | Kind::Tcp);
+        let is_direct = !matches!(self.target.transport(), Transport::Unix | Transport::Tcp);
         if is_direct && span.len <= INLINE_LEN {
             // SAFETY: `local` keeps the memory alive, and the caller holds a reference to it.
             let copy = || unsafe { self.target.copy(direction, span, offset, &stop) };
@@ -462,9 +496,10 @@ impl PyTarget {
         }
         let target = Arc::clone(&self.target);
         let operations = vec![Operation::Copy(Copy { target, direction, local: span, offset })];
-        let keepers = Box::new(Kept(Some((local.clone().unbind(), self.handle.clone_ref(py)))));
-        // SAFETY: the keeper keeps the memory alive.
-        let transfer = unsafe { Transfer::new(operations, stop, keepers) };
+        let owners =
+            Box::new(DropWithGil(Some((local.clone().unbind(), self.handle.clone_ref(py)))));
+        // SAFETY: the owners keep the memory alive.
+        let transfer = unsafe { Transfer::new(operations, stop, owners) };
         transfer.start(&self.domain);
         Ok(Some(PyTransfer(transfer)))
     }
@@ -485,22 +520,22 @@ impl PyTarget {
 }
 
 /// A Python object whose memory is used by threads that do not hold the GIL.
-pub(crate) struct Kept<T>(pub(crate) Option<T>);
+pub(crate) struct DropWithGil<T>(pub(crate) Option<T>);
 
-impl<T> Drop for Kept<T> {
+impl<T> Drop for DropWithGil<T> {
     fn drop(&mut self) {
-        let mut kept = self.0.take();
-        with_python(|_| kept = None);
+        let mut object = self.0.take();
+        with_python(|_| object = None);
         // If the interpreter has already shut down, the object is leaked.
-        std::mem::forget(kept);
+        std::mem::forget(object);
     }
 }
 
 /// Discards the state of the parent in a forked child.
 #[pyfunction]
-fn forget() {
-    calls::forget();
-    process::forget();
+fn reset_after_fork() {
+    calls::reset_after_fork();
+    process::detach_child();
 }
 
 /// The number of valid registrations, of released registrations whose memory is still in use, of
@@ -508,21 +543,21 @@ fn forget() {
 #[pyfunction]
 fn counts(py: Python<'_>) -> PyResult<(usize, usize, usize, usize)> {
     let domain = domain(py)?;
-    let ((good, dying), (here, there)) = (domain.counts(), domain.connections());
-    Ok((good, dying, here, there))
+    let ((good, deferred), (here, there)) = (domain.counts(), domain.connections());
+    Ok((good, deferred, here, there))
 }
 
 /// The id of this process's machine, like `Handle.machine`.
 #[pyfunction]
 fn machine<'py>(py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-    Ok(PyBytes::new(py, &domain(py)?.card().boot))
+    Ok(PyBytes::new(py, &domain(py)?.descriptor().boot))
 }
 
 /// Sets how long handles that are sent from now on may be in transit.
 #[pyfunction]
-fn set_travel_limit(py: Python<'_>, seconds: f64) -> PyResult<()> {
+fn set_transit_timeout(py: Python<'_>, seconds: f64) -> PyResult<()> {
     let limit = limit_of(Some(seconds))?.unwrap_or_default();
-    domain(py)?.set_travel_limit(limit);
+    domain(py)?.set_transit_timeout(limit);
     Ok(())
 }
 
@@ -543,7 +578,7 @@ fn refusals(py: Python<'_>) -> PyResult<(u64, u64, u64, u64, u64)> {
 /// Sets the callable that reports whether the job has credentials. Only the first call has an
 /// effect.
 #[pyfunction]
-fn find_credentials_with(py: Python<'_>, has_credentials: Py<PyAny>) {
+fn set_credentials_check(py: Python<'_>, has_credentials: Py<PyAny>) {
     let _ = CREDENTIALS.set(py, has_credentials);
 }
 
@@ -565,15 +600,15 @@ fn configure(listen: &str, tcp_streams: Option<usize>) -> PyResult<bool> {
 
 /// Sets the callable that replies to requests to transports of this process.
 #[pyfunction]
-fn answer_with(py: Python<'_>, answerer: Py<PyAny>) -> PyResult<()> {
-    let ask = move |name: &str, question: &[u8]| {
-        let asked = with_python(|py| {
-            let answer = answerer.call1(py, (name, PyBytes::new(py, question)));
-            answer.and_then(|bytes| bytes.extract(py)).map_err(|error: PyErr| error.to_string())
+fn set_request_handler(py: Python<'_>, request_handler: Py<PyAny>) -> PyResult<()> {
+    let handle = move |name: &str, payload: &[u8]| {
+        let reply = with_python(|py| {
+            let response = request_handler.call1(py, (name, PyBytes::new(py, payload)));
+            response.and_then(|bytes| bytes.extract(py)).map_err(|error: PyErr| error.to_string())
         });
-        asked.unwrap_or_else(|| Err("the process is ending".to_owned()))
+        reply.unwrap_or_else(|| Err("the process is ending".to_owned()))
     };
-    domain(py)?.answer_with(Box::new(ask));
+    domain(py)?.set_request_handler(Box::new(handle));
     Ok(())
 }
 
@@ -581,7 +616,7 @@ pub(crate) fn domain(py: Python<'_>) -> PyResult<Arc<Domain>> {
     process::domain().map_err(|error| raise(py, &error))
 }
 
-fn encode(card: &Card, remote: &Remote, is_writable: bool) -> Vec<u8> {
+fn encode(descriptor: &PeerDescriptor, remote: &Remote, is_writable: bool) -> Vec<u8> {
     let (segment, place) = remote.arena.unwrap_or_default();
     let mut flags = if is_writable { WRITABLE } else { 0 };
     flags |= if remote.arena.is_some() { IN_ARENA } else { 0 };
@@ -594,12 +629,12 @@ fn encode(card: &Card, remote: &Remote, is_writable: bool) -> Vec<u8> {
     bytes.extend(segment.to_le_bytes());
     bytes.extend(place.to_le_bytes());
     bytes.push(flags);
-    bytes.extend(card.encode());
+    bytes.extend(descriptor.encode());
     bytes
 }
 
-fn decode(bytes: &[u8]) -> Option<(Card, Remote, bool)> {
-    let (head, card) = bytes.split_at_checked(REMOTE_LEN)?;
+fn decode(bytes: &[u8]) -> Option<(PeerDescriptor, Remote, bool)> {
+    let (head, descriptor) = bytes.split_at_checked(REMOTE_LEN)?;
     let word = |at: usize| {
         let word = head.get(at..at + 8)?;
         word.try_into().ok().map(u64::from_le_bytes)
@@ -614,5 +649,5 @@ fn decode(bytes: &[u8]) -> Option<(Card, Remote, bool)> {
     let is_on_device = flags & ON_DEVICE != 0;
     let (slot, key, len, address) = (half(0)?, word(4)?, word(12)?, word(20)?);
     let remote = Remote { slot, key, len, address, arena, is_on_device };
-    Some((Card::decode(card)?, remote, flags & WRITABLE != 0))
+    Some((PeerDescriptor::decode(descriptor)?, remote, flags & WRITABLE != 0))
 }

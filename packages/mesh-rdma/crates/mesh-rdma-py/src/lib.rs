@@ -4,24 +4,24 @@ use pyo3::prelude::*;
 
 mod block;
 mod calls;
-mod claim;
+mod copy_lease;
 mod errors;
 mod handle;
-mod loan;
 mod local;
 mod pull;
 mod region;
 mod transfer;
+mod view;
 
 /// Registers the classes and functions of the module `mesh_rdma._core`.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<block::Block>()?;
-    module.add_class::<claim::PyClaim>()?;
+    module.add_class::<copy_lease::PyCopyLease>()?;
     module.add_class::<local::Local>()?;
     module.add_class::<handle::Handle>()?;
     module.add_class::<handle::PyTarget>()?;
-    module.add_class::<loan::Loan>()?;
+    module.add_class::<view::View>()?;
     module.add_class::<transfer::PyTransfer>()?;
     calls::register(module)?;
     handle::register(module)?;

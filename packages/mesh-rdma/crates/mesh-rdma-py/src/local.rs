@@ -15,29 +15,29 @@ pub(crate) struct Local {
     pub(crate) is_writable: bool,
     /// The device that has the memory; the CPU must not access the address.
     pub(crate) device: Option<u32>,
-    _keeper: Keeper,
+    _owner: Owner,
 }
 
 /// The resource that keeps the memory valid.
-enum Keeper {
+enum Owner {
     /// A view that Python exported; boxed, because it must not move.
-    View(Box<ffi::Py_buffer>),
+    Buffer(Box<ffi::Py_buffer>),
     /// The object that owns the memory, or the range that this one is a part of.
-    Object { _owner: Py<PyAny> },
+    Object { _object: Py<PyAny> },
     /// A registration that is pinned for writing.
     Pin { _pin: Pin },
 }
 
 // SAFETY: the view is released with the GIL held, and is not accessed otherwise.
-unsafe impl Send for Keeper {}
+unsafe impl Send for Owner {}
 // SAFETY: the same as for `Send`.
-unsafe impl Sync for Keeper {}
+unsafe impl Sync for Owner {}
 
 impl Local {
     /// The memory of a pinned registration.
     pub(crate) fn pinned(pin: Pin) -> Self {
         let Memory { span, is_writable, device } = pin.memory;
-        Self { span, is_writable, device, _keeper: Keeper::Pin { _pin: pin } }
+        Self { span, is_writable, device, _owner: Owner::Pin { _pin: pin } }
     }
 
     /// The description of the memory for a registration.
@@ -78,22 +78,22 @@ impl Local {
         let len = usize::try_from(view.len).unwrap_or(0);
         let span = Span { start: view.buf as usize, len };
         let is_writable = view.readonly == 0;
-        Ok(Self { span, is_writable, device: None, _keeper: Keeper::View(view) })
+        Ok(Self { span, is_writable, device: None, _owner: Owner::Buffer(view) })
     }
 
-    /// Wraps memory at an address. `keeper` is the object that owns it; `device` is the number of
-    /// the device that has it.
+    /// Wraps memory at an address. `memory_owner` is the object that owns it; `device` is the
+    /// number of the device that has it.
     #[staticmethod]
-    #[pyo3(signature = (address, nbytes, is_writable, keeper, device=None))]
+    #[pyo3(signature = (address, nbytes, is_writable, memory_owner, device=None))]
     fn at(
         address: usize,
         nbytes: usize,
         is_writable: bool,
-        keeper: Py<PyAny>,
+        memory_owner: Py<PyAny>,
         device: Option<u32>,
     ) -> Self {
         let span = Span { start: address, len: nbytes };
-        Self { span, is_writable, device, _keeper: Keeper::Object { _owner: keeper } }
+        Self { span, is_writable, device, _owner: Owner::Object { _object: memory_owner } }
     }
 
     /// A part of the same memory.
@@ -104,8 +104,8 @@ impl Local {
             let end = offset.saturating_add(nbytes);
             PyValueError::new_err(format!("bytes {offset} to {end} are outside of {len}"))
         })?;
-        let _keeper = Keeper::Object { _owner: slf.clone().into_any().unbind() };
-        Ok(Self { span, is_writable: whole.is_writable, device: whole.device, _keeper })
+        let _owner = Owner::Object { _object: slf.clone().into_any().unbind() };
+        Ok(Self { span, is_writable: whole.is_writable, device: whole.device, _owner })
     }
 
     /// The length in bytes.
@@ -133,9 +133,9 @@ impl Local {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Owner {
     fn drop(&mut self) {
-        if let Self::View(view) = self {
+        if let Self::Buffer(view) = self {
             // After the interpreter has shut down, the memory is freed with the process.
             with_python(|_| {
                 // SAFETY: Python filled in the view, and it is released once.

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "begins copies")]
 
 use crate::errors::raise;
-use crate::handle::{Handle, Kept, PyTarget};
+use crate::handle::{DropWithGil, Handle, PyTarget};
 use crate::transfer::{PyTransfer, limit_of};
 use mesh_data::grid::{Dim, Grid};
 use mesh_data::pull::Pull;
@@ -22,14 +22,14 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// count, the source stride and the destination stride.
 type Rows = (Py<PyTarget>, u64, Py<Handle>, u64, u64, Vec<(u64, u64, u64)>);
 
-/// Starts several strided copies at once, each to a buffer of this process. `keeper` is kept alive
-/// until they end.
+/// Starts several strided copies at once, each to a buffer of this process. `memory_owner` is kept
+/// alive until they end.
 #[pyfunction]
 fn pull(
     py: Python<'_>,
     copies: Vec<Rows>,
     timeout: Option<f64>,
-    keeper: Py<PyAny>,
+    memory_owner: Py<PyAny>,
 ) -> PyResult<PyTransfer> {
     let stop = Stop::after(limit_of(timeout)?);
     let operation = |(source, from, ours, to, row_len, dims): &Rows| {
@@ -50,7 +50,8 @@ fn pull(
     let operations = copies.iter().map(operation).collect::<PyResult<Vec<_>>>()?;
     let domain = copies.first().map(|(_, _, ours, ..)| Arc::clone(&ours.get().domain));
     // SAFETY: a pull stores no address; it looks up the registration each time.
-    let transfer = unsafe { Transfer::new(operations, stop, Box::new(Kept(Some(keeper)))) };
+    let transfer =
+        unsafe { Transfer::new(operations, stop, Box::new(DropWithGil(Some(memory_owner)))) };
     if let Some(domain) = domain {
         py.detach(|| transfer.start(&domain));
     }

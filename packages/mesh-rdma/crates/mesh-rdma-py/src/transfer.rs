@@ -3,7 +3,7 @@
 
 use crate::calls::with_python;
 use crate::errors::raise;
-use crate::handle::{Kept, PyTarget};
+use crate::handle::{DropWithGil, PyTarget};
 use crate::local::Local;
 use mesh_data::stop::interruptible;
 use mesh_data::transfer::{Copy, Operation};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a thread waits without the GIL before it checks for signals.
-const AWAY: Duration = Duration::from_millis(50);
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Registers the function of this module in `mesh_rdma._core`.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -36,19 +36,19 @@ impl PyTransfer {
         }
         let until = limit_of(timeout)?.map(|limit| Instant::now() + limit);
         // A piece that waits for another process could take longer than the timeout of the caller.
-        let may_help = until.is_none() || !self.0.may_block();
+        let may_run_pieces = until.is_none() || !self.0.may_block();
         loop {
-            let away = Instant::now() + AWAY;
+            let next_check = Instant::now() + SIGNAL_CHECK_INTERVAL;
             let is_enough = || {
                 let now = Instant::now();
-                now >= away || until.is_some_and(|until| now >= until)
+                now >= next_check || until.is_some_and(|until| now >= until)
             };
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let is_done = py.detach(|| {
-                if may_help {
-                    interruptible(is_interrupted, || self.0.help(is_enough));
+                if may_run_pieces {
+                    interruptible(is_interrupted, || self.0.run_pieces(is_enough));
                 }
-                self.0.wait(Some(left.unwrap_or(AWAY).min(AWAY)))
+                self.0.wait(Some(left.unwrap_or(SIGNAL_CHECK_INTERVAL).min(SIGNAL_CHECK_INTERVAL)))
             });
             let interrupt = INTERRUPT.take().map_or_else(|| py.check_signals(), Err);
             if let Err(error) = interrupt {
@@ -73,7 +73,7 @@ impl PyTransfer {
             // The transfer continues in the parent, but its result is not visible here.
             return Err(raise(py, &DataError::Cancelled));
         }
-        self.0.let_go();
+        self.0.free_memory();
         match self.0.outcome() {
             Some(Err(error)) => Err(raise(py, &error)),
             _ => Ok(()),
@@ -86,15 +86,15 @@ impl PyTransfer {
         if self.0.is_stale() {
             return false;
         }
-        let is_given_up = self.0.cancel();
+        let is_cancelled = self.0.cancel();
         py.detach(|| self.0.wait(None));
         // The transfer may have completed nevertheless.
-        is_given_up && self.0.outcome().is_some_and(|outcome| outcome.is_err())
+        is_cancelled && self.0.outcome().is_some_and(|outcome| outcome.is_err())
     }
 
     /// Calls `callback` on a thread of the transfer after the transfer has ended.
     fn when_done(&self, py: Python<'_>, callback: Py<PyAny>) {
-        let callback = Kept(Some(callback));
+        let callback = DropWithGil(Some(callback));
         let call = move || {
             with_python(|py| {
                 let Some(callback) = &callback.0 else { return };
@@ -140,7 +140,7 @@ fn submit(
     let operations = copies.iter().map(operation).collect::<PyResult<Vec<_>>>()?;
     let domain = copies.first().map(|(target, ..)| Arc::clone(&target.get().domain));
     // SAFETY: the `Local` objects of the copies keep their memory alive.
-    let transfer = unsafe { Transfer::new(operations, stop, Box::new(Kept(Some(copies)))) };
+    let transfer = unsafe { Transfer::new(operations, stop, Box::new(DropWithGil(Some(copies)))) };
     if let Some(domain) = domain {
         transfer.start(&domain);
     }

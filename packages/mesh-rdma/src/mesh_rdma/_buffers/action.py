@@ -140,7 +140,7 @@ class RDMAAction:
         parts: list[Completion[None]] = []
         try:
             for buffer, is_write, local in self._steps:
-                target = buffer._reach().target_for(local)
+                target = buffer._resolve_path().target_for(local)
                 if isinstance(target, _core.Target):
                     native.append((target, is_write, local, buffer._offset))
                 else:
@@ -151,7 +151,7 @@ class RDMAAction:
                 part.cancel()
             return CompletionFuture.failed(error)
         parts += [
-            Task(partial(_change, change, found, timeout), _no_end).start()
+            Task(partial(_change, change, found, timeout), _no_cancellation).start()
             for change, found in zip(self._changes, self._found, strict=True)
         ]
         if native or not parts:
@@ -184,5 +184,5 @@ def _change(
     ctypes.memmove(found.address, word, _WORD)
 
 
-def _no_end() -> None:
+def _no_cancellation() -> None:
     """Do nothing: an atomic operation cannot be interrupted, but it has a time limit."""

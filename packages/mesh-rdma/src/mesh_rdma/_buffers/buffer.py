@@ -35,7 +35,7 @@ _DONE = CompletionFuture.completed(None)
 _TIMEOUT_S = 60.0
 
 # A forked child shares neither the registrations nor the connections of its parent.
-os.register_at_fork(after_in_child=_core.forget)
+os.register_at_fork(after_in_child=_core.reset_after_fork)
 
 
 class RDMABuffer:
@@ -106,7 +106,7 @@ class RDMABuffer:
         Raises:
             RDMAPeerDied: The owner is gone.
         """
-        return self._reach().transport
+        return self._resolve_path().transport
 
     def __getitem__(self, part: slice) -> RDMABuffer:
         """Return a handle for the bytes `start:stop` of the same registration."""
@@ -312,8 +312,8 @@ class RDMABuffer:
             raise RDMATransportError(
                 "device memory cannot be mapped on the host: copy it with read_into"
             )
-        loan = self._reach().borrow(self._offset, self._size)
-        return memoryview(loan)
+        view = self._resolve_path().view(self._offset, self._size)
+        return memoryview(view)
 
     def drop(self, *, timeout: float | None = _TIMEOUT_S) -> Future[None]:
         """Release the registration for all processes that have a handle.
@@ -328,7 +328,7 @@ class RDMABuffer:
 
     def explain(self) -> str:
         """Describe which transport this process uses, and why it cannot use the others."""
-        return self._reach().explanation()
+        return self._resolve_path().explanation()
 
     def __repr__(self) -> str:
         return f"<RDMABuffer of {self._size} bytes in {self.owner}>"
@@ -350,10 +350,10 @@ class RDMABuffer:
     def _own_handle(self) -> _core.Handle:
         """Return the handle; a forked child first replaces the handle of its parent."""
         if self._handle.is_stale:
-            self._handle = _core.Handle.decode(self._handle.lend())
+            self._handle = _core.Handle.decode(self._handle.encode_borrowed())
         return self._handle
 
-    def _reach(self) -> Path:
+    def _resolve_path(self) -> Path:
         path = self._path
         if path is None:
             path = self._path = path_to(self._own_handle())
@@ -370,7 +370,7 @@ class RDMABuffer:
             # If the caller has chosen the transport, unsupported memory is refused at the call.
             self._path.target_for(local)
         try:
-            return self._begin(self._path or self._reach(), verb, local, offset, timeout)
+            return self._begin(self._path or self._resolve_path(), verb, local, offset, timeout)
         except RDMAError as error:
             failure = error
         path = self._path
@@ -378,7 +378,7 @@ class RDMABuffer:
             return self._failed(verb, local, failure)
         # A lost connection does not imply that the owner has died: retry once over a new one.
         try:
-            return self._begin(self._reach(), verb, local, offset, timeout)
+            return self._begin(self._resolve_path(), verb, local, offset, timeout)
         except RDMAError as error:
             return self._failed(verb, local, error)
 
@@ -406,7 +406,7 @@ class RDMABuffer:
 
     def _now(self, do: Callable[[_core.Target | PluginTarget | StagedTarget], Any]) -> Future[Any]:
         try:
-            return CompletionFuture.completed(do(self._reach().target))
+            return CompletionFuture.completed(do(self._resolve_path().target))
         except RDMAError as error:
             return CompletionFuture.failed(error)
 

@@ -44,7 +44,7 @@ _PAGE = 4096
 _HEAD = struct.Struct("<qQQQ")
 _CHECK = struct.Struct("<Q")
 _HEAD_LEN = _HEAD.size + _CHECK.size
-_LAST_WORDS = (0, 0, 0, 0)
+_END_RECORD = (0, 0, 0, 0)
 _PAUSE_MIN_S = 0.0001
 _PAUSE_MAX_S = 0.005
 
@@ -189,13 +189,13 @@ class VersionedBuffer:
         version = RDMABuffer(memory.toreadonly())
         self._places[place] = version
         _, slot, key = version._handle.identity
-        _say(self._memory, (step, place, slot, key))
+        _write_head(self._memory, (step, place, slot, key))
         self._latest, self._step = place, step
 
 
-def _say(memory: memoryview, said: tuple[int, int, int, int]) -> None:
+def _write_head(memory: memoryview, record: tuple[int, int, int, int]) -> None:
     """Write a record to the head."""
-    words = _HEAD.pack(*said)
+    words = _HEAD.pack(*record)
     memory[:_HEAD_LEN] = words + _CHECK.pack(zlib.crc32(words) + 1)
 
 
@@ -203,7 +203,7 @@ def _end(memory: memoryview, head: RDMABuffer) -> None:
     """Publish to readers that there will be no further version."""
     # A forked child has a copy of the writer, but is not the writer.
     if not head._handle.is_stale:
-        _say(memory, _LAST_WORDS)
+        _write_head(memory, _END_RECORD)
 
 
 class Version:
@@ -271,7 +271,7 @@ class VersionedReader:
             RDMAPeerDied: The process of the writer is gone.
             RDMAReleased: The writer has dropped the buffer.
         """
-        found = self._look(_TIMEOUT_S)
+        found = self._fetch_head(_TIMEOUT_S)
         return None if found is None else found[0]
 
     def hold(self, *, after: int | None = None, timeout: float | None = _TIMEOUT_S) -> Version:
@@ -291,7 +291,7 @@ class VersionedReader:
         pause = _PAUSE_MIN_S
         while (version := self._try_hold(after, timeout)) is None:
             if until is not None and time.monotonic() >= until:
-                raise self._late(after, timeout)
+                raise self._timeout_error(after, timeout)
             time.sleep(pause)
             pause = min(pause * 2, _PAUSE_MAX_S)
         return version
@@ -325,7 +325,7 @@ class VersionedReader:
         pause = _PAUSE_MIN_S
         while (version := self._try_hold(after, limit)) is None:
             if until is not None and time.monotonic() >= until:
-                raise self._late(after, limit)
+                raise self._timeout_error(after, limit)
             await asyncio.sleep(pause)
             pause = min(pause * 2, _PAUSE_MAX_S)
         left = None if until is None else max(until - time.monotonic(), 0.0)
@@ -342,7 +342,7 @@ class VersionedReader:
     def _try_hold(self, after: int | None, timeout: float | None) -> Version | None:
         """Take a lease on the latest version, unless it is not above `after`."""
         refused = None
-        while (found := self._look(timeout)) is not None:
+        while (found := self._fetch_head(timeout)) is not None:
             step, place, slot, key = found
             if after is not None and step <= after:
                 return None
@@ -364,7 +364,7 @@ class VersionedReader:
             return Version(step, RDMABuffer._of(handle, self._nbytes, 0, path))
         return None
 
-    def _look(self, timeout: float | None) -> tuple[int, int, int, int] | None:
+    def _fetch_head(self, timeout: float | None) -> tuple[int, int, int, int] | None:
         """Read the head, and repeat until the record is consistent."""
         head = bytearray(_HEAD_LEN)
         while True:
@@ -373,7 +373,7 @@ class VersionedReader:
             (check,) = _CHECK.unpack_from(head, _HEAD.size)
             if check == zlib.crc32(words) + 1:
                 found = _HEAD.unpack(words)
-                if found == _LAST_WORDS:
+                if found == _END_RECORD:
                     raise RDMAReleased(
                         "the writer has released the buffer: request another one from it"
                     )
@@ -381,7 +381,7 @@ class VersionedReader:
             if not any(head):
                 return None
 
-    def _late(self, after: int | None, timeout: float | None) -> RDMATimeout:
+    def _timeout_error(self, after: int | None, timeout: float | None) -> RDMATimeout:
         wanted = "" if after is None else f" after step {after}"
         return RDMATimeout(f"no version{wanted} was published in {timeout} s")
 

@@ -37,8 +37,8 @@ class _Node(RemoteOperation):
 
     def __init__(self, coordinator: TreeCoordinator, place: int, payload: bytes) -> None:
         handle = coordinator.dsts[place]._handle
-        keeper = coordinator.src, coordinator.dsts
-        super().__init__(handle, TREE_NODE, payload, coordinator.left(), keeper)
+        buffers = coordinator.src, coordinator.dsts
+        super().__init__(handle, TREE_NODE, payload, coordinator.left(), buffers)
         self._coordinator = coordinator
         self._place = place
 

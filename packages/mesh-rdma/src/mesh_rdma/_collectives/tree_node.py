@@ -41,17 +41,17 @@ _CANCELLED = "the transfer was cancelled; no more bytes of it are written"
 
 def encode_source(source: _core.Handle, from_: int, progress: bytes) -> bytes:
     """Encode a source, with the handle of its progress word."""
-    lent = source.lend()
-    return _SOURCE.pack(from_, len(lent), len(progress)) + lent + progress
+    encoded = source.encode_borrowed()
+    return _SOURCE.pack(from_, len(encoded), len(progress)) + encoded + progress
 
 
 def encode_payload(
     ours: _core.Handle, to: int, length: int, chunk: int, has_children: bool, source: bytes
 ) -> bytes:
     """Encode the parameters of a node."""
-    lent = ours.lend()
-    head = _PAYLOAD.pack(to, length, chunk, has_children) + _HANDLE.pack(len(lent))
-    return head + lent + source
+    encoded = ours.encode_borrowed()
+    head = _PAYLOAD.pack(to, length, chunk, has_children) + _HANDLE.pack(len(encoded))
+    return head + encoded + source
 
 
 class _Source:
@@ -63,9 +63,9 @@ class _Source:
         if len(payload) != at + source_len + progress_len:
             raise ValueError("malformed source")
         self.from_ = from_
-        self.handle = _core.Handle.borrow(bytes(payload[at : at + source_len]))
+        self.handle = _core.Handle.decode_borrowed(bytes(payload[at : at + source_len]))
         progress = bytes(payload[at + source_len :])
-        self._progress = _core.Handle.borrow(progress) if progress else None
+        self._progress = _core.Handle.decode_borrowed(progress) if progress else None
         self._target: _core.Target | None = None
         self._word = bytearray(8)
         self._local = _core.Local(self._word)
@@ -75,9 +75,9 @@ class _Source:
         if self._progress is None:
             return length
         if self._target is None:
-            self._target, refused = self._progress.reach(None)
+            self._target, refused = self._progress.select_target(None)
             if self._target is None:
-                raise RDMATransportError(f"no way to {self._progress.owner}: {refused}")
+                raise RDMATransportError(f"no transport to {self._progress.owner}: {refused}")
         transfer = self._target.read(self._local, 0, left)
         if transfer is not None:
             transfer.wait(None)
@@ -97,7 +97,7 @@ class _TreeNode(Operation):
         at = _PAYLOAD.size
         (length,) = _HANDLE.unpack_from(payload, at)
         at += _HANDLE.size
-        self._ours = _core.Handle.borrow(bytes(payload[at : at + length]))
+        self._ours = _core.Handle.decode_borrowed(bytes(payload[at : at + length]))
         if not self._ours.is_ours:
             raise ValueError("a buffer of another process is to be written")
         self._source: _Source | None = _Source(payload[at + length :])
@@ -109,8 +109,8 @@ class _TreeNode(Operation):
         if has_children:
             self._word = memoryview(_core.Block(8)).cast("Q")
             # Registered as long as this operation is kept.
-            self._offered = _core.Handle(_core.Local(self._word))
-            self.extra = self._offered.lend()
+            self._progress_handle = _core.Handle(_core.Local(self._word))
+            self.extra = self._progress_handle.encode_borrowed()
 
     def run(self) -> None:
         """Copy all bytes; on failure, mark the progress word for the children."""

@@ -53,10 +53,10 @@ def _run(inbox: queue.SimpleQueue[Callable[[], object]]) -> None:
             work = inbox.get()
 
 
-def _forget() -> None:
+def _reset_after_fork() -> None:
     global _lock
     _lock = threading.Lock()
     _idle.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset_after_fork)

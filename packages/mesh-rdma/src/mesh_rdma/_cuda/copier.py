@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mesh_rdma._cuda.driver import CudaDriver, needed_driver
+from mesh_rdma._cuda.driver import CudaDriver, require_driver
 from mesh_rdma._errors import RDMACancelled
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Copy(ABC):
         self.piece_len = _DEVICE_PIECE_LEN if is_between_devices else _HOST_PIECE_LEN
         self.place: CopyAddresses | None = None
         self.begun = 0
-        self.under_way = 0
+        self.in_in_flight = 0
         self.is_aborted = False
         self.error: Exception | None = None
         self.over = threading.Event()
@@ -115,11 +115,11 @@ class Copier:
         self._changed = threading.Condition()
         self._waiting: deque[Copy] = deque()
         self._active: deque[Copy] = deque()
-        self._flight: deque[tuple[int, int, Copy]] = deque()
+        self._in_flight: deque[tuple[int, int, Copy]] = deque()
         self._streams: dict[int, int] = {}
         self._events: dict[int, list[int]] = {}
         self._is_closing = False
-        self._is_to_look = False
+        self._is_idle_due = False
         self._thread: threading.Thread | None = None
 
     def start(self, copy: Copy) -> None:
@@ -130,11 +130,11 @@ class Copier:
             self._waiting.append(copy)
             self._wake()
 
-    def look(self) -> None:
+    def wake_idle(self) -> None:
         """Make the thread call `idle` soon."""
         with self._changed:
             if not self._is_closing:
-                self._is_to_look = True
+                self._is_idle_due = True
                 self._wake()
 
     def abort(self, copy: Copy) -> None:
@@ -168,8 +168,8 @@ class Copier:
     def _run(self) -> None:
         while self._wait():
             self._hand_over()
-            if self._flight:
-                self._land()
+            if self._in_flight:
+                self._await_oldest()
         for device, events in self._events.items():
             for event in events:
                 self._driver.destroy_event(device, event)
@@ -180,9 +180,9 @@ class Copier:
         """Wait for work; return False if the copier is closing and no work is left."""
         while True:
             with self._changed:
-                if self._waiting or self._active or self._flight:
+                if self._waiting or self._active or self._in_flight:
                     return True
-                self._is_to_look = False
+                self._is_idle_due = False
             # This runs without the lock because it may send a request to another process.
             pause = self._idle()
             with self._changed:
@@ -190,11 +190,11 @@ class Copier:
                     return True
                 if self._is_closing:
                     return False
-                if not self._is_to_look:
+                if not self._is_idle_due:
                     self._changed.wait(pause)
 
     def _hand_over(self) -> None:
-        while len(self._flight) < _PIECES_MAX:
+        while len(self._in_flight) < _PIECES_MAX:
             copy = self._next()
             if copy is None:
                 return
@@ -205,7 +205,7 @@ class Copier:
                     copy.error = error
             if not copy.is_all_begun:
                 self._active.append(copy)
-            elif not copy.under_way:
+            elif not copy.in_in_flight:
                 self._end(copy)
 
     def _next(self) -> Copy | None:
@@ -232,20 +232,20 @@ class Copier:
         event = free.pop() if free else self._driver.new_event(device)
         self._driver.copy(device, stream, to + copy.begun, from_ + copy.begun, nbytes)
         copy.begun += nbytes
-        copy.under_way += 1
-        self._flight.append((device, event, copy))
+        copy.in_in_flight += 1
+        self._in_flight.append((device, event, copy))
         self._driver.record(device, event, stream)
 
-    def _land(self) -> None:
+    def _await_oldest(self) -> None:
         """Wait for the oldest piece in flight."""
-        device, event, copy = self._flight.popleft()
+        device, event, copy = self._in_flight.popleft()
         try:
             self._driver.wait_for(device, event)
         except Exception as error:
             copy.error = error
         self._events[device].append(event)
-        copy.under_way -= 1
-        if copy.is_all_begun and not copy.under_way:
+        copy.in_in_flight -= 1
+        if copy.is_all_begun and not copy.in_in_flight:
             if copy in self._active:
                 self._active.remove(copy)
             self._end(copy)
@@ -291,7 +291,7 @@ def wait_for_stream_event(device: int) -> None:
     Raises:
         RDMATransportError: This process does not use the driver.
     """
-    driver = needed_driver()
+    driver = require_driver()
     stream_event = record_stream_event(driver, device)
     try:
         driver.wait_for(*stream_event)
@@ -323,10 +323,10 @@ def copy_now(driver: CudaDriver, device: int, to: int, from_: int, nbytes: int) 
         free.append((stream, event))
 
 
-def _forget() -> None:
+def _reset_after_fork() -> None:
     global _lock
     _lock = threading.Lock()
     _free.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset_after_fork)

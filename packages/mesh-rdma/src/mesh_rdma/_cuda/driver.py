@@ -18,7 +18,7 @@ from mesh_rdma._errors import RDMATransportError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["NOT_IN_USE", "Allocation", "CudaDriver", "CudaError", "cuda_driver", "needed_driver"]
+__all__ = ["NOT_IN_USE", "Allocation", "CudaDriver", "CudaError", "cuda_driver", "require_driver"]
 
 NOT_IN_USE = "this process does not use CUDA"
 
@@ -282,7 +282,7 @@ def cuda_driver() -> CudaDriver | None:
         return _driver
 
 
-def needed_driver() -> CudaDriver:
+def require_driver() -> CudaDriver:
     """Return the driver.
 
     Raises:
@@ -294,11 +294,11 @@ def needed_driver() -> CudaDriver:
     return driver
 
 
-def _forget() -> None:
+def _reset_after_fork() -> None:
     """Drop the driver in a forked child: contexts of the parent do not work there."""
     global _driver, _lock
     _lock = threading.Lock()
     _driver = None
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset_after_fork)

@@ -57,7 +57,7 @@ class Exports:
         self._count = 0
         self._sweeper: threading.Thread | None = None
         self._changed = threading.Condition(self._lock)
-        os.register_at_fork(after_in_child=self._forget)
+        os.register_at_fork(after_in_child=self._reset_after_fork)
 
     def add(self, driver: CudaDriver, device: int, address: int) -> tuple[Export, int]:
         """Export the allocation that contains an address; return it, and the offset of the address.
@@ -88,12 +88,12 @@ class Exports:
         with self._lock:
             return self._by_number.get(number)
 
-    def remove(self, export: Export, keeper: object) -> None:
+    def remove(self, export: Export, memory_owner: object) -> None:
         """Remove one registration; keep its memory alive for processes that still map it."""
         with self._changed:
             export.registrations -= 1
             if export.users:
-                export.kept.append(keeper)
+                export.kept.append(memory_owner)
                 if self._sweeper is None:
                     run = threading.Thread(target=self._sweep, name="mesh-rdma-cuda", daemon=True)
                     self._sweeper = run
@@ -101,22 +101,22 @@ class Exports:
             else:
                 self._drop_unused(export)
 
-    def opened(self, number: int, who: bytes) -> bool:
+    def opened(self, number: int, process: bytes) -> bool:
         """Record that a process maps an export; return whether the export still exists."""
         with self._lock:
             export = self._by_number.get(number)
             if export is None:
                 return False
-            export.users[who] = time.monotonic() + LEASE_S
+            export.users[process] = time.monotonic() + LEASE_S
             return True
 
-    def closed(self, number: int, who: bytes) -> None:
+    def closed(self, number: int, process: bytes) -> None:
         """Record that a process has unmapped an export."""
         freed: list[object] = []
         with self._changed:
             export = self._by_number.get(number)
             if export is not None:
-                export.users.pop(who, None)
+                export.users.pop(process, None)
                 freed = self._drop_unused(export)
             self._changed.notify_all()
         freed.clear()
@@ -140,8 +140,10 @@ class Exports:
                 now = time.monotonic()
                 waiting = [one for one in self._by_number.values() if one.kept]
                 for export in waiting:
-                    for who in [who for who, until in export.users.items() if until <= now]:
-                        del export.users[who]
+                    for process in [
+                        process for process, until in export.users.items() if until <= now
+                    ]:
+                        del export.users[process]
                     freed += self._drop_unused(export)
                 if not any(one.kept for one in self._by_number.values()):
                     self._sweeper = None
@@ -151,7 +153,7 @@ class Exports:
                     self._changed.wait(max(nearest - now, 0.01))
             freed.clear()
 
-    def _forget(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Remove all exports in a forked child, which has no access to the device memory."""
         self.__dict__.update(
             _lock=(lock := threading.RLock()),

@@ -47,20 +47,22 @@ class Imports:
 
     Args:
         driver: The driver that maps them.
-        who: The id of this process.
+        process: The id of this process.
         exchange: Sends a request to the owner and returns the response.
     """
 
-    def __init__(self, driver: CudaDriver, who: bytes, exchange: Callable[[bytes], bytes]) -> None:
+    def __init__(
+        self, driver: CudaDriver, process: bytes, exchange: Callable[[bytes], bytes]
+    ) -> None:
         self._driver = driver
-        self._who = who
+        self._process = process
         self._exchange = exchange
         self._lock = threading.Lock()
         self._open: dict[tuple[int, int], Import] = {}
-        self._told: dict[int, float] = {}
+        self._reported_at: dict[int, float] = {}
 
-    def take(self, device: int, descriptor: Descriptor) -> Import:
-        """Map an allocation unless it is mapped; it stays mapped until `give_back`.
+    def acquire(self, device: int, descriptor: Descriptor) -> Import:
+        """Map an allocation unless it is mapped; it stays mapped until `release`.
 
         Raises:
             RDMAReleased: The owner has released the buffer.
@@ -71,15 +73,15 @@ class Imports:
             found = self._open.get((number, device))
             if found is None:
                 # Register with the owner first, which then keeps the allocation while it is mapped.
-                self._tell(number)
+                self._report_opened(number)
                 base = self._map(device, descriptor)
                 found = self._open[number, device] = Import(number, device, base)
-            elif time.monotonic() - self._told.get(number, 0.0) > LEASE_S / 2:
-                self._tell(number)
+            elif time.monotonic() - self._reported_at.get(number, 0.0) > LEASE_S / 2:
+                self._report_opened(number)
             found.users += 1
             return found
 
-    def give_back(self, import_: Import) -> None:
+    def release(self, import_: Import) -> None:
         """End one use of a mapping."""
         with self._lock:
             import_.users -= 1
@@ -114,17 +116,17 @@ class Imports:
             # The device is lost with all of its mappings, so there is nothing to unmap.
             return
         if not any(other.number == one.number for other in self._open.values()):
-            self._told.pop(one.number, None)
+            self._reported_at.pop(one.number, None)
             self._notify(MappingEvent.CLOSED, one.number)
 
-    def _tell(self, number: int) -> None:
-        if self._exchange(MappingNotice(MappingEvent.OPENED, self._who, number).pack()) != b"y":
+    def _report_opened(self, number: int) -> None:
+        if self._exchange(MappingNotice(MappingEvent.OPENED, self._process, number).pack()) != b"y":
             raise RDMAReleased("the buffer was released: request another one from the owner")
-        self._told[number] = time.monotonic()
+        self._reported_at[number] = time.monotonic()
 
     def _notify(self, event: MappingEvent, number: int) -> None:
         try:
-            self._exchange(MappingNotice(event, self._who, number).pack())
+            self._exchange(MappingNotice(event, self._process, number).pack())
         except RDMAError:
             # The owner has died or does not respond; if it is alive, the lease expires there.
             return

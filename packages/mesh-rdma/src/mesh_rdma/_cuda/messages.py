@@ -76,12 +76,12 @@ class MappingNotice:
     """A notice to the owner of an allocation: the event, the sender and the allocation."""
 
     event: MappingEvent
-    who: bytes
+    process: bytes
     number: int
 
     def pack(self) -> bytes:
         """Encode the notice."""
-        return _NOTICE.pack(self.event, self.who, self.number)
+        return _NOTICE.pack(self.event, self.process, self.number)
 
     @classmethod
     def unpack(cls, data: bytes) -> MappingNotice:
@@ -91,7 +91,7 @@ class MappingNotice:
             RDMATransportError: The bytes are malformed.
         """
         try:
-            event, who, number = _NOTICE.unpack(data)
-            return cls(MappingEvent(event), who, number)
+            event, process, number = _NOTICE.unpack(data)
+            return cls(MappingEvent(event), process, number)
         except (struct.error, ValueError) as error:
             raise RDMATransportError("cuda: a malformed notice") from error

@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from mesh_rdma._cuda.copier import Copier, Copy, CopyAddresses, StreamEvent, record_stream_event
-from mesh_rdma._cuda.driver import NOT_IN_USE, CudaDriver, CudaError, needed_driver
+from mesh_rdma._cuda.driver import NOT_IN_USE, CudaDriver, CudaError, require_driver
 from mesh_rdma._cuda.exports import Export, Exports
 from mesh_rdma._cuda.imports import IDLE_S, Import, Imports
 from mesh_rdma._cuda.messages import Descriptor, MappingEvent, MappingNotice
@@ -47,9 +47,9 @@ class CudaTransport(Transport):
     def __init__(self) -> None:
         self._exports = Exports()
         self._token = os.urandom(16)
-        os.register_at_fork(after_in_child=self._rename)
+        os.register_at_fork(after_in_child=self._reset_after_fork)
 
-    def _rename(self) -> None:
+    def _reset_after_fork(self) -> None:
         self._token = os.urandom(16)
 
     def probe(self) -> str | None:
@@ -65,7 +65,7 @@ class CudaTransport(Transport):
         """
         if region.device is None:
             raise RDMATransportError("the buffer is not in device memory")
-        return _Registration(self._exports, self._token, needed_driver(), region)
+        return _Registration(self._exports, self._token, require_driver(), region)
 
     def connect(self, exchange: Callable[[bytes], bytes]) -> Channel:
         """Create a channel, without mapping any memory.
@@ -73,17 +73,17 @@ class CudaTransport(Transport):
         Raises:
             RDMATransportError: This process does not use a CUDA device.
         """
-        driver = needed_driver()
+        driver = require_driver()
         if not driver.active_devices():
             raise RDMATransportError(NOT_IN_USE)
         return CudaChannel(driver, self._token, self._exports, exchange)
 
-    def accept(self, question: bytes) -> bytes:
+    def accept(self, request: bytes) -> bytes:
         """Record which process maps which allocation of this process."""
-        notice = MappingNotice.unpack(question)
+        notice = MappingNotice.unpack(request)
         if notice.event is MappingEvent.OPENED:
-            return b"y" if self._exports.opened(notice.number, notice.who) else b"n"
-        self._exports.closed(notice.number, notice.who)
+            return b"y" if self._exports.opened(notice.number, notice.process) else b"n"
+        self._exports.closed(notice.number, notice.process)
         return b"y"
 
 
@@ -91,7 +91,7 @@ class _Registration(Registration):
     def __init__(self, exports: Exports, token: bytes, driver: CudaDriver, region: Region) -> None:
         assert region.device is not None
         self._exports = exports
-        self._keeper = region.keeper
+        self._memory_owner = region.memory_owner
         self._export, offset = exports.add(driver, region.device, region.address)
         uuid = driver.uuid_of(region.device)
         self._descriptor = Descriptor(
@@ -104,8 +104,8 @@ class _Registration(Registration):
         return self._descriptor
 
     def release(self) -> None:
-        keeper, self._keeper = self._keeper, None
-        self._exports.remove(self._export, keeper)
+        memory_owner, self._memory_owner = self._memory_owner, None
+        self._exports.remove(self._export, memory_owner)
 
 
 class CudaChannel(Channel):
@@ -134,11 +134,11 @@ class CudaChannel(Channel):
             self.export(remote)
             return None
         try:
-            self.imports.give_back(self.map(None, remote))
+            self.imports.release(self.map(None, remote))
         except RDMATransportError as error:
             return str(error)
         # Let the copier unmap the allocation if no copy uses it.
-        self._copier.look()
+        self._copier.wake_idle()
         return None
 
     def post(self, request: Request) -> None:
@@ -159,7 +159,7 @@ class CudaChannel(Channel):
         try:
             self._copier.start(copy)
         except BaseException:
-            self.forget(copy)
+            self.remove(copy)
             raise
 
     def poll(self, timeout: float) -> Sequence[Completion]:
@@ -184,14 +184,14 @@ class CudaChannel(Channel):
         self._copier.close()
         self.imports.close_idle(0.0)
 
-    def forget(self, copy: _DeviceCopy) -> bool:
+    def remove(self, copy: _DeviceCopy) -> bool:
         """Remove a copy from the running copies; return whether it was one of them."""
         with self._lock:
             return self._copies.pop(copy.request, None) is not None
 
-    def tell(self, copy: _DeviceCopy, error: Exception | None) -> None:
+    def report(self, copy: _DeviceCopy, error: Exception | None) -> None:
         """Report the end of a copy to `poll`, unless the copy was aborted."""
-        if self.forget(copy):
+        if self.remove(copy):
             self._over.put(Completion(copy.request, error))
 
     def export(self, remote: Descriptor) -> Export:
@@ -214,7 +214,7 @@ class CudaChannel(Channel):
         failed: RDMAError = RDMATransportError(NOT_IN_USE)
         for device in self._devices(local, remote.uuid):
             try:
-                return self.imports.take(device, remote)
+                return self.imports.acquire(device, remote)
             except RDMAReleased:
                 raise
             except RDMATransportError as error:
@@ -271,12 +271,12 @@ class _DeviceCopy(Copy):
 
     def finish(self, error: Exception | None) -> None:
         if self._import is not None:
-            self._channel.imports.give_back(self._import)
+            self._channel.imports.release(self._import)
         if self._copy_lease is not None:
             self._copy_lease.end()
         if isinstance(error, CudaError):
             error = RDMATransportError(f"cuda: {error}")
-        self._channel.tell(self, error)
+        self._channel.report(self, error)
 
 
 def check(request: Request) -> Descriptor:

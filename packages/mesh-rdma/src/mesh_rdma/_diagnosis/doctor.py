@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from mesh_core import HostMesh, ProcMesh
 
-__all__ = ["Diagnosis", "Finding", "Way", "doctor", "examine_hosts"]
+__all__ = ["Diagnosis", "Finding", "PathMeasurement", "doctor", "examine_hosts"]
 
 _WORD = 8
-_ASKED = 200
+_SHORT_READS = 200
 _REPEATS = 3
 _TIMEOUT_S = 60.0
 #: The share of its limit that a transport should reach. The limit is a memory copy measured in the
@@ -33,7 +33,7 @@ _SHARE_OF_LINE = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class PathMeasurement:
     """The measurement of one transport between two processes.
 
     Attributes:
@@ -45,7 +45,7 @@ class Way:
         latency_s: The median latency of a read of 8 bytes.
         limit: The limit for comparison, `memcpy` or `line`; None if the line rate is unknown.
         share: The fraction of the limit that the transport reaches.
-        is_taken: Whether the transport is the selected one.
+        is_selected: Whether the transport is the selected one.
     """
 
     reader: int
@@ -56,7 +56,7 @@ class Way:
     latency_s: float | None = None
     limit: str | None = None
     share: float | None = None
-    is_taken: bool = False
+    is_selected: bool = False
 
     @property
     def is_good(self) -> bool | None:
@@ -91,24 +91,24 @@ class Diagnosis:
     """The name of each process, by rank."""
     memcpy_bytes_per_s: tuple[float, ...]
     """The memory copy throughput of each process, by rank."""
-    ways: tuple[Way, ...]
+    paths: tuple[PathMeasurement, ...]
     findings: tuple[Finding, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return the measurements as JSON-compatible values."""
-        ways = [{**asdict(way), "verdict": way.verdict} for way in self.ways]
+        paths = [{**asdict(path), "verdict": path.verdict} for path in self.paths]
         return {
             "names": list(self.names),
             "memcpy_bytes_per_s": list(self.memcpy_bytes_per_s),
-            "ways": ways,
+            "paths": paths,
             "findings": [asdict(one) for one in self.findings],
         }
 
     def __str__(self) -> str:
         head = (
-            f"{'READER':>6} {'OWNER':>6}  {'WAY':<8} {'8 BYTES':>10} {'LONG READ':>12} {'OF':>14}"
+            f"{'READER':>6} {'OWNER':>6}  {'PATH':<8} {'8 BYTES':>10} {'LONG READ':>12} {'OF':>14}"
         )
-        lines = [f"{head}  VERDICT", *map(_line, self.ways), ""]
+        lines = [f"{head}  VERDICT", *map(_line, self.paths), ""]
         lines += [f"{one.where}: {one.what}: {one.advice}" for one in self.findings]
         return "\n".join(lines if self.findings else [*lines, "no problems found"])
 
@@ -127,23 +127,23 @@ def doctor(procs: ProcMesh, *, nbytes: int = 64 << 20) -> Diagnosis:
     Example:
         >>> print(doctor(this_host().spawn_procs({"procs": 2})))
     """
-    actors = procs.spawn("rdma_doctor", _Examined, nbytes)
+    actors = procs.spawn("rdma_doctor", _DoctorActor, nbytes)
     try:
-        facts = actors.facts.call().get().values()
-        members = [actors] if len(facts) == 1 else _members(actors)
+        profiles = actors.profile.call().get().values()
+        members = [actors] if len(profiles) == 1 else _members(actors)
         # Pairs are measured sequentially, because they would slow each other down.
-        ways = [
-            way
-            for reader, owner in _pairs(len(facts))
-            for way in members[reader]
-            .examine.call_one(reader, owner, facts[owner].buffer, facts[owner].plain)
+        paths = [
+            path
+            for reader, owner in _pairs(len(profiles))
+            for path in members[reader]
+            .measure.call_one(reader, owner, profiles[owner].buffer, profiles[owner].private)
             .get()
         ]
     finally:
         actors.stop().exception()
-    names = tuple(one.name for one in facts)
-    speeds = tuple(one.memcpy_bytes_per_s for one in facts)
-    return Diagnosis(names, speeds, tuple(ways), tuple(_findings(ways)))
+    names = tuple(one.name for one in profiles)
+    speeds = tuple(one.memcpy_bytes_per_s for one in profiles)
+    return Diagnosis(names, speeds, tuple(paths), tuple(_findings(paths)))
 
 
 def examine_hosts(hosts: HostMesh) -> Diagnosis:
@@ -156,66 +156,68 @@ def examine_hosts(hosts: HostMesh) -> Diagnosis:
 
 
 @dataclass(frozen=True, slots=True)
-class _Facts:
+class _Profile:
     name: str
     memcpy_bytes_per_s: float
     buffer: RDMABuffer
-    plain: RDMABuffer
+    private: RDMABuffer
 
 
-class _Examined(Actor):
+class _DoctorActor(Actor):
     """The actor in each measured process."""
 
     def __init__(self, nbytes: int) -> None:
         self._memory = allocate(nbytes)
         self._other = allocate(nbytes)
         # Some transports are for memory that was not allocated as shared memory.
-        self._plain = memoryview(bytearray(nbytes))
-        _touch(self._plain)
+        self._private = memoryview(bytearray(nbytes))
+        _touch(self._private)
         self._memcpy = nbytes / _best(self._copy)
-        self._buffers = RDMABuffer(self._memory), RDMABuffer(self._plain)
+        self._buffers = RDMABuffer(self._memory), RDMABuffer(self._private)
 
     @endpoint
-    def facts(self) -> _Facts:
-        buffer, plain = self._buffers
-        return _Facts(buffer.owner, self._memcpy, buffer, plain)
+    def profile(self) -> _Profile:
+        buffer, private = self._buffers
+        return _Profile(buffer.owner, self._memcpy, buffer, private)
 
     @endpoint
-    def examine(self, reader: int, owner: int, buffer: RDMABuffer, plain: RDMABuffer) -> list[Way]:
-        taken = buffer.backend
+    def measure(
+        self, reader: int, owner: int, buffer: RDMABuffer, private: RDMABuffer
+    ) -> list[PathMeasurement]:
+        selected = buffer.backend
         # Load on the machine varies, so the limit is measured next to the transports.
         self._memcpy = len(self._memory) / _best(self._copy)
-        ways = []
+        paths = []
         for name in [*LEVELS, *(one.name for one in transports())]:
             if (name == "memory") != (reader == owner):
                 continue  # `memory` is for own memory only, and vice versa.
-            source = plain if name == "attach" else buffer
-            ways.append(self._measure(reader, owner, name, source, name == taken))
-        return ways
+            source = private if name == "attach" else buffer
+            paths.append(self._measure(reader, owner, name, source, name == selected))
+        return paths
 
     def _measure(
-        self, reader: int, owner: int, name: str, source: RDMABuffer, is_taken: bool
-    ) -> Way:
+        self, reader: int, owner: int, name: str, source: RDMABuffer, is_selected: bool
+    ) -> PathMeasurement:
         try:
-            reached = RDMABuffer._of(
+            through = RDMABuffer._of(
                 source._handle, source.size(), 0, path_to(source._handle, name)
             )
-            short, word = reached[:_WORD], bytearray(_WORD)
+            short, word = through[:_WORD], bytearray(_WORD)
             latency = median(
                 _timed(lambda: short.read_into(word, timeout=_TIMEOUT_S).get())
-                for _ in range(_ASKED)
+                for _ in range(_SHORT_READS)
             )
-            best = _best(lambda: reached.read_into(self._other, timeout=_TIMEOUT_S).get())
+            best = _best(lambda: through.read_into(self._other, timeout=_TIMEOUT_S).get())
         except RDMAError as error:
-            return Way(reader, owner, name, refused=str(error))
+            return PathMeasurement(reader, owner, name, refused=str(error))
         speed = source.size() / best
-        line = None if source._handle.is_nearby else _line_rate()
-        limit = self._memcpy if source._handle.is_nearby else line
-        return Way(
+        line = None if source._handle.is_same_machine else _line_rate()
+        limit = self._memcpy if source._handle.is_same_machine else line
+        return PathMeasurement(
             reader, owner, name, None, speed, latency,
             None if limit is None else "line" if line else "memcpy",
             None if limit is None else speed / limit,
-            is_taken,
+            is_selected,
         )  # fmt: skip
 
     def _copy(self) -> None:
@@ -261,27 +263,29 @@ def _line_rate() -> float | None:
     return best * 1e6 / 8 if best > 0 else None
 
 
-def _findings(ways: list[Way]) -> Iterator[Finding]:
-    for way in ways:
-        where = f"rank {way.reader} from rank {way.owner} by {way.transport}"
-        if way.is_good is False and way.share is not None:
-            limit = "a memory copy" if way.limit == "memcpy" else "the line rate"
+def _findings(paths: list[PathMeasurement]) -> Iterator[Finding]:
+    for path in paths:
+        where = f"rank {path.reader} from rank {path.owner} by {path.transport}"
+        if path.is_good is False and path.share is not None:
+            limit = "a memory copy" if path.limit == "memcpy" else "the line rate"
             yield Finding(
                 where,
-                f"{way.share:.0%} of {limit}",
+                f"{path.share:.0%} of {limit}",
                 "check for other load on the machine, then report it with this output",
             )
-        elif way.refused is not None and "ptrace_scope" in way.refused:
+        elif path.refused is not None and "ptrace_scope" in path.refused:
             yield Finding(
                 where, "not permitted", "sysctl kernel.yama.ptrace_scope=0, or use allocate()"
             )
 
 
-def _line(way: Way) -> str:
-    pair = f"{way.reader:>6} {way.owner:>6}  {way.transport + ('*' if way.is_taken else ''):<8}"
-    if way.refused is not None:
-        return f"{pair} {'-':>10} {'-':>12} {'-':>14}  {way.refused}"
-    latency = f"{(way.latency_s or 0) * 1e6:.1f} us"
-    speed = f"{(way.bytes_per_s or 0) / 2**30:.2f} GiB/s"
-    share = "-" if way.share is None else f"{way.share:.0%} of {way.limit}"
-    return f"{pair} {latency:>10} {speed:>12} {share:>14}  {way.verdict}"
+def _line(path: PathMeasurement) -> str:
+    pair = (
+        f"{path.reader:>6} {path.owner:>6}  {path.transport + ('*' if path.is_selected else ''):<8}"
+    )
+    if path.refused is not None:
+        return f"{pair} {'-':>10} {'-':>12} {'-':>14}  {path.refused}"
+    latency = f"{(path.latency_s or 0) * 1e6:.1f} us"
+    speed = f"{(path.bytes_per_s or 0) / 2**30:.2f} GiB/s"
+    share = "-" if path.share is None else f"{path.share:.0%} of {path.limit}"
+    return f"{pair} {latency:>10} {speed:>12} {share:>14}  {path.verdict}"

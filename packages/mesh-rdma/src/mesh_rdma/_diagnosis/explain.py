@@ -18,18 +18,18 @@ __all__ = ["explain"]
 
 class _Explainer(Actor):
     @endpoint
-    def lend(self) -> RDMABuffer:
+    def register(self) -> RDMABuffer:
         return RDMABuffer(allocate(1))
 
     @endpoint
     def explain(self, buffers: Sequence[RDMABuffer]) -> list[str]:
         me = current_rank().rank
-        told = []
+        sections = []
         for rank, buffer in enumerate(buffers):
             if rank != me:
-                ways = buffer.explain().replace("\n", "\n  ")
-                told.append(f"rank {me} from rank {rank}\n  {ways}")
-        return told
+                paths = buffer.explain().replace("\n", "\n  ")
+                sections.append(f"rank {me} from rank {rank}\n  {paths}")
+        return sections
 
 
 def explain(procs: ProcMesh) -> str:
@@ -43,8 +43,8 @@ def explain(procs: ProcMesh) -> str:
     """
     actors = procs.spawn("rdma_explain", _Explainer)
     try:
-        buffers = list(actors.lend.call().get().values())
-        told = actors.explain.call(buffers).get().values()
+        buffers = list(actors.register.call().get().values())
+        sections = actors.explain.call(buffers).get().values()
     finally:
         actors.stop().exception()
-    return "\n".join(line for lines in told for line in lines)
+    return "\n".join(line for lines in sections for line in lines)

@@ -35,10 +35,10 @@ class ConcurrencyTests:
 
     def test_threads_do_not_disturb_each_other(self, owner: Process) -> None:
         """Each thread reads back its own writes while other threads use the same buffer."""
-        offered = owner.offer(_THREADS * _PART)
+        registered = owner.register(_THREADS * _PART)
 
         def work(rank: int) -> None:
-            mine = offered.buffer.slice(rank * _PART, _PART)
+            mine = registered.buffer.slice(rank * _PART, _PART)
             here = bytearray(_PART)
             for round in range(6):
                 mine.write_from(pattern(rank * 100 + round, _PART)).get()
@@ -48,17 +48,17 @@ class ConcurrencyTests:
         with ThreadPoolExecutor(_THREADS) as pool:
             list(pool.map(work, range(_THREADS)))
         for rank in range(_THREADS):
-            assert offered.has_pattern(rank * 100 + 5, _PART, offset=rank * _PART)
+            assert registered.has_pattern(rank * 100 + 5, _PART, offset=rank * _PART)
 
     def test_tasks_wait_side_by_side(self, owner: Process) -> None:
         """Coroutines await transfers, small and large, without blocking each other."""
-        offered = owner.offer(_LARGE, seed=2)
+        registered = owner.register(_LARGE, seed=2)
         whole = pattern(2, _LARGE)
 
         async def read(rank: int) -> None:
             length = _LARGE if rank % 8 == 0 else rank * 997
             here = bytearray(length)
-            await offered.buffer.read_into(here, length=length)
+            await registered.buffer.read_into(here, length=length)
             assert here == whole[:length]
 
         async def main() -> None:
@@ -70,17 +70,17 @@ class ConcurrencyTests:
         self, owner: Process, reader: Process, third: Process
     ) -> None:
         """Several processes read the same bytes concurrently."""
-        offered = owner.offer(_LARGE, seed=4)
+        registered = owner.register(_LARGE, seed=4)
         with ThreadPoolExecutor(2) as pool:
             found = pool.map(
-                lambda place: place.do("read", offered.handle, self.transport), (reader, third)
+                lambda place: place.do("read", registered.handle, self.transport), (reader, third)
             )
         assert all(one == pattern(4, _LARGE) for one in found)
 
     def test_batch_of_several_buffers_and_owners(self, owner: Process, other: Process) -> None:
         """A batch uses several buffers of several owners, and can be submitted again."""
-        first, second = owner.offer(_LARGE, seed=1), owner.offer(1000, seed=2)
-        third, fourth = other.offer(_LARGE, seed=3), other.offer(77)
+        first, second = owner.register(_LARGE, seed=1), owner.register(1000, seed=2)
+        third, fourth = other.register(_LARGE, seed=3), other.register(77)
         one, two, three = bytearray(_LARGE), bytearray(1000), bytearray(_LARGE)
         source = bytearray(pattern(4, 77))
         action = (
@@ -108,7 +108,7 @@ class ConcurrencyTests:
     def test_batch_of_nothing_and_what_a_batch_refuses(self, owner: Process) -> None:
         """An empty batch is done immediately; invalid operations are refused when added."""
         assert RDMAAction().submit().get() is None
-        buffer = owner.offer(64, seed=1).buffer
+        buffer = owner.register(64, seed=1).buffer
         action = RDMAAction()
         with pytest.raises(RDMABoundsError):
             action.read_remote(bytearray(63), buffer)
@@ -120,7 +120,7 @@ class ConcurrencyTests:
 
     def test_batch_fails_as_a_whole(self, owner: Process) -> None:
         """The error of one copy is the error of the batch, and the next submission works."""
-        lost, kept = owner.offer(_LARGE, seed=1), owner.offer(_LARGE, seed=2)
+        lost, kept = owner.register(_LARGE, seed=1), owner.register(_LARGE, seed=2)
         lost_here, here = bytearray(_LARGE), bytearray(_LARGE)
         action = RDMAAction().read_remote(here, kept.buffer).read_remote(lost_here, lost.buffer)
         action.submit().get()
@@ -133,12 +133,12 @@ class ConcurrencyTests:
 
     def test_sums_of_many_are_exact(self, owner: Process, reader: Process, third: Process) -> None:
         """Threads and processes add to one word; each addition is counted exactly once."""
-        offered = owner.offer(64)
-        word = offered.buffer[8:]
+        registered = owner.register(64)
+        word = registered.buffer[8:]
 
         def add(place: Process | None) -> int:
             if place is not None:
-                found: int = place.do("add", offered.handle[8:], self.transport, _ADDS)
+                found: int = place.do("add", registered.handle[8:], self.transport, _ADDS)
                 return found
             return sum(word.fetch_add(1).get() for _ in range(_ADDS))
 
@@ -146,31 +146,31 @@ class ConcurrencyTests:
         with ThreadPoolExecutor(len(who)) as pool:
             sums = list(pool.map(add, who))
         total = _ADDS * len(who)
-        assert int.from_bytes(offered.bytes_at(8, 8), "little") == total
+        assert int.from_bytes(registered.bytes_at(8, 8), "little") == total
         # Each value from 0 to the total was returned exactly once.
         assert sum(sums) == total * (total - 1) // 2
 
     def test_swap_is_done_by_one_alone(self, owner: Process) -> None:
         """Of concurrent swaps of the same word, exactly one finds the expected value."""
-        offered = owner.offer(16)
+        registered = owner.register(16)
 
         def swap(rank: int) -> int:
-            return offered.buffer.compare_and_swap(0, rank, offset=8).get()
+            return registered.buffer.compare_and_swap(0, rank, offset=8).get()
 
         with ThreadPoolExecutor(_THREADS) as pool:
             found = list(pool.map(swap, range(1, _THREADS + 1)))
-        winner = int.from_bytes(offered.bytes_at(8, 8), "little")
+        winner = int.from_bytes(registered.bytes_at(8, 8), "little")
         assert found.count(0) == 1
         assert found.index(0) + 1 == winner
         assert set(found) == {0, winner}
 
     def test_words_are_64_bits_wide_and_aligned(self, owner: Process) -> None:
         """A sum wraps around at 2**64, and an unaligned word raises a typed error."""
-        offered = owner.offer(32)
-        assert offered.buffer.fetch_add((1 << 64) - 1).get() == 0
-        assert offered.buffer.fetch_add(2).get() == (1 << 64) - 1
-        assert offered.buffer.fetch_add(0).get() == 1
-        refused = offered.buffer.fetch_add(1, offset=3)
+        registered = owner.register(32)
+        assert registered.buffer.fetch_add((1 << 64) - 1).get() == 0
+        assert registered.buffer.fetch_add(2).get() == (1 << 64) - 1
+        assert registered.buffer.fetch_add(0).get() == 1
+        refused = registered.buffer.fetch_add(1, offset=3)
         with pytest.raises(RDMAAlignmentError):
             refused.get()
-        assert offered.bytes_at(0, 32) == (1).to_bytes(32, "little")
+        assert registered.bytes_at(0, 32) == (1).to_bytes(32, "little")

@@ -14,7 +14,7 @@ from mesh_rdma import _core
 from mesh_rdma._kit.concurrency_tests import ConcurrencyTests
 from mesh_rdma._kit.copy_tests import CopyTests
 from mesh_rdma._kit.lifetime_tests import LifetimeTests
-from mesh_rdma._kit.processes import TRAVEL_S, Process, Processes
+from mesh_rdma._kit.processes import TRANSIT_S, Process, Processes
 from mesh_rdma._kit.termination_tests import TerminationTests
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class TransportConformance(CopyTests, ConcurrencyTests, LifetimeTests, Terminati
         """Three processes, in a dimension `ranks`, for the tests of one transport."""
         procs = this_host().spawn_procs({"ranks": _RANKS}, name="rdma_kit")
         # This process passes handles on, too.
-        _core.set_travel_limit(TRAVEL_S)
+        _core.set_transit_timeout(TRANSIT_S)
         yield procs
         procs.stop().get()
 

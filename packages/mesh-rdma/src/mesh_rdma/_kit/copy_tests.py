@@ -28,20 +28,24 @@ class CopyTests:
 
     def test_handle_is_small_and_the_same_everywhere(self, owner: Process) -> None:
         """A handle is small, and a received copy of it equals the original."""
-        offered = owner.offer(1 << 20, seed=1)
-        sent = pickle.dumps(offered.buffer)
+        registered = owner.register(1 << 20, seed=1)
+        sent = pickle.dumps(registered.buffer)
         back = pickle.loads(sent)
         assert len(sent) < 1024
-        assert (back, hash(back), len(back)) == (offered.handle, hash(offered.handle), 1 << 20)
-        assert offered.buffer.backend == self.transport
+        assert (back, hash(back), len(back)) == (
+            registered.handle,
+            hash(registered.handle),
+            1 << 20,
+        )
+        assert registered.buffer.backend == self.transport
 
     @pytest.mark.parametrize("nbytes", SIZES)
     def test_bytes_come_as_they_are(self, owner: Process, nbytes: int) -> None:
         """A read of any size returns the bytes of the owner, and changes nothing beyond its end."""
-        offered = owner.offer(nbytes, seed=nbytes)
+        registered = owner.register(nbytes, seed=nbytes)
         here = bytearray(nbytes + len(_GUARD))
         here[nbytes:] = _GUARD
-        assert offered.buffer.read_into(here).get() is None
+        assert registered.buffer.read_into(here).get() is None
         assert here[nbytes:] == _GUARD
         del here[nbytes:]
         assert here == pattern(nbytes, nbytes)
@@ -49,69 +53,69 @@ class CopyTests:
     @pytest.mark.parametrize("nbytes", SIZES)
     def test_bytes_go_as_they_are(self, owner: Process, nbytes: int) -> None:
         """A write of any size copies all of the source to the beginning of the buffer."""
-        offered = owner.offer(nbytes + len(_GUARD), seed=3)
-        offered.buffer.write_from(pattern(nbytes, nbytes)).get()
-        assert offered.has_pattern(nbytes, nbytes)
+        registered = owner.register(nbytes + len(_GUARD), seed=3)
+        registered.buffer.write_from(pattern(nbytes, nbytes)).get()
+        assert registered.has_pattern(nbytes, nbytes)
         behind = pattern(3, nbytes + len(_GUARD))[nbytes:]
-        assert offered.bytes_at(nbytes, len(_GUARD)) == behind
+        assert registered.bytes_at(nbytes, len(_GUARD)) == behind
 
     def test_odd_offsets_and_slices_of_slices(self, owner: Process) -> None:
         """A copy may start at any byte: in a slice, at an offset, or both."""
         whole = pattern(5, 10_000)
-        offered = owner.offer(len(whole), seed=5)
+        registered = owner.register(len(whole), seed=5)
         here = bytearray(10)
-        offered.buffer[3:9999][7:5000].slice(11, 100).read_into(here, offset=13, length=10).get()
+        registered.buffer[3:9999][7:5000].slice(11, 100).read_into(here, offset=13, length=10).get()
         assert here == whole[34:44]
-        offered.buffer[4001:][2:4].write_from(b"xy").get()
-        assert offered.bytes_at(4002, 4) == whole[4002:4003] + b"xy" + whole[4005:4006]
+        registered.buffer[4001:][2:4].write_from(b"xy").get()
+        assert registered.bytes_at(4002, 4) == whole[4002:4003] + b"xy" + whole[4005:4006]
 
     def test_no_bytes_are_copied_at_once(self, owner: Process) -> None:
         """Copying zero bytes succeeds, even at the end of the buffer."""
-        offered = owner.offer(100, seed=1)
+        registered = owner.register(100, seed=1)
         here = bytearray(b"same")
-        offered.buffer[100:].read_into(here).get()
-        offered.buffer.read_into(here, offset=7, length=0).get()
-        offered.buffer.write_from(b"", offset=100).get()
+        registered.buffer[100:].read_into(here).get()
+        registered.buffer.read_into(here, offset=7, length=0).get()
+        registered.buffer.write_from(b"", offset=100).get()
         assert here == b"same"
-        assert offered.has_pattern(1, 100)
+        assert registered.has_pattern(1, 100)
 
     def test_local_memory_of_any_shape(self, owner: Process) -> None:
         """Bytes are copied in memory order, regardless of the element type and the dimensions."""
-        offered = owner.offer(240, seed=9)
+        registered = owner.register(240, seed=9)
         numbers = array.array("d", bytes(240))
-        offered.buffer.read_into(numbers).get()
+        registered.buffer.read_into(numbers).get()
         assert numbers.tobytes() == pattern(9, 240)
         cube = memoryview(bytearray(240)).cast("B", (4, 6, 10))
-        offered.buffer.read_into(cube).get()
+        registered.buffer.read_into(cube).get()
         assert cube.tobytes() == pattern(9, 240)
         part = memoryview(bytearray(260))[20:]
-        offered.buffer.read_into(part).get()
+        registered.buffer.read_into(part).get()
         assert part == pattern(9, 240)
 
     def test_short_copy_that_nobody_waits_for_is_done(self, owner: Process) -> None:
         """A short copy completes even if no thread waits for it."""
-        offered = owner.offer(64, seed=1)
+        registered = owner.register(64, seed=1)
         found = bytearray(64)
-        future = offered.buffer.read_into(found)
+        future = registered.buffer.read_into(found)
         wait_until(future.done)
         assert found == pattern(1, 64)
 
     def test_the_same_handle_many_times(self, owner: Process) -> None:
         """Each read returns the current content."""
-        offered = owner.offer(4096)
+        registered = owner.register(4096)
         here = bytearray(4096)
         for seed in range(20):
-            offered.fill(seed)
-            offered.buffer.read_into(here).get()
+            registered.fill(seed)
+            registered.buffer.read_into(here).get()
             assert here == pattern(seed, 4096)
 
     def test_read_only_memory_is_refused_at_the_call(self, owner: Process) -> None:
         """Copies into read-only memory are refused at the call, on either side."""
-        offered = owner.offer(64, seed=1)
+        registered = owner.register(64, seed=1)
         for memory in (bytes(64), memoryview(bytearray(64)).toreadonly()):
             with pytest.raises(RDMAReadOnlyError):
-                offered.buffer.read_into(memory)
-        fixed = owner.offer_read_only(64)
+                registered.buffer.read_into(memory)
+        fixed = owner.register_read_only(64)
         assert not fixed.is_writable
         for call in (
             lambda: fixed.write_from(b"x"),
@@ -126,7 +130,7 @@ class CopyTests:
 
     def test_bounds_are_refused_at_the_call(self, owner: Process) -> None:
         """Ranges that exceed the buffer or the local memory are refused at the call."""
-        buffer = owner.offer(64, seed=1).buffer
+        buffer = owner.register(64, seed=1).buffer
         here = bytearray(64)
         for call in (
             lambda: buffer.slice(60, 5),

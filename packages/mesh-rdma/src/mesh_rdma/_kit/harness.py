@@ -14,7 +14,7 @@ from mesh_rdma import _core
 from mesh_rdma._buffers.buffer import RDMABuffer
 from mesh_rdma._buffers.memory import memory_of
 from mesh_rdma._cuda.copier import copy_now
-from mesh_rdma._cuda.driver import needed_driver
+from mesh_rdma._cuda.driver import require_driver
 from mesh_rdma._staged.pinned_memory import own_pieces, served_pieces
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def bytes_of(memory: Any, offset: int, length: int) -> bytes:
     assert local.device is not None
     room = ctypes.create_string_buffer(length)
     here, there = ctypes.addressof(room), local.address + offset
-    copy_now(needed_driver(), local.device, here, there, length)
+    copy_now(require_driver(), local.device, here, there, length)
     return room.raw
 
 
@@ -55,7 +55,7 @@ def put_bytes(memory: Any, content: bytes) -> None:
     assert local.device is not None
     source = ctypes.create_string_buffer(content, len(content))
     here, there = ctypes.addressof(source), local.address
-    copy_now(needed_driver(), local.device, there, here, len(content))
+    copy_now(require_driver(), local.device, there, here, len(content))
 
 
 def _is_of_host(memory: Any) -> bool:
@@ -81,11 +81,11 @@ class Harness:
         self._copies: dict[int, _Copies] = {}
         self._next = 0
 
-    def set_travel_limit(self, seconds: float) -> None:
+    def set_transit_timeout(self, seconds: float) -> None:
         """Set how long handles of this process may be in transit."""
-        _core.set_travel_limit(seconds)
+        _core.set_transit_timeout(seconds)
 
-    def offer(
+    def register(
         self, allocate: Callable[[int], Any], nbytes: int, seed: int | None
     ) -> tuple[int, RDMABuffer]:
         """Register new memory with a pattern or zeros; return its number and a handle."""
@@ -99,7 +99,7 @@ class Harness:
         self._buffers[number] = buffer = RDMABuffer(memory)
         return number, buffer
 
-    def offer_read_only(self, allocate: Callable[[int], Any], nbytes: int) -> RDMABuffer:
+    def register_read_only(self, allocate: Callable[[int], Any], nbytes: int) -> RDMABuffer:
         """Register read-only memory with pattern 1."""
         memory = allocate(nbytes)
         put_bytes(memory, pattern(1, nbytes))
@@ -125,13 +125,13 @@ class Harness:
         """Release a registration; the memory is kept."""
         self._buffers[number].drop().get()
 
-    def forget_handle(self, number: int) -> None:
+    def drop_handle(self, number: int) -> None:
         """Drop the handle of a buffer; the memory is kept."""
         del self._buffers[number]
 
-    def send_off(self, number: int, seconds: float) -> bytes:
+    def pickle_and_drop(self, number: int, seconds: float) -> bytes:
         """Return a pickled handle that may be in transit for `seconds`, and drop the handle."""
-        _core.set_travel_limit(seconds)
+        _core.set_transit_timeout(seconds)
         return pickle.dumps(self._buffers.pop(number))
 
     def wait(self) -> None:
@@ -151,8 +151,9 @@ class Harness:
         The pinned pieces of `staged` stay registered for the next copy; they are not buffers of a
         test, so they are not counted.
         """
-        good, dying, here, there = _core.counts()
-        return good - len(own_pieces) - len(served_pieces), dying, here, there
+        valid, deferred, incoming, outgoing = _core.counts()
+        pieces = len(own_pieces) + len(served_pieces)
+        return valid - pieces, deferred, incoming, outgoing
 
     def read(self, buffer: RDMABuffer, transport: str) -> bytes:
         """Read all of a buffer in this process."""
@@ -169,13 +170,13 @@ class Harness:
         word = buffer.via(transport)
         return sum(word.fetch_add(1).get() for _ in range(count))
 
-    def hold(self, buffer: RDMABuffer) -> int:
+    def keep_handle(self, buffer: RDMABuffer) -> int:
         """Keep a handle; return its number."""
         number = self._number()
         self._buffers[number] = buffer
         return number
 
-    def give(self, number: int) -> RDMABuffer:
+    def get_handle(self, number: int) -> RDMABuffer:
         """Return a handle that is kept here."""
         return self._buffers[number]
 
@@ -183,7 +184,7 @@ class Harness:
         """Start to copy repeatedly; return when the first copy is done."""
         number = self._number()
         self._copies[number] = copies = _Copies(buffer.via(transport), verb)
-        copies.is_under_way.wait()
+        copies.is_running.wait()
         return number
 
     def end_copies(self, number: int) -> str:
@@ -207,7 +208,7 @@ class _Copies:
         self._verb = verb
         self._is_ending = False
         self._error = ""
-        self.is_under_way = threading.Event()
+        self.is_running = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -227,11 +228,11 @@ class _Copies:
                     self._buffer.read_into(here).get()
                 else:
                     self._buffer.write_from(here).get()
-                self.is_under_way.set()
+                self.is_running.set()
         except Exception as error:
             self._error = type(error).__name__
         finally:
-            self.is_under_way.set()
+            self.is_running.set()
 
 
 class HarnessActor(Actor):

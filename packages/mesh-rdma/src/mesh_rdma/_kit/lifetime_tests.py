@@ -29,10 +29,10 @@ class LifetimeTests:
     @pytest.mark.parametrize("is_by_owner", [True, False], ids=["owner", "holder"])
     def test_whatever_is_done_after_a_drop_says_so(self, owner: Process, is_by_owner: bool) -> None:
         """A drop by either side ends the buffer and its slices for all, and happens once."""
-        offered = owner.offer(4096, seed=1)
-        buffer, part = offered.buffer, offered.buffer[100:200]
+        registered = owner.register(4096, seed=1)
+        buffer, part = registered.buffer, registered.buffer[100:200]
         if is_by_owner:
-            owner.do("drop", offered.number)
+            owner.do("drop", registered.number)
         else:
             buffer.drop().get()
         for future in (
@@ -46,31 +46,31 @@ class LifetimeTests:
         ):
             with pytest.raises(RDMAReleased):
                 future.get()
-        assert offered.has_pattern(1, 4096)
+        assert registered.has_pattern(1, 4096)
 
     def test_drop_ends_transfers_and_no_byte_lands_later(
         self, owner: Process, reader: Process
     ) -> None:
         """After a drop is done, no other process writes to the memory of the owner."""
-        offered = owner.offer(_LARGE, seed=1)
+        registered = owner.register(_LARGE, seed=1)
         copies = [
-            reader.do("begin_copies", offered.handle, self.transport, verb)
+            reader.do("begin_copies", registered.handle, self.transport, verb)
             for verb in ("write", "read", "write")
         ]
-        owner.do("drop", offered.number)
-        offered.fill(7)
+        owner.do("drop", registered.number)
+        registered.fill(7)
         errors = [reader.do("error_of_copies", one) for one in copies]
         assert errors == ["RDMAReleased"] * 3
-        assert offered.has_pattern(7, _LARGE)
+        assert registered.has_pattern(7, _LARGE)
 
     def test_others_of_the_owner_are_not_touched_by_a_drop(
         self, owner: Process, reader: Process
     ) -> None:
         """Transfers of one buffer continue while another is dropped and its slot is reused."""
-        kept = owner.offer(_LARGE, seed=2)
+        kept = owner.register(_LARGE, seed=2)
         copies = reader.do("begin_copies", kept.handle, self.transport, "read")
         for seed in range(10):
-            gone = owner.offer(5000, seed=seed)
+            gone = owner.register(5000, seed=seed)
             here = bytearray(5000)
             gone.buffer.read_into(here).get()
             assert here == pattern(seed, 5000)
@@ -79,52 +79,52 @@ class LifetimeTests:
 
     def test_two_holders_share_what_one_of_them_ends(self, owner: Process, reader: Process) -> None:
         """Each holder can use and drop the buffer; the other holder gets an error afterwards."""
-        offered = owner.offer(5000, seed=3)
-        assert reader.do("read", offered.handle, self.transport) == pattern(3, 5000)
-        reader.do("write", offered.handle, self.transport, 4)
+        registered = owner.register(5000, seed=3)
+        assert reader.do("read", registered.handle, self.transport) == pattern(3, 5000)
+        reader.do("write", registered.handle, self.transport, 4)
         here = bytearray(5000)
-        offered.buffer.read_into(here).get()
+        registered.buffer.read_into(here).get()
         assert here == pattern(4, 5000)
-        offered.buffer.drop().get()
+        registered.buffer.drop().get()
         with pytest.raises(RDMAReleased):
-            reader.do("read", offered.handle, self.transport)
+            reader.do("read", registered.handle, self.transport)
 
     def test_handle_goes_on_from_hand_to_hand(
         self, owner: Process, reader: Process, third: Process
     ) -> None:
         """A buffer lives as long as one process has a handle, even if others dropped theirs."""
-        offered = owner.offer(5000, seed=6)
-        number = reader.do("hold", offered.handle)
-        kept = third.do("hold", reader.do("give", number))
-        owner.do("forget_handle", offered.number)
-        del offered
+        registered = owner.register(5000, seed=6)
+        number = reader.do("keep_handle", registered.handle)
+        kept = third.do("keep_handle", reader.do("get_handle", number))
+        owner.do("drop_handle", registered.number)
+        del registered
         gc.collect()
         reader.do("clear")
-        handle = third.do("give", kept)
+        handle = third.do("get_handle", kept)
         assert third.do("read", handle, self.transport) == pattern(6, 5000)
 
     def test_collected_handles_free_the_registration(self, owner: Process) -> None:
         """A buffer is released when no process has a handle for it."""
         before = owner.registrations()
-        offered = owner.offer(5000, seed=6)
-        owner.do("forget_handle", offered.number)
+        registered = owner.register(5000, seed=6)
+        owner.do("drop_handle", registered.number)
         here = bytearray(5000)
-        offered.buffer.read_into(here).get()
+        registered.buffer.read_into(here).get()
         assert owner.registrations() <= before + 1
-        del offered
+        del registered
         gc.collect()
         wait_until(lambda: owner.registrations() <= before)
 
-    def test_handle_that_nobody_opens_is_given_up(self, owner: Process) -> None:
+    def test_handle_that_nobody_opens_expires(self, owner: Process) -> None:
         """A pickled handle keeps its buffer alive while it may be in transit, but no longer."""
         before = owner.registrations()
-        kept, given_up = (owner.offer(5000, seed=1).number for _ in range(2))
+        kept, expired = (owner.register(5000, seed=1).number for _ in range(2))
         gc.collect()
-        travels = owner.do("send_off", kept, 3600.0)
-        owner.do("send_off", given_up, 0.01)
+        pickled = owner.do("pickle_and_drop", kept, 3600.0)
+        owner.do("pickle_and_drop", expired, 0.01)
         # Fewer, if registrations of an earlier test are released only now.
         wait_until(lambda: owner.registrations() <= before + 1)
-        late: RDMABuffer = pickle.loads(travels)
+        late: RDMABuffer = pickle.loads(pickled)
         here = bytearray(5000)
         late.via(self.transport).read_into(here).get()
         assert here == pattern(1, 5000)

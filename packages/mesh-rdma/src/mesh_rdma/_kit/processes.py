@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from mesh_core import ProcMesh
     from mesh_rdma._buffers.buffer import RDMABuffer
 
-__all__ = ["TRAVEL_S", "OfferedBuffer", "Process", "Processes"]
+__all__ = ["TRANSIT_S", "Process", "Processes", "RegisteredBuffer"]
 
 # How long handles may be in transit in these tests.
-TRAVEL_S = 0.25
+TRANSIT_S = 0.25
 
 
 class Process:
@@ -27,7 +27,7 @@ class Process:
         self._allocate = allocate
         self._actor = actor
         self._harness = Harness() if actor is None else None
-        self.do("set_travel_limit", TRAVEL_S)
+        self.do("set_transit_timeout", TRANSIT_S)
 
     def do(self, name: str, *arguments: Any) -> Any:
         """Call a method of the `Harness` in the process."""
@@ -36,14 +36,14 @@ class Process:
         assert self._actor is not None
         return self._actor.do.call_one(name, arguments).get()
 
-    def offer(self, nbytes: int, seed: int | None = None) -> OfferedBuffer:
+    def register(self, nbytes: int, seed: int | None = None) -> RegisteredBuffer:
         """Register memory in the process: zeros, or a pattern."""
-        number, buffer = self.do("offer", self._allocate, nbytes, seed)
-        return OfferedBuffer(self, number, buffer)
+        number, buffer = self.do("register", self._allocate, nbytes, seed)
+        return RegisteredBuffer(self, number, buffer)
 
-    def offer_read_only(self, nbytes: int) -> RDMABuffer:
+    def register_read_only(self, nbytes: int) -> RDMABuffer:
         """Register read-only memory in the process, with pattern 1."""
-        handle: RDMABuffer = self.do("offer_read_only", self._allocate, nbytes)
+        handle: RDMABuffer = self.do("register_read_only", self._allocate, nbytes)
         return handle.via(self.transport)
 
     def registrations(self) -> int:
@@ -52,7 +52,7 @@ class Process:
         return int(good + dying)
 
 
-class OfferedBuffer:
+class RegisteredBuffer:
     """Memory that is registered in a process, and the handle that the process sent."""
 
     def __init__(self, place: Process, number: int, handle: RDMABuffer) -> None:
@@ -99,4 +99,4 @@ class Processes:
     def replace(self, rank: int) -> None:
         """Restart a process that has died."""
         self._procs.replace(rank)
-        self._actors.slice(ranks=rank).do.call_one("set_travel_limit", (TRAVEL_S,)).get()
+        self._actors.slice(ranks=rank).do.call_one("set_transit_timeout", (TRANSIT_S,)).get()

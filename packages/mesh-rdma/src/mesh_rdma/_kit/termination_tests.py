@@ -27,48 +27,48 @@ class TerminationTests:
 
     def test_no_time_is_no_transfer(self, owner: Process) -> None:
         """A timeout of zero raises a typed error, and no byte is changed."""
-        offered = owner.offer(1000, seed=1)
+        registered = owner.register(1000, seed=1)
         here = bytearray(1000)
         for future in (
-            offered.buffer.read_into(here, timeout=0.0),
-            offered.buffer.write_from(bytes(1000), timeout=0),
-            offered.buffer.fetch_add(1, timeout=0.0),
+            registered.buffer.read_into(here, timeout=0.0),
+            registered.buffer.write_from(bytes(1000), timeout=0),
+            registered.buffer.fetch_add(1, timeout=0.0),
         ):
             with pytest.raises(RDMATimeout, match="the transfer was not done in time"):
                 future.get()
         assert here == bytes(1000)
-        assert offered.has_pattern(1, 1000)
+        assert registered.has_pattern(1, 1000)
 
     @pytest.mark.parametrize("limit", [-1.0, float("nan"), float("inf")])
     def test_what_is_no_limit_is_refused(self, owner: Process, limit: float) -> None:
         """A timeout is a finite non-negative number of seconds, or None."""
-        offered = owner.offer(100, seed=1)
+        registered = owner.register(100, seed=1)
         with pytest.raises(ValueError, match="timeout"):
-            offered.buffer.read_into(bytearray(100), timeout=limit)
-        offered.buffer.read_into(bytearray(100), timeout=None).get()
+            registered.buffer.read_into(bytearray(100), timeout=limit)
+        registered.buffer.read_into(bytearray(100), timeout=None).get()
 
     def test_no_byte_comes_after_a_deadline(self, owner: Process) -> None:
         """After a read has raised, its destination is not written anymore."""
-        offered = owner.offer(_LARGE, seed=1)
+        registered = owner.register(_LARGE, seed=1)
         here = bytearray(_LARGE)
-        _let_it_end(offered.buffer, here, "read")
+        _expire(registered.buffer, here, "read")
         here[:] = pattern(2, _LARGE)
-        offered.buffer.read_into(bytearray(_LARGE)).get()
+        registered.buffer.read_into(bytearray(_LARGE)).get()
         assert here == pattern(2, _LARGE)
 
     def test_no_byte_goes_after_a_deadline(self, owner: Process) -> None:
         """After a write has raised, the buffer is not written anymore."""
-        offered = owner.offer(_LARGE)
-        _let_it_end(offered.buffer, bytearray(pattern(1, _LARGE)), "write")
-        offered.fill(2)
-        offered.buffer.read_into(bytearray(_LARGE)).get()
-        assert offered.has_pattern(2, _LARGE)
+        registered = owner.register(_LARGE)
+        _expire(registered.buffer, bytearray(pattern(1, _LARGE)), "write")
+        registered.fill(2)
+        registered.buffer.read_into(bytearray(_LARGE)).get()
+        assert registered.has_pattern(2, _LARGE)
 
     def test_cancelled_transfer_writes_nothing_more(self, owner: Process) -> None:
         """After a future is cancelled, it is done, and its transfer has ended."""
-        offered = owner.offer(_LARGE, seed=1)
+        registered = owner.register(_LARGE, seed=1)
         here, there = bytearray(_LARGE), bytearray(pattern(3, _LARGE))
-        for future in (offered.buffer.read_into(here), offered.buffer.write_from(there)):
+        for future in (registered.buffer.read_into(here), registered.buffer.write_from(there)):
             was_pending = future.cancel()
             assert future.done()
             assert not future.cancel()
@@ -76,33 +76,33 @@ class TerminationTests:
                 with pytest.raises(RDMACancelled):
                     future.get()
         here[:] = pattern(4, _LARGE)
-        offered.fill(5)
-        offered.buffer.read_into(bytearray(_LARGE)).get()
+        registered.fill(5)
+        registered.buffer.read_into(bytearray(_LARGE)).get()
         assert here == pattern(4, _LARGE)
-        assert offered.has_pattern(5, _LARGE)
+        assert registered.has_pattern(5, _LARGE)
 
     def test_owner_that_dies_is_known_to_be_dead(self, owner: Process, places: Processes) -> None:
         """Current and later transfers raise a typed error, and a new owner can be used."""
         self._needs_two_processes()
-        offered = owner.offer(_LARGE, seed=1)
+        registered = owner.register(_LARGE, seed=1)
         here = Harness()
         copies = [
-            here.begin_copies(offered.handle, self.transport, verb) for verb in ("read", "write")
+            here.begin_copies(registered.handle, self.transport, verb) for verb in ("read", "write")
         ]
         places.kill(0)
         assert [here.error_of_copies(one) for one in copies] == ["RDMAPeerDied"] * 2
         for future in (
-            offered.buffer.read_into(bytearray(_LARGE)),
-            offered.buffer.write_from(b"never"),
-            offered.buffer.fetch_add(1),
-            offered.buffer.drop(),
+            registered.buffer.read_into(bytearray(_LARGE)),
+            registered.buffer.write_from(b"never"),
+            registered.buffer.fetch_add(1),
+            registered.buffer.drop(),
         ):
             with pytest.raises(RDMAPeerDied):
                 future.get()
         with pytest.raises(RDMAPeerDied):
-            offered.handle.via(self.transport)
+            registered.handle.via(self.transport)
         places.replace(0)
-        again = owner.offer(5000, seed=2)
+        again = owner.register(5000, seed=2)
         found = bytearray(5000)
         again.buffer.read_into(found).get()
         assert found == pattern(2, 5000)
@@ -112,18 +112,18 @@ class TerminationTests:
     ) -> None:
         """A dead reader changes no byte outside of its range, and does not delay a drop."""
         self._needs_two_processes()
-        offered = owner.offer(_LARGE, seed=1)
+        registered = owner.register(_LARGE, seed=1)
         visitors = owner.do("counts")[2]
-        part = offered.handle[5000 : _LARGE - 5000]
+        part = registered.handle[5000 : _LARGE - 5000]
         for verb in ("read", "write"):
             reader.do("begin_copies", part, self.transport, verb)
         places.kill(1)
-        owner.do("drop", offered.number)
+        owner.do("drop", registered.number)
         for start in (0, _LARGE - 5000):
-            assert offered.bytes_at(start, 5000) == pattern(1, _LARGE)[start : start + 5000]
-        offered.fill(2)
+            assert registered.bytes_at(start, 5000) == pattern(1, _LARGE)[start : start + 5000]
+        registered.fill(2)
         wait_until(lambda: owner.do("counts")[2] <= visitors)
-        assert offered.has_pattern(2, _LARGE)
+        assert registered.has_pattern(2, _LARGE)
         places.replace(1)
 
     def _needs_two_processes(self) -> None:
@@ -131,7 +131,7 @@ class TerminationTests:
             pytest.skip(f"who uses {self.transport} dies with the owner")
 
 
-def _let_it_end(buffer: RDMABuffer, local: bytearray, verb: str) -> None:
+def _expire(buffer: RDMABuffer, local: bytearray, verb: str) -> None:
     """Copy with decreasing time limits until one expires."""
     limit = 0.01
     while True:

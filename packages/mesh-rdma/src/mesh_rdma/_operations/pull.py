@@ -62,8 +62,8 @@ def encode_pulls(pulls: Sequence[Pull]) -> bytes:
             body += _DIM.pack(*dim)
     head = bytearray(_COUNTS.pack(len(sources), len(ours), len(pulls)))
     for handle in (*sources, *ours):
-        lent = handle.lend()
-        head += _HANDLE.pack(len(lent)) + lent
+        encoded = handle.encode_borrowed()
+        head += _HANDLE.pack(len(encoded)) + encoded
     return bytes(head + body)
 
 
@@ -86,7 +86,7 @@ def _decode_pulls(payload: memoryview) -> list[Pull]:
     for _ in range(source_count + our_count):
         (length,) = _HANDLE.unpack_from(payload, at)
         at += _HANDLE.size
-        handles.append(_core.Handle.borrow(bytes(payload[at : at + length])))
+        handles.append(_core.Handle.decode_borrowed(bytes(payload[at : at + length])))
         at += length
     ours = handles[source_count:]
     if not all(one.is_ours for one in ours):
@@ -157,8 +157,8 @@ def _by_rows(path: Path, pull: Pull, timeout: float | None) -> list[Completion[N
 
 
 def _built_in(source: _core.Handle) -> _core.Target:
-    target, refused = source.reach(None)
+    target, refused = source.select_target(None)
     if target is None:
         reasons = "; ".join(f"{one}: {why}" for one, why in refused)
-        raise RDMATransportError(f"no way to {source.owner} for short rows: {reasons}")
+        raise RDMATransportError(f"no transport to {source.owner} for short rows: {reasons}")
     return target

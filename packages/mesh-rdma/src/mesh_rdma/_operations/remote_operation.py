@@ -65,7 +65,7 @@ class RemoteOperation(ThreadedCompletion):
         kind: The kind of operation.
         payload: The encoded parameters.
         timeout: The limit in seconds; None means no limit.
-        keeper: An object that this process keeps alive until the operation has ended.
+        memory_owner: An object that this process keeps alive until the operation has ended.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class RemoteOperation(ThreadedCompletion):
         kind: bytes,
         payload: bytes,
         timeout: float | None,
-        keeper: object = None,
+        memory_owner: object = None,
     ) -> None:
         super().__init__()
         self._at = at
-        self._keeper = keeper
+        self._memory_owner = memory_owner
         self._number = os.urandom(16)
         self._until = None if timeout is None else time.monotonic() + timeout
         self._payload = _BEGIN.pack(kind, -1.0 if timeout is None else timeout) + payload
@@ -125,7 +125,7 @@ class RemoteOperation(ThreadedCompletion):
             error = self._poll_until_done()
         except Exception as failure:
             error = failure
-        self._keeper = None
+        self._memory_owner = None
         self._settle(error)
 
     def _poll_until_done(self) -> BaseException | None:
@@ -136,9 +136,9 @@ class RemoteOperation(ThreadedCompletion):
         report = self.request(Command.BEGIN, self._payload)
         del self._payload
         while True:
-            ended = _ended(report) or _ended(self.on_report(report))
-            if ended is not None:
-                return ended.error
+            outcome = _outcome_of(report) or _outcome_of(self.on_report(report))
+            if outcome is not None:
+                return outcome.error
             now = time.monotonic()
             if self._is_cancelled:
                 return self._end(RDMACancelled(_CANCELLED))
@@ -150,25 +150,25 @@ class RemoteOperation(ThreadedCompletion):
                 report = self.request(Command.STATE)
 
     def _end(self, why: RDMAError) -> BaseException | None:
-        ended = _ended(self.request(Command.END))
-        if ended is None:
+        outcome = _outcome_of(self.request(Command.END))
+        if outcome is None:
             return RDMATransportError("the process did not cancel the operation in time")
         # It may have ended before the cancellation arrived.
-        return why if isinstance(ended.error, RDMACancelled) else ended.error
+        return why if isinstance(outcome.error, RDMACancelled) else outcome.error
 
 
-class _Ended:
+class _Outcome:
     def __init__(self, error: RDMAError | None) -> None:
         self.error = error
 
 
-def _ended(report: Report) -> _Ended | None:
+def _outcome_of(report: Report) -> _Outcome | None:
     if report.state is State.DONE:
-        return _Ended(None)
+        return _Outcome(None)
     if report.state is State.FAILED:
-        return _Ended(decode_error(report.extra))
+        return _Outcome(decode_error(report.extra))
     if report.state is State.UNKNOWN:
-        return _Ended(RDMACancelled("the process no longer has the transfer"))
+        return _Outcome(RDMACancelled("the process no longer has the transfer"))
     return None
 
 

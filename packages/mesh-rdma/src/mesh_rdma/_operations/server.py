@@ -208,11 +208,11 @@ def _begin(number: bytes, body: memoryview) -> bytes:
     return encode_state(operation)
 
 
-def _forget() -> None:
+def _reset_after_fork() -> None:
     global _lock
     _lock = threading.Lock()
     _operations.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset_after_fork)
 register_handler(OPERATION, _handle)

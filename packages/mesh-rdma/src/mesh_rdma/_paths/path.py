@@ -60,18 +60,18 @@ class Path:
         if self.wanted is not None:
             raise RDMATransportError(
                 f"{self.wanted} cannot be used with memory of cuda:{local.device}: "
-                f"let the best way be taken, or {STAGED}"
+                f"use the automatic selection, or {STAGED}"
             )
         if self.staged is None:
             built_in = self._built_in
             if built_in is None:
-                raise RDMATransportError(f"no way from cuda:{local.device} to {self._owner}")
+                raise RDMATransportError(f"no transport from cuda:{local.device} to {self._owner}")
             self.staged = StagedTarget(built_in)
         return self.staged
 
-    def borrow(self, offset: int, nbytes: int) -> _core.Loan:
+    def view(self, offset: int, nbytes: int) -> _core.View:
         """Map a range of the buffer for a view."""
-        return self.target.borrow(offset, nbytes)
+        return self.target.view(offset, nbytes)
 
     def explanation(self) -> str:
         """Describe the selected transport and the others, one per line."""

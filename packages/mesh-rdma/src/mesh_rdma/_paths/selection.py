@@ -32,7 +32,7 @@ def path_to(handle: _core.Handle, name: str | None = None) -> Path:
     """
     if name is not None and name not in LEVELS:
         return _staged_path(handle) if name == STAGED else _plugin_path(handle, name)
-    target, refused = handle.reach(name)
+    target, refused = handle.select_target(name)
     if target is None and handle.is_on_device and name is None:
         return _device_path(handle, refused)
     if target is None:
@@ -120,7 +120,7 @@ def _plugin_path(handle: _core.Handle, name: str) -> Path:
         # The death of the owner takes precedence over this error.
         handle.check()
         raise RDMATransportError(f"{name} cannot be used for this buffer: {_IN_HOST_MEMORY}")
-    fallback, _ = handle.reach(None)
+    fallback, _ = handle.select_target(None)
     return Path(plugin_target(loaded, handle, fallback), [], handle.owner, fallback)
 
 
@@ -129,7 +129,7 @@ def _staged_path(handle: _core.Handle) -> Path:
         anchor = DeviceBuffer(handle)
         anchor.check()
         return Path(StagedTarget(anchor), [], handle.owner)
-    target, refused = handle.reach(None)
+    target, refused = handle.select_target(None)
     if target is None:
         raise _unreachable(handle, refused)
     if cuda_driver() is None:
@@ -141,7 +141,7 @@ def _staged_path(handle: _core.Handle) -> Path:
 
 def _unreachable(handle: _core.Handle, refused: list[tuple[str, str]]) -> RDMATransportError:
     reasons = "; ".join(f"{one}: {why}" for one, why in refused)
-    return RDMATransportError(f"no way to {handle.owner}: {reasons}")
+    return RDMATransportError(f"no transport to {handle.owner}: {reasons}")
 
 
 def _level(loaded: Loaded) -> int:

@@ -73,8 +73,8 @@ def _describe(name: str, transport: Transport, slot: int, key: int) -> bytes:
             if local is None:
                 return RELEASED
             at = local.address, local.nbytes, local.is_writable, local.device
-            registration = transport.register(Region(*at, keeper=local))
-            if not _core.keep(slot, key, _BufferFinalizer(place)):
+            registration = transport.register(Region(*at, memory_owner=local))
+            if not _core.attach_object(slot, key, _BufferFinalizer(place)):
                 registration.release()
                 return RELEASED
             _registrations[place] = registration

@@ -38,7 +38,7 @@ _drivers: dict[tuple[str, bytes], _Driver] = {}
 _of_parents: list[_Driver] = []
 
 
-def _forget() -> None:
+def _reset_after_fork() -> None:
     """Drop the drivers in a forked child: their threads and channels belong to the parent."""
     global _lock
     _lock = threading.Lock()
@@ -46,19 +46,21 @@ def _forget() -> None:
     _drivers.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class _Transfer(ThreadedCompletion):
     """A posted request, as a `mesh_core.spi.Completion`."""
 
-    def __init__(self, driver: _Driver, request: Request, keeper: Any, until: float | None) -> None:
+    def __init__(
+        self, driver: _Driver, request: Request, memory_owner: Any, until: float | None
+    ) -> None:
         super().__init__()
         self.request = request
         self.until = until
         self.ending: RDMAError | None = None
         self._driver = driver
-        self._keeper = keeper
+        self._memory_owner = memory_owner
 
     def cancel(self) -> bool:
         error = RDMACancelled("the transfer was cancelled; no more bytes of it are written")
@@ -68,7 +70,7 @@ class _Transfer(ThreadedCompletion):
 
     def settle(self, error: BaseException | None) -> None:
         """Settle with the result of the transport, or with the error that ended it early."""
-        self._keeper = None
+        self._memory_owner = None
         self._settle(error)
 
 
@@ -77,11 +79,11 @@ class _Driver:
 
     def __init__(self, name: str, transport: Transport, handle: _core.Handle) -> None:
         # The borrowed handle keeps no buffer alive, because the channel serves all buffers.
-        self._handle = owner = _core.Handle.borrow(handle.lend())
+        self._handle = borrowed = _core.Handle.decode_borrowed(handle.encode_borrowed())
         self._name = name
 
         def exchange(request: bytes) -> bytes:
-            return _send_request(owner, name, CONNECT + request)
+            return _send_request(borrowed, name, CONNECT + request)
 
         self._channel: Channel = transport.connect(exchange)
         self._running: dict[Request, _Transfer] = {}
@@ -98,7 +100,7 @@ class _Driver:
         """Whether no more requests can be posted."""
         return self._error is not None
 
-    def post(self, request: Request, keeper: Any, timeout: float | None) -> _Transfer:
+    def post(self, request: Request, memory_owner: Any, timeout: float | None) -> _Transfer:
         """Start a transfer.
 
         Raises:
@@ -108,7 +110,7 @@ class _Driver:
         if timeout is not None and not 0 <= timeout < math.inf:
             raise ValueError(f"timeout {timeout} is not a finite number of seconds from 0 up")
         until = None if timeout is None else time.monotonic() + timeout
-        transfer = _Transfer(self, request, keeper, until)
+        transfer = _Transfer(self, request, memory_owner, until)
         if timeout == 0:
             transfer.settle(RDMATimeout(_LATE))
             return transfer
@@ -234,10 +236,10 @@ class PluginTarget:
         """Make the owner release the registration."""
         self._fallback.release(timeout)
 
-    def borrow(self, offset: int, nbytes: int) -> _core.Loan:
+    def view(self, offset: int, nbytes: int) -> _core.View:
         """Map a range for a view; only the fallback supports that."""
-        loan: _core.Loan = self._fallback.borrow(offset, nbytes)
-        return loan
+        view: _core.View = self._fallback.view(offset, nbytes)
+        return view
 
     def _post(
         self, kind: Kind, local: _core.Local, offset: int, timeout: float | None
@@ -245,7 +247,7 @@ class PluginTarget:
         if local.device is not None and not self.reaches_devices:
             raise RDMATransportError(f"{self.transport} does not support device memory")
         region = Region(local.address, local.nbytes, local.is_writable, local.device)
-        copy_lease = self._handle.claim if self._handle.is_nearby else None
+        copy_lease = self._handle.acquire_copy_lease if self._handle.is_same_machine else None
         request = Request(kind, region, self._descriptor, offset, copy_lease=copy_lease)
         # The fallback holds the handle, because the buffer is in use during a transfer.
         return self._driver.post(request, (local, self._fallback), timeout)

@@ -39,15 +39,15 @@ class Region(NamedTuple):
         nbytes: The size in bytes.
         is_writable: Whether the memory may be written.
         device: The number of the CUDA device that contains the memory, or None for host memory.
-        keeper: An object that keeps the memory alive, for a transport that needs it for longer than
-            it is registered.
+        memory_owner: An object that keeps the memory alive, for a transport that needs it for
+            longer than it is registered.
     """
 
     address: int
     nbytes: int
     is_writable: bool
     device: int | None = None
-    keeper: object = None
+    memory_owner: object = None
 
 
 class Registration(ABC):
@@ -161,7 +161,7 @@ class Channel(ABC):
 
 
 class Transport(ABC):
-    """A way to copy memory; each process that uses it has one instance.
+    """A method of copying memory; each process that uses it has one instance.
 
     Attributes:
         level: The rank of the transport. The lowest level that works is selected. The built-in
@@ -205,5 +205,5 @@ class Transport(ABC):
         """
 
     @abstractmethod
-    def accept(self, question: bytes) -> bytes:
+    def accept(self, request: bytes) -> bytes:
         """Handle a request of `connect` in another process, which receives errors raised here."""

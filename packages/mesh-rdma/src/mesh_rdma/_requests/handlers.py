@@ -34,7 +34,7 @@ def register_handler_lookup(find: Callable[[str], Callable[[bytes], bytes] | Non
 
 def start_serving() -> None:
     """Start to handle requests; called when the first handle is created."""
-    _core.answer_with(_dispatch)
+    _core.set_request_handler(_dispatch)
 
 
 def _dispatch(name: str, request: bytes) -> bytes:

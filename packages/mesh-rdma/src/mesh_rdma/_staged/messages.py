@@ -13,7 +13,7 @@ __all__ = ["STAGED", "Op", "StagedRequest", "Status"]
 #: The name of the transport, and of the handler of its requests.
 STAGED = "staged"
 
-_ASK = struct.Struct("<B16sBIQQQQQd")
+_REQUEST = struct.Struct("<B16sBIQQQQQd")
 
 
 class Op(IntEnum):
@@ -55,8 +55,8 @@ class StagedRequest:
 
     Attributes:
         op: The operation.
-        who: The id of the copy that the pieces belong to.
-        lane: The lane of the copy; each lane has one piece.
+        copy_id: The id of the copy that the pieces belong to.
+        worker: The worker of the copy; each worker has one piece.
         slot: The slot of the registration.
         key: The key that is valid for this registration of the slot only.
         offset: The offset in the registration, in bytes.
@@ -71,16 +71,16 @@ class StagedRequest:
     key: int = 0
     offset: int = 0
     nbytes: int = 0
-    who: bytes = bytes(16)
-    lane: int = 0
+    copy_id: bytes = bytes(16)
+    worker: int = 0
     operand: int = 0
     compare: int = 0
     limit: float = -1.0
 
     def pack(self) -> bytes:
         """Encode the request."""
-        return _ASK.pack(
-            self.op, self.who, self.lane, self.slot, self.key, self.offset, self.nbytes,
+        return _REQUEST.pack(
+            self.op, self.copy_id, self.worker, self.slot, self.key, self.offset, self.nbytes,
             self.operand, self.compare, self.limit,
         )  # fmt: skip
 
@@ -92,7 +92,9 @@ class StagedRequest:
             RDMATransportError: The bytes are malformed.
         """
         try:
-            op, who, lane, slot, key, offset, nbytes, operand, compare, limit = _ASK.unpack(data)
-            return cls(Op(op), slot, key, offset, nbytes, who, lane, operand, compare, limit)
+            op, copy_id, worker, slot, key, offset, nbytes, operand, compare, limit = (
+                _REQUEST.unpack(data)
+            )
+            return cls(Op(op), slot, key, offset, nbytes, copy_id, worker, operand, compare, limit)
         except (struct.error, ValueError) as error:
             raise RDMATransportError("staged: a malformed request") from error

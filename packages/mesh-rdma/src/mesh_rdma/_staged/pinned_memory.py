@@ -45,7 +45,7 @@ class Piece:
 
     def drop(self) -> None:
         """Release the memory; afterwards, no process can access it."""
-        target, _ = self.handle.reach("memory")
+        target, _ = self.handle.select_target("memory")
         if target is not None:
             with contextlib.suppress(RDMATimeout):
                 # If a copy is in progress, the memory is kept until the copy has ended.
@@ -58,10 +58,10 @@ class Pieces:
     """A pool of reusable pieces."""
 
     def __init__(self) -> None:
-        self._forget()
-        os.register_at_fork(after_in_child=self._forget)
+        self._reset_after_fork()
+        os.register_at_fork(after_in_child=self._reset_after_fork)
 
-    def _forget(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Empty the pool; a forked child does not have the registrations of its parent."""
         self._changed = threading.Condition()
         self._free: list[Piece] = []
@@ -70,7 +70,7 @@ class Pieces:
     def __len__(self) -> int:
         return self._count
 
-    def take(self, driver: CudaDriver, device: int) -> Piece | None:
+    def acquire(self, driver: CudaDriver, device: int) -> Piece | None:
         """Return a piece, or None if all are in use."""
         with self._changed:
             if self._free:
@@ -89,14 +89,14 @@ class Pieces:
         """Wait for a free piece and return it, unless `check` raises."""
         while True:
             check()
-            piece = self.take(driver, device)
+            piece = self.acquire(driver, device)
             if piece is not None:
                 return piece
             with self._changed:
                 if not self._free:
                     self._changed.wait(_PAUSE_S)
 
-    def give_back(self, piece: Piece) -> None:
+    def release(self, piece: Piece) -> None:
         """Return a piece to the pool."""
         with self._changed:
             self._free.append(piece)

@@ -54,10 +54,10 @@ class _ClientCopy:
 
 class _Owner:
     def __init__(self) -> None:
-        self._forget()
-        os.register_at_fork(after_in_child=self._forget)
+        self._reset_after_fork()
+        os.register_at_fork(after_in_child=self._reset_after_fork)
 
-    def _forget(self) -> None:
+    def _reset_after_fork(self) -> None:
         self._changed = threading.Condition()
         # The lock serializes changes of words, which makes each of them atomic.
         self._words = threading.Lock()
@@ -66,18 +66,18 @@ class _Owner:
     def handle(self, request: StagedRequest) -> bytes | None:
         """Handle a request; return None if no piece is free."""
         if request.op in (Op.END, Op.BREAK):
-            self._end(request.who, request.op is Op.END)
+            self._end(request.copy_id, request.op is Op.END)
             return b""
         if request.op is Op.ROOM:
             driver = _driver()
             with self._piece(request, driver, driver.active_devices()[0]) as piece:
-                return None if piece is None else piece.handle.lend()
+                return None if piece is None else piece.handle.encode_borrowed()
         return self._copy(request)
 
     def _copy(self, request: StagedRequest) -> bytes | None:
         is_write = request.op in (Op.DRAIN, Op.ADD, Op.SWAP)
         # A release of the buffer waits until this is dropped.
-        memory = _core.hold(request.slot, request.key, is_write)
+        memory = _core.pin_region(request.slot, request.key, is_write)
         device = memory.device
         if device is None:
             raise RDMATransportError("the buffer is in host memory: use another transport")
@@ -103,7 +103,7 @@ class _Owner:
                 return None
             if request.op is Op.FILL:
                 copy_now(driver, device, piece.local.address, there, nbytes)
-                return piece.handle.lend()
+                return piece.handle.encode_borrowed()
             if request.limit == 0.0:
                 raise RDMATimeout(LATE)
             copy_now(driver, device, there, piece.local.address, nbytes)
@@ -132,23 +132,23 @@ class _Owner:
     def _piece(
         self, request: StagedRequest, driver: CudaDriver, device: int
     ) -> Iterator[Piece | None]:
-        """Hold the piece of a lane during a copy to or from it."""
+        """Provide the piece of a worker during a copy to or from it."""
         self._end_abandoned()
         with self._changed:
-            client = self._copies.get(request.who)
+            client = self._copies.get(request.copy_id)
             if client is None:
                 if request.op is Op.DRAIN:
                     # The copy has already ended, so a late piece is not written.
                     raise RDMACancelled("the copy was cancelled")
-                client = self._copies[request.who] = _ClientCopy()
+                client = self._copies[request.copy_id] = _ClientCopy()
             client.requested_at = time.monotonic()
             client.copying += 1
         try:
-            piece = client.pieces.get(request.lane)
+            piece = client.pieces.get(request.worker)
             if piece is None:
-                piece = served_pieces.take(driver, device)
+                piece = served_pieces.acquire(driver, device)
                 if piece is not None:
-                    client.pieces[request.lane] = piece
+                    client.pieces[request.worker] = piece
             yield piece
         finally:
             with self._changed:
@@ -158,21 +158,23 @@ class _Owner:
     def _end_abandoned(self) -> None:
         before = time.monotonic() - _ABANDONED_AFTER_S
         with self._changed:
-            gone = [who for who, client in self._copies.items() if client.requested_at < before]
-        for who in gone:
-            self._end(who, is_at_rest=False)
+            gone = [
+                copy_id for copy_id, client in self._copies.items() if client.requested_at < before
+            ]
+        for copy_id in gone:
+            self._end(copy_id, is_at_rest=False)
 
-    def _end(self, who: bytes, is_at_rest: bool) -> None:
+    def _end(self, copy_id: bytes, is_at_rest: bool) -> None:
         """Release the pieces of a copy once no copy to or from them runs here."""
         with self._changed:
-            client = self._copies.pop(who, None)
+            client = self._copies.pop(copy_id, None)
             if client is None:
                 return
             while client.copying:
                 self._changed.wait()
         for piece in client.pieces.values():
             if is_at_rest:
-                served_pieces.give_back(piece)
+                served_pieces.release(piece)
             else:
                 served_pieces.discard(piece)
 

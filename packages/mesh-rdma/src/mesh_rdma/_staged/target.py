@@ -20,7 +20,7 @@ from mesh_rdma import _core
 from mesh_rdma._completions.completion import ThreadedCompletion
 from mesh_rdma._completions.thread_pool import run_in_thread
 from mesh_rdma._cuda.copier import copy_now, record_stream_event
-from mesh_rdma._cuda.driver import needed_driver
+from mesh_rdma._cuda.driver import require_driver
 from mesh_rdma._errors import (
     RDMACancelled,
     RDMAError,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["DeviceBuffer", "StagedTarget"]
 
 #: The number of pieces of one copy that are in flight.
-_LANES = 2
+_WORKERS = 2
 #: How long a process may take to respond if the copy has no time limit.
 _RESPONSE_S = 30.0
 #: How long the owner may take to confirm that no byte is written anymore.
@@ -74,7 +74,7 @@ class DeviceBuffer:
         """Make the owner release the registration."""
         self._target.release(timeout)
 
-    def borrow(self, offset: int, nbytes: int) -> _core.Loan:
+    def view(self, offset: int, nbytes: int) -> _core.View:
         """Raise an error, because the processor cannot access the memory.
 
         Raises:
@@ -158,17 +158,17 @@ class StagedTarget:
         """Make the owner release the registration."""
         self._fallback.release(timeout)
 
-    def borrow(self, offset: int, nbytes: int) -> _core.Loan:
+    def view(self, offset: int, nbytes: int) -> _core.View:
         """Map a range for a view; only host memory supports that."""
-        return self._fallback.borrow(offset, nbytes)
+        return self._fallback.view(offset, nbytes)
 
 
 class _Staging(ThreadedCompletion):
-    """One copy, as a `mesh_core.spi.Completion`; its lanes take the pieces in turn."""
+    """One copy, as a `mesh_core.spi.Completion`; its workers take the pieces in turn."""
 
     def __init__(
         self,
-        far: _core.Target | DeviceBuffer,
+        remote: _core.Target | DeviceBuffer,
         local: _core.Local,
         offset: int,
         is_write: bool,
@@ -177,16 +177,16 @@ class _Staging(ThreadedCompletion):
         super().__init__()
         if timeout is not None and not 0 <= timeout < math.inf:
             raise ValueError(f"timeout {timeout} is not a finite number of seconds from 0 up")
-        self._far = far
-        self._near = local
+        self._remote = remote
+        self._local = local
         self._offset = offset
         self._is_write = is_write
         self._until = None if timeout is None else time.monotonic() + timeout
-        self._who = os.urandom(16)
+        self._copy_id = os.urandom(16)
         self._parts: Iterator[int] = iter(range(0, local.nbytes, PIECE_LEN))
         self._transfers: set[_core.Transfer] = set()
         self._failed: BaseException | None = None
-        self._lanes = 0
+        self._workers = 0
         #: Whether pieces of the owner have been requested.
         self._has_pieces = False
         #: Whether the owner may still copy from one of its pieces to the buffer.
@@ -197,14 +197,14 @@ class _Staging(ThreadedCompletion):
         if self._until is not None and self._until <= time.monotonic():
             self._settle(RDMATimeout(LATE))
             return self
-        self._driver = None if self._near.device is None else needed_driver()
+        self._driver = None if self._local.device is None else require_driver()
         if self._driver is not None:
-            assert self._near.device is not None
-            self._stream_event = record_stream_event(self._driver, self._near.device)
-        count = -(-self._near.nbytes // PIECE_LEN)
-        self._lanes = max(min(_LANES, count), 1)
-        for lane in range(self._lanes):
-            run_in_thread(partial(self._run, lane))
+            assert self._local.device is not None
+            self._stream_event = record_stream_event(self._driver, self._local.device)
+        count = -(-self._local.nbytes // PIECE_LEN)
+        self._workers = max(min(_WORKERS, count), 1)
+        for worker in range(self._workers):
+            run_in_thread(partial(self._run, worker))
         return self
 
     def cancel(self) -> bool:
@@ -214,7 +214,7 @@ class _Staging(ThreadedCompletion):
         self._done.wait()
         return not was_done and isinstance(self._error, RDMACancelled)
 
-    def _run(self, lane: int) -> None:
+    def _run(self, worker: int) -> None:
         piece: Piece | None = None
         try:
             if self._driver is not None:
@@ -223,81 +223,83 @@ class _Staging(ThreadedCompletion):
                 piece = own_pieces.wait(self._driver, device, self._left)
             targets: dict[bytes, _core.Target] = {}
             while (at := self._next()) is not None:
-                nbytes = min(PIECE_LEN, self._near.nbytes - at)
+                nbytes = min(PIECE_LEN, self._local.nbytes - at)
                 if self._is_write:
-                    self._put(lane, targets, piece, at, nbytes)
+                    self._put(worker, targets, piece, at, nbytes)
                 else:
-                    self._get(lane, targets, piece, at, nbytes)
+                    self._get(worker, targets, piece, at, nbytes)
         except Exception as error:
             self._fail(error)
         if piece is not None:
-            own_pieces.give_back(piece)
+            own_pieces.release(piece)
         with self._lock:
-            self._lanes -= 1
-            is_last = not self._lanes
+            self._workers -= 1
+            is_last = not self._workers
         if is_last:
-            self._conclude()
+            self._finish()
 
     def _get(
         self,
-        lane: int,
+        worker: int,
         targets: dict[bytes, _core.Target],
         piece: Piece | None,
         at: int,
         nbytes: int,
     ) -> None:
         """Copy one part from the buffer."""
-        far, offset = self._far, self._offset + at
-        if isinstance(far, DeviceBuffer) and self._near.nbytes <= INLINE_LEN_MAX:
-            found = self._send(far.make_request(Op.FETCH, offset, nbytes))
+        remote, offset = self._remote, self._offset + at
+        if isinstance(remote, DeviceBuffer) and self._local.nbytes <= INLINE_LEN_MAX:
+            found = self._send(remote.make_request(Op.FETCH, offset, nbytes))
             self._left()
             room = ctypes.create_string_buffer(found, nbytes)
-            self._take_in(ctypes.addressof(room), at, nbytes)
+            self._copy_to_local(ctypes.addressof(room), at, nbytes)
             return
         target: _core.Target
-        if isinstance(far, DeviceBuffer):
+        if isinstance(remote, DeviceBuffer):
             self._has_pieces = True
-            lent = self._send(far.make_request(Op.FILL, offset, nbytes, who=self._who, lane=lane))
-            target, offset = _reach(targets, lent), 0
+            encoded = self._send(
+                remote.make_request(Op.FILL, offset, nbytes, copy_id=self._copy_id, worker=worker)
+            )
+            target, offset = _cached_target(targets, encoded), 0
         else:
-            target = far
+            target = remote
         if piece is None:
-            self._transfer(target, self._near.part(at, nbytes), offset)
+            self._transfer(target, self._local.part(at, nbytes), offset)
         else:
             self._transfer(target, piece.local.part(0, nbytes), offset)
             self._left()
-            self._take_in(piece.local.address, at, nbytes)
+            self._copy_to_local(piece.local.address, at, nbytes)
 
     def _put(
         self,
-        lane: int,
+        worker: int,
         targets: dict[bytes, _core.Target],
         piece: Piece | None,
         at: int,
         nbytes: int,
     ) -> None:
         """Copy one part to the buffer."""
-        far, offset = self._far, self._offset + at
-        source = self._near.part(at, nbytes)
+        remote, offset = self._remote, self._offset + at
+        source = self._local.part(at, nbytes)
         if piece is not None:
             assert self._driver is not None
             here = piece.local.address
             copy_now(self._driver, self._stream_event.device, here, source.address, nbytes)
             source = piece.local.part(0, nbytes)
-        if not isinstance(far, DeviceBuffer):
-            self._transfer(far, source, offset)
+        if not isinstance(remote, DeviceBuffer):
+            self._transfer(remote, source, offset)
             return
         self._has_pieces = True
-        lent = self._send(far.make_request(Op.ROOM, who=self._who, lane=lane))
-        self._transfer(_reach(targets, lent), source, 0)
+        encoded = self._send(remote.make_request(Op.ROOM, copy_id=self._copy_id, worker=worker))
+        self._transfer(_cached_target(targets, encoded), source, 0)
         left = self._left()
-        more = {"who": self._who, "lane": lane, "limit": -1.0 if left is None else left}
+        more = {"copy_id": self._copy_id, "worker": worker, "limit": -1.0 if left is None else left}
         self._is_draining = True
-        self._send(far.make_request(Op.DRAIN, offset, nbytes, **more))
+        self._send(remote.make_request(Op.DRAIN, offset, nbytes, **more))
 
-    def _take_in(self, from_: int, at: int, nbytes: int) -> None:
+    def _copy_to_local(self, from_: int, at: int, nbytes: int) -> None:
         """Copy a part to its place in the local memory."""
-        to = self._near.address + at
+        to = self._local.address + at
         if self._driver is None:
             ctypes.memmove(to, from_, nbytes)
         else:
@@ -305,10 +307,10 @@ class _Staging(ThreadedCompletion):
 
     def _send(self, request: StagedRequest) -> bytes:
         """Send a request to the owner until it has a piece free."""
-        assert isinstance(self._far, DeviceBuffer)
+        assert isinstance(self._remote, DeviceBuffer)
         while True:
             left = self._left()
-            found = self._far.send(request, _RESPONSE_S if left is None else left)
+            found = self._remote.send(request, _RESPONSE_S if left is None else left)
             if found is not None:
                 return found
             time.sleep(_PAUSE_S)
@@ -360,23 +362,25 @@ class _Staging(ThreadedCompletion):
         for transfer in transfers:
             transfer.cancel()
 
-    def _conclude(self) -> None:
+    def _finish(self) -> None:
         """Release all resources and settle the completion."""
         if self._driver is not None:
             with contextlib.suppress(RDMAError):
                 self._driver.destroy_event(*self._stream_event)
         # These references are dropped first: a waiter may reuse the memory and the buffer at once.
-        far = self._far
-        del self._near, self._far
-        anchor = far if isinstance(far, DeviceBuffer) and self._has_pieces else None
+        remote = self._remote
+        del self._local, self._remote
+        anchor = remote if isinstance(remote, DeviceBuffer) and self._has_pieces else None
         error = self._failed
         if anchor is not None:
-            request = anchor.make_request(Op.END if error is None else Op.BREAK, who=self._who)
+            request = anchor.make_request(
+                Op.END if error is None else Op.BREAK, copy_id=self._copy_id
+            )
             if error is None or not self._is_draining:
                 run_in_thread(partial(_end, anchor, request))
             elif not _end(anchor, request):
                 error = _unconfirmed(error, anchor.handle.owner)
-        del far, anchor
+        del remote, anchor
         self._settle(error)
 
 
@@ -401,14 +405,14 @@ def _unconfirmed(error: BaseException, owner: str) -> BaseException:
     )
 
 
-def _reach(targets: dict[bytes, _core.Target], lent: bytes) -> _core.Target:
+def _cached_target(targets: dict[bytes, _core.Target], encoded: bytes) -> _core.Target:
     """Find the best built-in transport to a piece of the owner; cached in `targets`."""
-    target = targets.get(lent)
+    target = targets.get(encoded)
     if target is None:
-        handle = _core.Handle.borrow(lent)
-        target, refused = handle.reach(None)
+        handle = _core.Handle.decode_borrowed(encoded)
+        target, refused = handle.select_target(None)
         if target is None:
             reasons = "; ".join(f"{one}: {why}" for one, why in refused)
-            raise RDMATransportError(f"no way to {handle.owner}: {reasons}")
-        targets[lent] = target
+            raise RDMATransportError(f"no transport to {handle.owner}: {reasons}")
+        targets[encoded] = target
     return target

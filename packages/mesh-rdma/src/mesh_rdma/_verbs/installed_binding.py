@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh_rdma._verbs.ports import Unusable
+from mesh_rdma._verbs.ports import NoUsablePortError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,10 +37,10 @@ def installed_binding() -> Binding:
     """Return the installed binding of libibverbs.
 
     Raises:
-        Unusable: No binding is installed.
+        NoUsablePortError: No binding is installed.
     """
     if _make is None:
-        raise Unusable(
+        raise NoUsablePortError(
             f"there is no binding of libibverbs ({_why}): install mesh-rdma[verbs] and libibverbs1"
         )
     return _make()

@@ -1,7 +1,7 @@
 """Messages between verbs transports: memory descriptors, and the connection of queue pairs.
 
-All numbers are big-endian. Descriptors are passed on by users; offers and answers use the existing
-connection between the two processes.
+All numbers are big-endian. Descriptors are passed on by users; requests and replies use the
+existing connection between the two processes.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ CHANNEL_ID_LEN = 16
 
 _DESCRIPTOR = struct.Struct("!BBQB")
 _KEY = struct.Struct("!QI")
-_OFFER = struct.Struct(f"!BB{CHANNEL_ID_LEN}sB")
-_LANE = struct.Struct("!BB?16sHBIIH")
-_ANSWER = struct.Struct("!BB")
+_REQUEST = struct.Struct(f"!BB{CHANNEL_ID_LEN}sB")
+_RAIL = struct.Struct("!BB?16sHBIIH")
+_REPLY = struct.Struct("!BB")
 
 
 class WireError(RDMATransportError):
     """A message of the other process is malformed."""
 
 
-class Purpose(IntEnum):
-    """The purpose of an offer."""
+class ChannelCommand(IntEnum):
+    """The command of a channel request."""
 
-    #: Connect an end for each offered lane, and replace a previous lane with the same number.
+    #: Connect an end for each requested rail, and replace a previous rail with the same number.
     CONNECT = 1
     #: Remove the channel.
-    LEAVE = 2
+    CLOSE = 2
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ class Descriptor:
 
 
 @dataclass(frozen=True)
-class LaneEnd:
-    """One end of a lane: its number, queue pair and port."""
+class RailEndpoint:
+    """One end of a rail: its number, queue pair and port."""
 
-    lane: int
+    rail: int
     #: The index of the device of the port, in the order of the keys of descriptors.
     device: int
     is_ethernet: bool
@@ -79,66 +79,66 @@ class LaneEnd:
 
 
 @dataclass(frozen=True)
-class Offer:
+class ChannelRequest:
     """A request of the side that wants to read and write."""
 
-    purpose: Purpose
+    command: ChannelCommand
     channel: bytes
-    lanes: Sequence[LaneEnd] = ()
+    rails: Sequence[RailEndpoint] = ()
 
     def pack(self) -> bytes:
-        """Encode the offer."""
-        head = _OFFER.pack(VERSION, self.purpose, self.channel, len(self.lanes))
-        return head + b"".join(map(_pack_lane, self.lanes))
+        """Encode the request."""
+        head = _REQUEST.pack(VERSION, self.command, self.channel, len(self.rails))
+        return head + b"".join(map(_pack_rail, self.rails))
 
     @classmethod
-    def unpack(cls, packed: bytes) -> Offer:
-        """Decode an offer.
+    def unpack(cls, packed: bytes) -> ChannelRequest:
+        """Decode a request.
 
         Raises:
             WireError: The bytes are malformed.
         """
-        version, purpose, channel, count = _take(_OFFER, packed, 0)
-        _check(version, len(packed), _OFFER.size + count * _LANE.size)
-        if purpose not in list(Purpose):
+        version, command, channel, count = _take(_REQUEST, packed, 0)
+        _check(version, len(packed), _REQUEST.size + count * _RAIL.size)
+        if command not in list(ChannelCommand):
             raise WireError(
-                f"the offer has an unknown purpose {purpose}: install the same mesh-rdma"
+                f"the request has an unknown command {command}: install the same mesh-rdma"
             )
-        return cls(Purpose(purpose), channel, _unpack_lanes(packed[_OFFER.size :]))
+        return cls(ChannelCommand(command), channel, _unpack_rails(packed[_REQUEST.size :]))
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The owner's ends of the lanes that it has accepted."""
+class ChannelReply:
+    """The owner's ends of the rails that it has accepted."""
 
-    lanes: Sequence[LaneEnd]
+    rails: Sequence[RailEndpoint]
 
     def pack(self) -> bytes:
-        """Encode the answer."""
-        return _ANSWER.pack(VERSION, len(self.lanes)) + b"".join(map(_pack_lane, self.lanes))
+        """Encode the reply."""
+        return _REPLY.pack(VERSION, len(self.rails)) + b"".join(map(_pack_rail, self.rails))
 
     @classmethod
-    def unpack(cls, packed: bytes) -> Answer:
-        """Decode an answer.
+    def unpack(cls, packed: bytes) -> ChannelReply:
+        """Decode a reply.
 
         Raises:
             WireError: The bytes are malformed.
         """
-        version, count = _take(_ANSWER, packed, 0)
-        _check(version, len(packed), _ANSWER.size + count * _LANE.size)
-        return cls(_unpack_lanes(packed[_ANSWER.size :]))
+        version, count = _take(_REPLY, packed, 0)
+        _check(version, len(packed), _REPLY.size + count * _RAIL.size)
+        return cls(_unpack_rails(packed[_REPLY.size :]))
 
 
-def _pack_lane(one: LaneEnd) -> bytes:
+def _pack_rail(one: RailEndpoint) -> bytes:
     end = one.end
     of_pair = (end.gid, end.lid, end.mtu, end.number, end.first_packet, end.reads_max)
-    return _LANE.pack(one.lane, one.device, one.is_ethernet, *of_pair)
+    return _RAIL.pack(one.rail, one.device, one.is_ethernet, *of_pair)
 
 
-def _unpack_lanes(packed: bytes) -> list[LaneEnd]:
+def _unpack_rails(packed: bytes) -> list[RailEndpoint]:
     return [
-        LaneEnd(lane, device, is_ethernet, QueuePairEnd(*of_pair))
-        for lane, device, is_ethernet, *of_pair in _LANE.iter_unpack(packed)
+        RailEndpoint(rail, device, is_ethernet, QueuePairEnd(*of_pair))
+        for rail, device, is_ethernet, *of_pair in _RAIL.iter_unpack(packed)
     ]
 
 

@@ -92,7 +92,7 @@ class Port:
         return self.gid.address[:8] == gid[:8]
 
 
-class Unusable(RDMATransportError):
+class NoUsablePortError(RDMATransportError):
     """No port is usable; the message gives the reason and how to fix it."""
 
 
@@ -100,12 +100,14 @@ def find(binding: Binding, chosen: Sequence[Choice] = (), folder: Path = FOLDER)
     """Open devices and return their usable ports.
 
     Raises:
-        Unusable: No port is usable.
+        NoUsablePortError: No port is usable.
     """
     names = _names(binding)
     for choice in chosen:
         if choice.device not in names:
-            raise Unusable(f"no device {choice.device}: the devices are {', '.join(names)}")
+            raise NoUsablePortError(
+                f"no device {choice.device}: the devices are {', '.join(names)}"
+            )
     wanted = [choice.device for choice in chosen] or names
     ports: list[Port] = []
     reasons: list[str] = []
@@ -123,7 +125,7 @@ def find(binding: Binding, chosen: Sequence[Choice] = (), folder: Path = FOLDER)
             device.close()
         ports += found
     if not ports:
-        raise Unusable("; ".join(reasons))
+        raise NoUsablePortError("; ".join(reasons))
     return ports[:PORTS_MAX]
 
 
@@ -131,11 +133,11 @@ def _names(binding: Binding) -> list[str]:
     try:
         names = binding.devices()
     except OSError as error:
-        raise Unusable(
+        raise NoUsablePortError(
             f"the kernel shows no verbs devices ({error}): load ib_uverbs and a driver"
         ) from error
     if not names:
-        raise Unusable("no verbs device: use a network adapter that supports RDMA")
+        raise NoUsablePortError("no verbs device: use a network adapter that supports RDMA")
     return sorted(names)
 
 

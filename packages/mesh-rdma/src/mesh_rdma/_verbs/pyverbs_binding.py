@@ -139,10 +139,10 @@ class PyverbsQueuePair:
     def connect(self, port: int, gid_index: int, own: QueuePairEnd, peer: QueuePairEnd) -> None:
         """Move the queue pair through its states until it can send."""
         there = _as_os_error(GID, peer.gid.hex(":", 2))
-        route = GlobalRoute(dgid=there, sgid_index=gid_index, hop_limit=HOPS_MAX)
+        rail = GlobalRoute(dgid=there, sgid_index=gid_index, hop_limit=HOPS_MAX)
         wanted = QPAttr(port_num=port)
         wanted.qp_access_flags = int(REMOTE)
-        wanted.ah_attr = AHAttr(dlid=peer.lid, port_num=port, is_global=1, gr=route)
+        wanted.ah_attr = AHAttr(dlid=peer.lid, port_num=port, is_global=1, gr=rail)
         wanted.dest_qp_num = peer.number
         wanted.path_mtu = min(own.mtu, peer.mtu)
         wanted.rq_psn, wanted.sq_psn = peer.first_packet, own.first_packet

@@ -13,7 +13,7 @@ from mesh_rdma._verbs.dmabuf import DmaBuf, dmabuf_of
 
 #: The number of preceding registrations that are searched for one that contains a range. If none is
 #: found, the range is registered again for one transfer.
-LOOKED_AT_MAX = 16
+SEARCH_LEN_MAX = 16
 
 
 @dataclass(eq=False)
@@ -28,11 +28,11 @@ class Entry:
     #: The number of transfers in flight.
     users: int = 0
     #: Whether the entry is removed with its last transfer.
-    is_passing: bool = False
+    is_temporary: bool = False
     dmabuf: DmaBuf | None = None
     regions: dict[int, DeviceRegion] = field(default_factory=dict)
 
-    def holds(self, address: int, length: int, access: Access) -> bool:
+    def contains(self, address: int, length: int, access: Access) -> bool:
         """Return whether a range is within this one and permits the access."""
         ends = address + length <= self.address + self.length
         return self.address <= address and ends and access in self.access
@@ -59,7 +59,7 @@ class Registrations:
         self._entries: dict[tuple[int, int], Entry] = {}
         self._by_address: list[tuple[int, int]] = []
         self._count = 0
-        self._passing: dict[tuple[int, int, Access], Entry] = {}
+        self._temporary: dict[tuple[int, int, Access], Entry] = {}
 
     def add(self, address: int, length: int, is_writable: bool) -> Entry:
         """Register memory with all devices, with keys that are not shared.
@@ -89,14 +89,14 @@ class Registrations:
                 self._by_address.remove(entry.name)
             entry.close()
 
-    def hold(self, address: int, length: int, access: Access) -> Entry:
+    def acquire(self, address: int, length: int, access: Access) -> Entry:
         """Return an entry that contains a range; it remains until `release`."""
         with self._lock:
             entry = self._find(address, length, access)
             if entry is None:
                 key = (address, length, access)
-                fresh = Entry(address, length, access, is_passing=True)
-                entry = self._passing.setdefault(key, fresh)
+                fresh = Entry(address, length, access, is_temporary=True)
+                entry = self._temporary.setdefault(key, fresh)
             entry.users += 1
             return entry
 
@@ -105,8 +105,8 @@ class Registrations:
         with self._lock:
             entry.users -= 1
             assert entry.users >= 0
-            if entry.users == 0 and entry.is_passing:
-                del self._passing[entry.address, entry.length, entry.access]
+            if entry.users == 0 and entry.is_temporary:
+                del self._temporary[entry.address, entry.length, entry.access]
                 entry.close()
 
     def keys(self, entry: Entry, place: int) -> tuple[int, int]:
@@ -118,7 +118,7 @@ class Registrations:
         with self._lock:
             region = entry.regions.get(place)
             if region is None:
-                if not entry.is_passing:
+                if not entry.is_temporary:
                     raise OSError("the memory is no longer registered")
                 region = self._register(entry, place)
             return region.address, region.local_key
@@ -126,7 +126,7 @@ class Registrations:
     def close(self) -> None:
         """Deregister all memory from all devices."""
         with self._lock:
-            for entry in (*self._entries.values(), *self._passing.values()):
+            for entry in (*self._entries.values(), *self._temporary.values()):
                 entry.close()
             self._entries.clear()
             self._by_address.clear()
@@ -134,8 +134,8 @@ class Registrations:
     def _find(self, address: int, length: int, access: Access) -> Entry | None:
         """Return an entry that contains a range."""
         place = bisect_right(self._by_address, (address, self._count))
-        for name in reversed(self._by_address[max(0, place - LOOKED_AT_MAX) : place]):
-            if self._entries[name].holds(address, length, access):
+        for name in reversed(self._by_address[max(0, place - SEARCH_LEN_MAX) : place]):
+            if self._entries[name].contains(address, length, access):
                 return self._entries[name]
         return None
 

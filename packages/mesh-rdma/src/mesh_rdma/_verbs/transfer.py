@@ -28,9 +28,9 @@ class Transfer:
     operand: int = 0
     swap: int = 0
     #: The bytes already split into pieces, the pieces not done yet, and the pieces in flight.
-    cut: int = 0
+    split_len: int = 0
     pieces: int = 0
-    under_way: int = 0
+    in_flight: int = 0
     error: Exception | None = None
     is_aborted: bool = False
 
@@ -48,8 +48,8 @@ class Transfer:
     def is_over(self) -> bool:
         """Whether none of its pieces is or will be in flight."""
         if not self.is_wanted:
-            return self.under_way == 0
-        return self.cut == self.length and self.pieces == 0
+            return self.in_flight == 0
+        return self.split_len == self.length and self.pieces == 0
 
 
 @dataclass(eq=False, slots=True)

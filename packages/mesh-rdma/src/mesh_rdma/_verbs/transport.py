@@ -31,9 +31,9 @@ from mesh_rdma._verbs.binding import Access, Binding, Opcode
 from mesh_rdma._verbs.connection import Adapters, Connector, Responder
 from mesh_rdma._verbs.errors import unregistered
 from mesh_rdma._verbs.installed_binding import installed_binding
-from mesh_rdma._verbs.lanes import Lanes
 from mesh_rdma._verbs.messages import Descriptor, WireError
 from mesh_rdma._verbs.ports import FOLDER, Choice, find
+from mesh_rdma._verbs.rail_scheduler import RailScheduler
 from mesh_rdma._verbs.registrations import Entry, Registrations
 from mesh_rdma._verbs.transfer import WORD_LEN, Transfer
 
@@ -49,7 +49,7 @@ class Opened:
     adapters: Adapters
     registrations: Registrations
     responder: Responder
-    lanes: weakref.WeakSet[Lanes] = field(default_factory=weakref.WeakSet)
+    schedulers: weakref.WeakSet[RailScheduler] = field(default_factory=weakref.WeakSet)
 
 
 class VerbsTransport(Transport):
@@ -90,21 +90,21 @@ class VerbsTransport(Transport):
         return VerbsRegistration(registrations, entry, region.is_writable)
 
     def connect(self, exchange: Callable[[bytes], bytes]) -> Channel:
-        """Create a channel, and connect one lane for each port.
+        """Create a channel, and connect one rail for each port.
 
         Raises:
             RDMATransportError: No port of the other process can be reached.
         """
         opened = self._open()
         connector = Connector(opened.adapters, exchange)
-        lanes = Lanes(connector, opened.registrations, len(opened.adapters.ports))
-        lanes.connect()
-        opened.lanes.add(lanes)
-        return VerbsChannel(lanes, opened.registrations)
+        scheduler = RailScheduler(connector, opened.registrations, len(opened.adapters.ports))
+        scheduler.connect()
+        opened.schedulers.add(scheduler)
+        return VerbsChannel(scheduler, opened.registrations)
 
-    def accept(self, question: bytes) -> bytes:
+    def accept(self, request: bytes) -> bytes:
         """Handle a request of `connect` in another process."""
-        return self._open().responder.answer(question)
+        return self._open().responder.handle(request)
 
     def _open(self) -> Opened:
         with self._lock:
@@ -126,7 +126,7 @@ class VerbsTransport(Transport):
         """
         self._lock = threading.Lock()
         if self._opened is not None:
-            for kept in (self._opened, *self._opened.lanes):
+            for kept in (self._opened, *self._opened.schedulers):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
             self._opened = None
 
@@ -165,10 +165,10 @@ OPCODES = {
 
 
 class VerbsChannel(Channel):
-    """The lanes to one other process, as a `Channel`."""
+    """The rails to one other process, as a `Channel`."""
 
-    def __init__(self, lanes: Lanes, registrations: Registrations) -> None:
-        self._lanes = lanes
+    def __init__(self, scheduler: RailScheduler, registrations: Registrations) -> None:
+        self._scheduler = scheduler
         self._registrations = registrations
         self._lock = threading.Lock()
         self._transfers: dict[Request, Transfer] = {}
@@ -189,7 +189,7 @@ class VerbsChannel(Channel):
         with self._lock:
             self._transfers[request] = transfer
         try:
-            self._lanes.start(transfer)
+            self._scheduler.start(transfer)
         except BaseException:
             with self._lock:
                 del self._transfers[request]
@@ -197,7 +197,7 @@ class VerbsChannel(Channel):
 
     def poll(self, timeout: float) -> Sequence[Completion]:
         """Return the transfers that have ended."""
-        over = self._lanes.finished(timeout)
+        over = self._scheduler.finished(timeout)
         with self._lock:
             for transfer in over:
                 self._transfers.pop(transfer.request, None)
@@ -208,17 +208,17 @@ class VerbsChannel(Channel):
         with self._lock:
             transfer = self._transfers.pop(request, None)
         if transfer:
-            self._lanes.abort(transfer)
+            self._scheduler.abort(transfer)
 
     def close(self) -> None:
-        """End all transfers and lanes, on both sides."""
-        self._lanes.close(RDMATransportError("verbs: the channel was closed"))
+        """End all transfers and rails, on both sides."""
+        self._scheduler.close(RDMATransportError("verbs: the channel was closed"))
 
     def _transfer(self, request: Request) -> Transfer:
         local = request.local
         remote = check(request)
         access = Access.LOCAL_WRITE if request.kind != Kind.WRITE else Access(0)
-        entry = self._registrations.hold(local.address, local.nbytes, access)
+        entry = self._registrations.acquire(local.address, local.nbytes, access)
         is_add = request.kind == Kind.FETCH_ADD
         return Transfer(
             request,

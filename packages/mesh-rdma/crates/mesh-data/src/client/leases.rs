@@ -17,10 +17,10 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 /// The queue of notifications, which are sent in order.
 #[derive(Default)]
-pub(crate) struct Leases(Mutex<Option<Sender<News>>>);
+pub(crate) struct Leases(Mutex<Option<Sender<LeaseChange>>>);
 
 /// The first handle has arrived, or the last one was dropped.
-struct News {
+struct LeaseChange {
     descriptor: Arc<PeerDescriptor>,
     slot: u32,
     key: u64,
@@ -48,7 +48,7 @@ impl Lease {
         let (domain, descriptor, generation) =
             (Arc::clone(domain), Arc::clone(descriptor), generation());
         let lease = Self { domain, descriptor, slot, key, generation };
-        lease.tell(true);
+        lease.notify(true);
         lease
     }
 
@@ -63,7 +63,8 @@ impl Lease {
         key: u64,
     ) -> Result<Self, DataError> {
         let request = Request::of(Verb::Lease, slot, key);
-        let (reply, _) = Link::to(domain, descriptor)?.ask(&request, &[], Some(LIMIT))?;
+        let (reply, _) =
+            Link::get_or_connect(domain, descriptor)?.call(&request, &[], Some(LIMIT))?;
         reply.outcome(&request)?;
         let generation = generation();
         Ok(Self {
@@ -75,9 +76,9 @@ impl Lease {
         })
     }
 
-    fn tell(&self, is_held: bool) {
+    fn notify(&self, is_held: bool) {
         let Self { slot, key, .. } = *self;
-        let news = News { descriptor: Arc::clone(&self.descriptor), slot, key, is_held };
+        let changes = LeaseChange { descriptor: Arc::clone(&self.descriptor), slot, key, is_held };
         let mut sender = lock(&self.domain.leases.0);
         if sender.is_none() {
             let (first, receiver) = channel();
@@ -90,7 +91,7 @@ impl Lease {
             }
         }
         if let Some(sender) = &*sender {
-            let _ = sender.send(news);
+            let _ = sender.send(changes);
         }
     }
 }
@@ -98,17 +99,17 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if self.generation == generation() {
-            self.tell(false);
+            self.notify(false);
         }
     }
 }
 
-fn run(domain: &Arc<Domain>, news: &Receiver<News>) {
-    for News { descriptor, slot, key, is_held } in news {
+fn run(domain: &Arc<Domain>, changes: &Receiver<LeaseChange>) {
+    for LeaseChange { descriptor, slot, key, is_held } in changes {
         let verb = if is_held { Verb::Lease } else { Verb::EndLease };
         // If the owner has died or has released the buffer, the next use of it fails.
-        if let Ok(link) = Link::to(domain, &descriptor) {
-            let _ = link.ask(&Request::of(verb, slot, key), &[], Some(LIMIT));
+        if let Ok(link) = Link::get_or_connect(domain, &descriptor) {
+            let _ = link.call(&Request::of(verb, slot, key), &[], Some(LIMIT));
         }
     }
 }

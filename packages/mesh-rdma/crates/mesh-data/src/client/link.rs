@@ -2,12 +2,12 @@
 #![expect(unsafe_code, reason = "looks at a known word of the other process")]
 
 use crate::client::retries::with_retries;
-use crate::client::streams::{Net, Streams};
+use crate::client::streams::{Network, Streams};
 use crate::connection::blocking_io::SocketError;
 use crate::connection::frame::{Reply, Request, Status, Verb};
 use crate::connection::peer_descriptor::PeerDescriptor;
 use crate::connection::socket::Socket;
-use crate::copy::attach::{Attached, peer_credentials, refusal};
+use crate::copy::attach::{AttachedProcess, peer_credentials, refusal};
 use crate::domain::{Domain, lock};
 use crate::error::DataError;
 use crate::memory::cells::Cells;
@@ -38,9 +38,9 @@ pub struct Link {
     pub(crate) descriptor: PeerDescriptor,
     control: Mutex<Socket>,
     /// The reason why the connection has ended, once it has.
-    gone: OnceLock<String>,
+    disconnect_reason: OnceLock<String>,
     /// The memory shared with a process of this machine, or the reason why there is none.
-    pub(crate) nearby: Result<Nearby, String>,
+    pub(crate) local_peer: Result<LocalPeer, String>,
     /// Connections over the network that carry bytes.
     pub(crate) tcp: Streams,
     /// Unix domain sockets that carry bytes.
@@ -49,10 +49,10 @@ pub struct Link {
 
 /// The resources that two processes of one machine share.
 #[derive(Debug)]
-pub(crate) struct Nearby {
+pub(crate) struct LocalPeer {
     pub(crate) cells: Cells,
     pub(crate) ledger: Ledger,
-    pub(crate) process: Attached,
+    pub(crate) process: AttachedProcess,
     /// The reason why its memory cannot be attached, if it cannot.
     pub(crate) attach_refusal: Option<String>,
     maps: Mutex<HashMap<u32, Arc<SharedMap>>>,
@@ -63,9 +63,12 @@ impl Link {
     ///
     /// # Errors
     /// The process has died, cannot be reached, or refuses this process.
-    pub fn to(domain: &Arc<Domain>, descriptor: &PeerDescriptor) -> Result<Arc<Self>, DataError> {
+    pub fn get_or_connect(
+        domain: &Arc<Domain>,
+        descriptor: &PeerDescriptor,
+    ) -> Result<Arc<Self>, DataError> {
         if let Some(link) = lock(&domain.links).get(&descriptor.token)
-            && link.gone.get().is_none()
+            && link.disconnect_reason.get().is_none()
         {
             return Ok(Arc::clone(link));
         }
@@ -78,7 +81,7 @@ impl Link {
         // Two threads may have connected concurrently: the first connection is kept.
         let mut links = lock(&domain.links);
         let kept = links.entry(descriptor.token).or_insert_with(|| Arc::clone(&link));
-        if kept.gone.get().is_some() {
+        if kept.disconnect_reason.get().is_some() {
             *kept = Arc::clone(&link);
         }
         let kept = Arc::clone(kept);
@@ -91,42 +94,42 @@ impl Link {
 
     fn connect(domain: &Domain, descriptor: &PeerDescriptor) -> Result<Self, DataError> {
         let stop = Stop::after(Some(HELLO_LIMIT));
-        if descriptor.boot == domain.card().boot {
-            let (socket, nearby) = with_retries(&stop, || {
+        if descriptor.boot == domain.descriptor().boot {
+            let (socket, local_peer) = with_retries(&stop, || {
                 let socket = unix_socket(descriptor, &stop)?;
-                let nearby = Nearby::hello(&socket, descriptor, &stop)?;
-                Ok((socket, nearby))
+                let local_peer = LocalPeer::hello(&socket, descriptor, &stop)?;
+                Ok((socket, local_peer))
             })
             .map_err(|error| unreachable(error, descriptor))?;
-            return Ok(Self::new(domain, descriptor, socket, Ok(nearby), Net::Loopback));
+            return Ok(Self::new(domain, descriptor, socket, Ok(local_peer), Network::Loopback));
         }
-        let why_far = "it is on another machine".to_owned();
-        let net = Net::far();
-        let (socket, _) = net.connect_and_authenticate(descriptor, &stop)?;
-        Ok(Self::new(domain, descriptor, socket, Err(why_far), net))
+        let why = "it is on another machine".to_owned();
+        let network = Network::remote();
+        let (socket, _) = network.connect_and_authenticate(descriptor, &stop)?;
+        Ok(Self::new(domain, descriptor, socket, Err(why), network))
     }
 
     fn new(
         domain: &Domain,
         descriptor: &PeerDescriptor,
         socket: Socket,
-        nearby: Result<Nearby, String>,
-        tcp: Net,
+        local_peer: Result<LocalPeer, String>,
+        tcp: Network,
     ) -> Self {
         let tcp_streams = domain.tcp_streams();
         Self {
             descriptor: descriptor.clone(),
             control: Mutex::new(socket),
-            gone: OnceLock::new(),
-            nearby,
+            disconnect_reason: OnceLock::new(),
+            local_peer,
             tcp: Streams::new(descriptor, tcp, tcp_streams),
-            unix: Streams::new(descriptor, Net::Unix, UNIX_STREAMS),
+            unix: Streams::new(descriptor, Network::Unix, UNIX_STREAMS),
         }
     }
 
     /// Fails if the process is known to be dead.
     pub(crate) fn check(&self) -> Result<(), DataError> {
-        match self.gone.get() {
+        match self.disconnect_reason.get() {
             None => Ok(()),
             Some(why) => {
                 Err(DataError::PeerDied { name: self.descriptor.name.clone(), why: why.clone() })
@@ -135,8 +138,8 @@ impl Link {
     }
 
     /// Marks the process as dead, which ends all operations on the connection.
-    pub(crate) fn lose(&self, why: &str) {
-        let _ = self.gone.set(why.to_owned());
+    pub(crate) fn mark_dead(&self, why: &str) {
+        let _ = self.disconnect_reason.set(why.to_owned());
         self.tcp.shut();
         self.unix.shut();
     }
@@ -147,30 +150,30 @@ impl Link {
     }
 
     /// Sends a request, and waits for the reply and its body.
-    pub(crate) fn ask(
+    pub(crate) fn call(
         &self,
         request: &Request,
         body: &[u8],
         limit: Option<Duration>,
     ) -> Result<(Reply, Vec<u8>), DataError> {
-        self.ask_for(request, body, limit).map(|(reply, bytes, _)| (reply, bytes))
+        self.call_with_descriptors(request, body, limit).map(|(reply, bytes, _)| (reply, bytes))
     }
 
-    /// Like [`Link::ask`], but on a separate stream, so that a long request blocks no others.
-    pub(crate) fn ask_aside(
+    /// Like [`Link::call`], but on a separate stream, so that a long request blocks no others.
+    pub(crate) fn call_on_stream(
         &self,
         request: &Request,
         body: &[u8],
         limit: Option<Duration>,
     ) -> Result<(Reply, Vec<u8>), DataError> {
         self.check()?;
-        let streams = if self.nearby.is_ok() { &self.unix } else { &self.tcp };
+        let streams = if self.local_peer.is_ok() { &self.unix } else { &self.tcp };
         let stop = Stop::after(limit.map(|limit| limit + GRACE));
-        let stream = streams.take(&stop)?;
-        match stream.ask(request, body, &stop) {
-            Ok(answer) => {
-                streams.give_back(stream);
-                Ok(answer)
+        let stream = streams.acquire(&stop)?;
+        match stream.call(request, body, &stop) {
+            Ok(reply) => {
+                streams.release(stream);
+                Ok(reply)
             }
             Err(error) => {
                 self.check()?;
@@ -179,7 +182,7 @@ impl Link {
         }
     }
 
-    fn ask_for(
+    fn call_with_descriptors(
         &self,
         request: &Request,
         body: &[u8],
@@ -188,12 +191,12 @@ impl Link {
         self.check()?;
         let stop = Stop::after(limit.map(|limit| limit + GRACE));
         let control = lock(&self.control);
-        let asked = exchange(&control, request, body, &stop);
+        let called = exchange(&control, request, body, &stop);
         drop(control);
-        asked.map_err(|error| {
+        called.map_err(|error| {
             // A late reply would be taken for the reply to the next request, so the link is closed.
             let error = error.of(&self.descriptor.name);
-            self.lose(&error.to_string());
+            self.mark_dead(&error.to_string());
             error
         })
     }
@@ -205,40 +208,40 @@ impl Link {
     pub fn exchange(
         &self,
         name: &str,
-        question: &[u8],
+        payload: &[u8],
         limit: Option<Duration>,
     ) -> Result<Vec<u8>, DataError> {
-        let body = [name.as_bytes(), question].concat();
+        let body = [name.as_bytes(), payload].concat();
         let slot = u32::try_from(name.len()).unwrap_or(u32::MAX);
         let length = body.len() as u64;
         let request = Request { length, ..Request::of(Verb::Exchange, slot, 0) };
-        let (reply, answer) = self.ask_aside(&request, &body, limit)?;
+        let (reply, response) = self.call_on_stream(&request, &body, limit)?;
         if reply.status == Status::Done {
-            return Ok(answer);
+            return Ok(response);
         }
-        let why = String::from_utf8_lossy(&answer).into_owned();
+        let why = String::from_utf8_lossy(&response).into_owned();
         Err(DataError::Refused { name: self.descriptor.name.clone(), why })
     }
 
     /// The memory of an arena segment, which is mapped once.
     pub(crate) fn segment(&self, number: u32) -> Result<Arc<SharedMap>, DataError> {
-        let nearby = self.nearby.as_ref().map_err(|why| no_arena(why.clone()))?;
-        if let Some(map) = lock(&nearby.maps).get(&number) {
+        let local_peer = self.local_peer.as_ref().map_err(|why| no_arena(why.clone()))?;
+        if let Some(map) = lock(&local_peer.maps).get(&number) {
             return Ok(Arc::clone(map));
         }
         let request = Request::of(Verb::Segment, number, 0);
-        let (reply, why, fds) = self.ask_for(&request, &[], Some(HELLO_LIMIT))?;
+        let (reply, why, fds) = self.call_with_descriptors(&request, &[], Some(HELLO_LIMIT))?;
         let Some(fd) = fds.into_iter().next().filter(|_| reply.status == Status::Done) else {
             return Err(no_arena(String::from_utf8_lossy(&why).into_owned()));
         };
         let len = usize::try_from(reply.value).unwrap_or(usize::MAX);
         let map = SharedMap::open(fd, len, true).map_err(|error| no_arena(error.to_string()))?;
-        let map = Arc::clone(lock(&nearby.maps).entry(number).or_insert_with(|| Arc::new(map)));
+        let map = Arc::clone(lock(&local_peer.maps).entry(number).or_insert_with(|| Arc::new(map)));
         Ok(map)
     }
 }
 
-impl Nearby {
+impl LocalPeer {
     /// Presents the secret, and receives the shared memory.
     fn hello(
         socket: &Socket,
@@ -246,7 +249,7 @@ impl Nearby {
         stop: &Stop,
     ) -> Result<Self, SocketError> {
         let cells = Cells::create()?;
-        let process = Attached::open(peer_credentials(socket.as_fd())?.pid()?)?;
+        let process = AttachedProcess::open(peer_credentials(socket.as_fd())?.pid()?)?;
         socket.send_with(&hello(descriptor).encode(), &[cells.map().as_fd()])?;
         let (reply, fds) = socket.receive_reply_with(Some(stop))?;
         let mut body = vec![0; reply.length as usize];
@@ -263,7 +266,7 @@ impl Nearby {
 }
 
 /// Reads the first word of the ledger, which is mapped here, from the memory of the process.
-fn try_attach(process: &Attached, proof: u64) -> Option<String> {
+fn try_attach(process: &AttachedProcess, proof: u64) -> Option<String> {
     let mut word = [0_u8; 8];
     let to = Span { start: word.as_mut_ptr() as usize, len: word.len() };
     // SAFETY: the word is a local variable, which remains valid during the call.
@@ -335,13 +338,13 @@ pub(crate) fn exchange(
 }
 
 fn no_arena(why: String) -> DataError {
-    DataError::NoWay { transport: "arena", why }
+    DataError::TransportUnavailable { transport: "arena", why }
 }
 
 #[cfg(test)]
 mod tests {
     use super::is_of_exited_process;
-    use crate::copy::attach::Attached;
+    use crate::copy::attach::AttachedProcess;
     use rustix::process::Pid;
     use std::io;
     use std::process::Command;
@@ -351,7 +354,7 @@ mod tests {
         let mut child = Command::new("true").spawn().expect("there is a program `true`");
         let pid = Pid::from_child(&child);
         child.wait().expect("a child can be waited for");
-        let error = Attached::open(pid).expect_err("the child has exited");
+        let error = AttachedProcess::open(pid).expect_err("the child has exited");
         assert!(is_of_exited_process(&error), "{error}");
         assert!(!is_of_exited_process(&io::Error::from_raw_os_error(libc::EMFILE)));
     }

@@ -21,7 +21,7 @@ const WAKE: u64 = 0;
 #[derive(Debug)]
 pub(crate) struct PeerMonitor {
     epoll: Descriptor,
-    wake: Descriptor,
+    wake_fd: Descriptor,
     links: Mutex<HashMap<u64, Weak<Link>>>,
     next: AtomicU64,
 }
@@ -29,10 +29,10 @@ pub(crate) struct PeerMonitor {
 impl PeerMonitor {
     pub(crate) fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN | EventFlags::ET)?;
-        let (epoll, wake) = (Descriptor::new(epoll), Descriptor::new(wake));
-        Ok(Self { epoll, wake, links: Mutex::default(), next: AtomicU64::new(WAKE + 1) })
+        let wake_fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &wake_fd, EventData::new_u64(WAKE), EventFlags::IN | EventFlags::ET)?;
+        let (epoll, wake_fd) = (Descriptor::new(epoll), Descriptor::new(wake_fd));
+        Ok(Self { epoll, wake_fd, links: Mutex::default(), next: AtomicU64::new(WAKE + 1) })
     }
 
     /// Starts to monitor a connection.
@@ -48,14 +48,14 @@ impl PeerMonitor {
         let added =
             link.with_control(|fd| epoll::add(&self.epoll, fd, EventData::new_u64(number), flags));
         if let Err(error) = added {
-            link.lose(&format!("its connection cannot be watched: {error}"));
+            link.mark_dead(&format!("its connection cannot be watched: {error}"));
         }
     }
 
     /// Wakes the thread, which then releases unused memory.
-    pub(crate) fn look(&self) {
+    pub(crate) fn wake(&self) {
         // The write fails if the counter is full, in which case the thread is woken anyway.
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.wake_fd, &1_u64.to_ne_bytes());
     }
 
     /// Starts the thread, which runs until the process exits.
@@ -81,12 +81,12 @@ impl PeerMonitor {
         for event in events.iter() {
             let number = event.data.u64();
             if number == WAKE {
-                let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+                let _ = rustix::io::read(&self.wake_fd, &mut [0; 8]);
                 continue;
             }
             let link = lock(&self.links).remove(&number).and_then(|link| link.upgrade());
             if let Some(link) = link {
-                link.lose("its connection closed");
+                link.mark_dead("its connection closed");
                 lock(&domain.links).retain(|_, kept| !Arc::ptr_eq(kept, &link));
             }
         }

@@ -28,9 +28,9 @@ const NO_BYTES: Span = Span { start: 0, len: 0 };
 
 /// The network of a connection.
 #[derive(Debug)]
-pub(crate) enum Net {
+pub(crate) enum Network {
     /// A network. The address of the last successful connection is tried first.
-    Far(Mutex<Option<SocketAddr>>),
+    Remote(Mutex<Option<SocketAddr>>),
     /// The loopback network of this machine, which both sides share.
     Loopback,
     /// A Unix domain socket.
@@ -41,7 +41,7 @@ pub(crate) enum Net {
 #[derive(Debug)]
 pub(crate) struct Streams {
     descriptor: PeerDescriptor,
-    net: Net,
+    network: Network,
     width: usize,
     idle: Mutex<Vec<Stream>>,
     /// All connections, including those in use.
@@ -56,10 +56,10 @@ pub(crate) struct Stream {
     number: u64,
 }
 
-impl Net {
+impl Network {
     /// A network to other machines.
-    pub(crate) fn far() -> Self {
-        Self::Far(Mutex::default())
+    pub(crate) fn remote() -> Self {
+        Self::Remote(Mutex::default())
     }
 
     /// Connects, and proves that this process has a handle. Returns the number that the other side
@@ -74,7 +74,7 @@ impl Net {
             let socket = self.connect(descriptor, stop)?;
             let is_loopback = matches!(self, Self::Loopback) && is_on_loopback(descriptor);
             match introduce(&socket, descriptor, is_loopback, stop) {
-                Ok(answer) => break (socket, answer),
+                Ok(reply) => break (socket, reply),
                 Err(error) => {
                     retries.wait(error, stop).map_err(|error| error.of(&descriptor.name))?;
                 }
@@ -93,16 +93,16 @@ impl Net {
                 unix_socket(descriptor, stop).map_err(|error| unreachable(error, descriptor))
             }
             Self::Loopback => loopback_socket(descriptor, stop),
-            Self::Far(place) => far_socket(descriptor, place, stop),
+            Self::Remote(place) => remote_socket(descriptor, place, stop),
         }
     }
 }
 
 impl Streams {
     /// An empty pool.
-    pub(crate) fn new(descriptor: &PeerDescriptor, net: Net, width: usize) -> Self {
+    pub(crate) fn new(descriptor: &PeerDescriptor, network: Network, width: usize) -> Self {
         let (idle, open) = Default::default();
-        Self { descriptor: descriptor.clone(), net, width, idle, open }
+        Self { descriptor: descriptor.clone(), network, width, idle, open }
     }
 
     /// Shuts down all connections.
@@ -111,15 +111,15 @@ impl Streams {
         lock(&self.open).drain(..).filter_map(|one| one.upgrade()).for_each(|one| one.shut());
     }
 
-    /// Takes a connection for one copy.
-    pub(crate) fn take(&self, stop: &Stop) -> Result<Stream, DataError> {
+    /// Acquires a connection for one copy.
+    pub(crate) fn acquire(&self, stop: &Stop) -> Result<Stream, DataError> {
         let idle = lock(&self.idle).pop();
         idle.map_or_else(|| self.add(stop), Ok)
     }
 
     /// Opens a new connection for one copy, which the other side cannot have closed yet.
     pub(crate) fn add(&self, stop: &Stop) -> Result<Stream, DataError> {
-        let (socket, number) = self.net.connect_and_authenticate(&self.descriptor, stop)?;
+        let (socket, number) = self.network.connect_and_authenticate(&self.descriptor, stop)?;
         let socket = Arc::new(socket);
         let mut open = lock(&self.open);
         open.retain(|one| one.strong_count() > 0);
@@ -131,10 +131,10 @@ impl Streams {
     pub(crate) fn fence(&self, number: u64, limit: Duration) -> bool {
         let stop = Stop::after(Some(limit));
         let request = Request::of(Verb::Fence, 0, number);
-        let Ok(stream) = self.take(&stop) else { return false };
+        let Ok(stream) = self.acquire(&stop) else { return false };
         let is_done = matches!(stream.write(&request, NO_BYTES, &stop), Ok(Ok(_)));
         if is_done {
-            self.give_back(stream);
+            self.release(stream);
         }
         is_done
     }
@@ -145,7 +145,7 @@ impl Streams {
     }
 
     /// Returns a connection to the pool after its copy is complete.
-    pub(crate) fn give_back(&self, stream: Stream) {
+    pub(crate) fn release(&self, stream: Stream) {
         let mut idle = lock(&self.idle);
         if idle.len() < self.width + IDLE_MORE && !stream.socket.is_worn() {
             idle.push(stream);
@@ -155,7 +155,7 @@ impl Streams {
 
 impl Stream {
     /// Resets the connection, so that no more of the sent data arrives; returns its number.
-    pub(crate) fn break_off(self) -> u64 {
+    pub(crate) fn abort(self) -> u64 {
         self.socket.reset_when_closed();
         self.number
     }
@@ -211,7 +211,7 @@ impl Stream {
     }
 
     /// Sends a request, and waits for the reply and its body.
-    pub(crate) fn ask(
+    pub(crate) fn call(
         &self,
         request: &Request,
         body: &[u8],
@@ -261,7 +261,7 @@ fn loopback_socket(descriptor: &PeerDescriptor, stop: &Stop) -> Result<Socket, D
 }
 
 /// Connects to a process on another machine, or in another network of this one.
-fn far_socket(
+fn remote_socket(
     descriptor: &PeerDescriptor,
     place: &Mutex<Option<SocketAddr>>,
     stop: &Stop,
@@ -270,7 +270,7 @@ fn far_socket(
     let mut targets = targets_of(descriptor, &nearest_first(&descriptor.addresses, &ours));
     if targets.is_empty() {
         let why = "it listens for processes of its own machine only: see rdma_listen".to_owned();
-        return Err(DataError::NoWay { transport: "tcp", why });
+        return Err(DataError::TransportUnavailable { transport: "tcp", why });
     }
     if let Some(known) = *lock(place) {
         targets.sort_by_key(|target| *target != known);

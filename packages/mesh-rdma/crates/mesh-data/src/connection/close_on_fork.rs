@@ -38,7 +38,7 @@ impl AsFd for Descriptor {
 impl Drop for Descriptor {
     fn drop(&mut self) {
         // The bit is cleared before the number can be reused.
-        if let Some((word, bit)) = place(self.0.as_raw_fd()) {
+        if let Some((word, bit)) = bit_of(self.0.as_raw_fd()) {
             word.fetch_and(!bit, Relaxed);
         }
     }
@@ -46,19 +46,19 @@ impl Drop for Descriptor {
 
 /// Makes a forked child close a descriptor that stays open until the process exits.
 pub(crate) fn note(fd: BorrowedFd<'_>) {
-    if let Some((word, bit)) = place(fd.as_raw_fd()) {
+    if let Some((word, bit)) = bit_of(fd.as_raw_fd()) {
         word.fetch_or(bit, Relaxed);
     }
 }
 
-fn place(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
+fn bit_of(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
     let number = usize::try_from(fd).ok()?;
     Some((OURS.get(number / 64)?, 1 << (number % 64)))
 }
 
 /// Closes all recorded descriptors in a forked child. Their numbers remain allocated and refer to
 /// `/dev/null`, so that a later close by number affects no other descriptor.
-pub(crate) fn give_up() {
+pub(crate) fn close_all() {
     let Ok(nothing) = File::options().read(true).write(true).open("/dev/null") else { return };
     for (at, word) in OURS.iter().enumerate() {
         let mut bits = word.swap(0, Relaxed);

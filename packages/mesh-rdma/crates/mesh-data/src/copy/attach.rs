@@ -14,12 +14,12 @@ pub(crate) const IOVEC_MAX: usize = 1024;
 
 /// A process of this machine.
 #[derive(Debug)]
-pub(crate) struct Attached {
+pub(crate) struct AttachedProcess {
     pid: i32,
     pidfd: Descriptor,
 }
 
-impl Attached {
+impl AttachedProcess {
     /// Opens the process that currently has this pid, which must not be 0.
     pub(crate) fn open(pid: Pid) -> io::Result<Self> {
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;

@@ -4,9 +4,9 @@
 use crate::client::link::Link;
 use crate::client::streams::Streams;
 use crate::connection::frame::{Request, Verb};
-use crate::copy::attach::{Attached, IOVEC_MAX};
+use crate::copy::attach::{AttachedProcess, IOVEC_MAX};
 use crate::copy::grid::{Grid, Row};
-use crate::copy::way::{CHUNK_LEN, Direction, Remote, Target, Way, nearby};
+use crate::copy::target::{CHUNK_LEN, Direction, Path, Remote, Target, local_peer};
 use crate::error::DataError;
 use crate::span::Span;
 use crate::stop::Stop;
@@ -43,32 +43,32 @@ impl Target {
         stop.check()?;
         let rows = grid.rows(start, len);
         let Remote { slot, key, .. } = self.remote;
-        match &self.way {
-            Way::Memory(domain) => {
+        match &self.path {
+            Path::Memory(domain) => {
                 let _use = domain.own.copying(slot);
                 let span_len = grid.from_len().unwrap_or(u64::MAX);
                 let theirs = domain.range(slot, key, offset, span_len, false)?;
-                let is_good = || self.good(domain.ledger().is_good(slot, key));
+                let check = || self.check_valid(domain.ledger().is_valid(slot, key));
                 // SAFETY: the caller guarantees the room; the registration keeps the source mapped.
-                unsafe { copy_rows(rows, theirs, room, stop, is_good) }
+                unsafe { copy_rows(rows, theirs, room, stop, check) }
             }
-            Way::Arena(link, map) => {
-                let shared = nearby(link);
+            Path::Arena(link, map) => {
+                let shared = local_peer(link);
                 let span_len = number(grid.from_len().unwrap_or(u64::MAX));
                 let theirs = self.in_arena(map, offset, span_len)?;
                 let _use = shared.cells.copying(slot);
-                let is_good = || self.good(shared.ledger.is_good(slot, key));
+                let check = || self.check_valid(shared.ledger.is_valid(slot, key));
                 // SAFETY: the caller guarantees the room; the map keeps the source mapped.
-                unsafe { copy_rows(rows, theirs, room, stop, is_good) }?;
+                unsafe { copy_rows(rows, theirs, room, stop, check) }?;
                 link.check()?;
-                is_good()
+                check()
             }
             // SAFETY: the caller guarantees it.
-            Way::Attach(link) => unsafe { self.attach_rows(link, rows, room, offset, stop) },
-            Way::Unix(link) => {
+            Path::Attach(link) => unsafe { self.attach_rows(link, rows, room, offset, stop) },
+            Path::Unix(link) => {
                 self.stream_rows(link, &link.unix, grid, start, len, room, offset, stop)
             }
-            Way::Tcp(link) => {
+            Path::Tcp(link) => {
                 self.stream_rows(link, &link.tcp, grid, start, len, room, offset, stop)
             }
         }
@@ -84,13 +84,13 @@ impl Target {
         offset: u64,
         stop: &Stop,
     ) -> Result<(), DataError> {
-        let shared = nearby(link);
+        let shared = local_peer(link);
         let Remote { slot, key, address, .. } = self.remote;
         let _use = shared.cells.copying(slot);
         let mut scratch = Vec::new();
         let result = in_batches(rows, |batch| {
             stop.check()?;
-            self.good(shared.ledger.is_good(slot, key))?;
+            self.check_valid(shared.ledger.is_valid(slot, key))?;
             let from = address.wrapping_add(offset);
             // SAFETY: the caller guarantees the room; the sources are registered ranges, which the
             // cell protects.
@@ -122,7 +122,7 @@ impl Target {
         link: &Link,
         result: Result<(), DataError>,
     ) -> Result<(), DataError> {
-        let shared = nearby(link);
+        let shared = local_peer(link);
         // The memory of a process is freed shortly before the system reports its exit.
         let has_no_memory = matches!(
             &result,
@@ -130,11 +130,11 @@ impl Target {
         );
         // This is checked last, because the pid of an exited process may be reused.
         if has_no_memory || shared.process.is_over() {
-            link.lose("it has ended");
+            link.mark_dead("it has ended");
         }
         link.check()?;
         result?;
-        self.good(shared.ledger.is_good(self.remote.slot, self.remote.key))
+        self.check_valid(shared.ledger.is_valid(self.remote.slot, self.remote.key))
     }
 
     #[expect(clippy::too_many_arguments, reason = "passed on from the one caller")]
@@ -159,13 +159,13 @@ impl Target {
             compare: len,
             ..Request::of(Verb::Gather, slot, key)
         };
-        let stream = streams.take(stop)?;
+        let stream = streams.acquire(stop)?;
         let mut rows = Scatter::new(grid.rows(start, len), room);
         // SAFETY: the bytes are written to the room, which the caller guarantees.
         let put = |bytes: &[u8]| unsafe { rows.put(bytes) };
         match stream.gather(&request, &body, len, stop, put) {
             Ok(result) => {
-                streams.give_back(stream);
+                streams.release(stream);
                 result
             }
             Err(error) => {
@@ -184,9 +184,9 @@ unsafe fn copy_rows(
     from: Span,
     to: Span,
     stop: &Stop,
-    is_good: impl Fn() -> Result<(), DataError>,
+    check: impl Fn() -> Result<(), DataError>,
 ) -> Result<(), DataError> {
-    is_good()?;
+    check()?;
     let mut copied = 0;
     for row in rows {
         let mut row = row;
@@ -200,7 +200,7 @@ unsafe fn copy_rows(
             copied += number(len);
             if copied == CHUNK_LEN {
                 stop.check()?;
-                is_good()?;
+                check()?;
                 copied = 0;
             }
         }
@@ -223,7 +223,7 @@ fn cover(batch: &[Row]) -> Option<u64> {
 /// # Safety
 /// The room is mapped for writing and as long as the rows require; the rows cover `len` bytes.
 unsafe fn read_cover(
-    process: &Attached,
+    process: &AttachedProcess,
     room: Span,
     from: u64,
     batch: &[Row],

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "writes registered memory")]
 
 use crate::copy::grid::Grid;
-use crate::copy::way::Target;
+use crate::copy::target::Target;
 use crate::domain::Domain;
 use crate::domain::registry::Memory;
 use crate::error::DataError;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// An object that keeps memory alive; it is dropped when the memory is no longer in use.
-pub type Keeper = Box<dyn Any + Send + Sync>;
+pub type MemoryOwner = Box<dyn Any + Send + Sync>;
 
 /// A registered range of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,47 +25,47 @@ pub struct Memory {
 /// A holder of a buffer: this process, or a peer by its number.
 pub(crate) type Holder = u64;
 /// This process.
-pub(crate) const OURSELVES: Holder = 0;
+pub(crate) const THIS_PROCESS: Holder = 0;
 
 /// The registrations by slot.
 #[derive(Default)]
 pub(crate) struct Registry {
     entries: HashMap<u32, Entry>,
     /// The keys of removed registrations that may still be in use, by slot.
-    leaving: HashMap<u32, u64>,
+    removed: HashMap<u32, u64>,
     /// Previously used slots, of which the last one is reused first, and the first slot that was
     /// never used.
-    free: Vec<u32>,
-    fresh: u32,
+    free_slots: Vec<u32>,
+    next_slot: u32,
 }
 
 /// The remaining potential users of a registration after a holder has released it.
-pub(crate) enum Left {
+pub(crate) enum RemainingUsers {
     /// Another holder.
-    Somebody,
+    Holders,
     /// The receiver of a handle that may be in transit.
-    OnTheWay,
+    InTransit,
     /// None.
-    Nobody,
+    None,
 }
 
 /// One registration.
 pub(crate) struct Entry {
     pub(crate) key: u64,
     pub(crate) memory: Memory,
-    /// Objects attached by this process, which are dropped before the keeper.
-    extras: Vec<Keeper>,
-    pub(crate) keeper: Keeper,
+    /// Objects attached by this process, which are dropped before the owner of the memory.
+    attached: Vec<MemoryOwner>,
+    pub(crate) memory_owner: MemoryOwner,
     /// The number of leases by holder.
     leases: HashMap<Holder, u32>,
     /// A handle may be in transit until this time.
-    travels_until: Option<Instant>,
+    in_transit_until: Option<Instant>,
 }
 
 impl Registry {
     /// Restores a registration that was just removed.
-    pub(crate) fn put_back(&mut self, slot: u32, entry: Entry) {
-        self.leaving.remove(&slot);
+    pub(crate) fn restore(&mut self, slot: u32, entry: Entry) {
+        self.removed.remove(&slot);
         self.entries.insert(slot, entry);
     }
 
@@ -74,22 +74,22 @@ impl Registry {
         &mut self,
         key: u64,
         memory: Memory,
-        keeper: Keeper,
+        memory_owner: MemoryOwner,
     ) -> Result<u32, DataError> {
-        let slot = match self.free.pop() {
+        let slot = match self.free_slots.pop() {
             Some(slot) => slot,
-            None if (self.fresh as usize) < SLOT_COUNT => {
-                self.fresh += 1;
-                self.fresh - 1
+            None if (self.next_slot as usize) < SLOT_COUNT => {
+                self.next_slot += 1;
+                self.next_slot - 1
             }
             None => {
                 let words = "this process has 65536 buffers registered: drop some of them";
                 return Err(DataError::Full(words));
             }
         };
-        let leases = HashMap::from([(OURSELVES, 1)]);
-        let (extras, travels_until) = Default::default();
-        let entry = Entry { key, memory, extras, keeper, leases, travels_until };
+        let leases = HashMap::from([(THIS_PROCESS, 1)]);
+        let (attached, in_transit_until) = Default::default();
+        let entry = Entry { key, memory, attached, memory_owner, leases, in_transit_until };
         self.entries.insert(slot, entry);
         Ok(slot)
     }
@@ -101,39 +101,44 @@ impl Registry {
 
     /// Attaches an object that is dropped before the memory is released; returns the object if the
     /// registration is not valid.
-    pub(crate) fn keep(&mut self, slot: u32, key: u64, kept: Keeper) -> Result<(), Keeper> {
+    pub(crate) fn attach_object(
+        &mut self,
+        slot: u32,
+        key: u64,
+        object: MemoryOwner,
+    ) -> Result<(), MemoryOwner> {
         match self.entries.get_mut(&slot).filter(|entry| entry.key == key) {
             Some(entry) => {
-                entry.extras.push(kept);
+                entry.attached.push(object);
                 Ok(())
             }
-            None => Err(kept),
+            None => Err(object),
         }
     }
 
     /// Removes a registration; its slot remains allocated until [`Registry::free`].
     pub(crate) fn remove(&mut self, slot: u32, key: u64) -> Option<Entry> {
         self.get(slot, key)?;
-        self.leaving.insert(slot, key);
+        self.removed.insert(slot, key);
         self.entries.remove(&slot)
     }
 
     /// Like [`Registry::remove`], unless it has more leases than one of this process.
     pub(crate) fn remove_unheld(&mut self, slot: u32, key: u64) -> Option<Entry> {
         let entry = self.get(slot, key)?;
-        let is_ours = |(holder, count): (&Holder, &u32)| *holder == OURSELVES && *count == 1;
+        let is_ours = |(holder, count): (&Holder, &u32)| *holder == THIS_PROCESS && *count == 1;
         if entry.leases.iter().all(is_ours) { self.remove(slot, key) } else { None }
     }
 
     /// Whether the registration was removed and its slot is not free yet.
-    pub(crate) fn is_leaving(&self, slot: u32, key: u64) -> bool {
-        self.leaving.get(&slot) == Some(&key)
+    pub(crate) fn is_removed(&self, slot: u32, key: u64) -> bool {
+        self.removed.get(&slot) == Some(&key)
     }
 
     /// Frees the slot for reuse.
     pub(crate) fn free(&mut self, slot: u32) {
-        self.leaving.remove(&slot);
-        self.free.push(slot);
+        self.removed.remove(&slot);
+        self.free_slots.push(slot);
     }
 
     /// Adds a lease; returns whether the registration is valid.
@@ -143,9 +148,15 @@ impl Registry {
     }
 
     /// Removes a lease; returns the remaining potential users.
-    pub(crate) fn end_lease(&mut self, slot: u32, key: u64, holder: Holder, now: Instant) -> Left {
+    pub(crate) fn end_lease(
+        &mut self,
+        slot: u32,
+        key: u64,
+        holder: Holder,
+        now: Instant,
+    ) -> RemainingUsers {
         let Some(entry) = self.entries.get_mut(&slot).filter(|entry| entry.key == key) else {
-            return Left::Somebody;
+            return RemainingUsers::Holders;
         };
         if let Some(count) = entry.leases.get_mut(&holder) {
             *count -= 1;
@@ -153,10 +164,10 @@ impl Registry {
                 entry.leases.remove(&holder);
             }
         }
-        match (entry.leases.is_empty(), entry.is_forgotten(now)) {
-            (false, _) => Left::Somebody,
-            (true, false) => Left::OnTheWay,
-            (true, true) => Left::Nobody,
+        match (entry.leases.is_empty(), entry.is_unused(now)) {
+            (false, _) => RemainingUsers::Holders,
+            (true, false) => RemainingUsers::InTransit,
+            (true, true) => RemainingUsers::None,
         }
     }
 
@@ -165,26 +176,26 @@ impl Registry {
         for entry in self.entries.values_mut() {
             entry.leases.remove(&holder);
         }
-        self.forgotten(now)
+        self.unused(now)
     }
 
     /// Records that a handle is in transit; its receiver has `limit` to request a lease.
-    pub(crate) fn travels(&mut self, slot: u32, key: u64, limit: Duration, now: Instant) {
+    pub(crate) fn mark_in_transit(&mut self, slot: u32, key: u64, limit: Duration, now: Instant) {
         if let Some(entry) = self.entries.get_mut(&slot).filter(|entry| entry.key == key) {
-            entry.travels_until = Some(now + limit);
+            entry.in_transit_until = Some(now + limit);
         }
     }
 
     /// The registrations without holders and without handles in transit.
-    pub(crate) fn forgotten(&self, now: Instant) -> Vec<(u32, u64)> {
-        let forgotten = self.entries.iter().filter(|(_, entry)| entry.is_forgotten(now));
-        forgotten.map(|(slot, entry)| (*slot, entry.key)).collect()
+    pub(crate) fn unused(&self, now: Instant) -> Vec<(u32, u64)> {
+        let unused = self.entries.iter().filter(|(_, entry)| entry.is_unused(now));
+        unused.map(|(slot, entry)| (*slot, entry.key)).collect()
     }
 
     /// The time at which the next handle in transit of a registration without holders expires.
-    pub(crate) fn next_look(&self) -> Option<Instant> {
+    pub(crate) fn next_expiration(&self) -> Option<Instant> {
         let waiting = self.entries.values().filter(|entry| entry.leases.is_empty());
-        waiting.filter_map(|entry| entry.travels_until).min()
+        waiting.filter_map(|entry| entry.in_transit_until).min()
     }
 
     /// The number of registrations.
@@ -194,13 +205,13 @@ impl Registry {
 }
 
 impl Entry {
-    fn is_forgotten(&self, now: Instant) -> bool {
-        self.leases.is_empty() && self.travels_until.is_none_or(|until| until <= now)
+    fn is_unused(&self, now: Instant) -> bool {
+        self.leases.is_empty() && self.in_transit_until.is_none_or(|until| until <= now)
     }
 
     /// Releases the memory, after the attached objects.
-    pub(crate) fn let_go(self) {
-        drop(self.extras);
-        drop(self.keeper);
+    pub(crate) fn free(self) {
+        drop(self.attached);
+        drop(self.memory_owner);
     }
 }

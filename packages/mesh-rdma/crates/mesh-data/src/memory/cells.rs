@@ -15,10 +15,10 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};
 const COPY_COUNT: usize = 64;
 /// The distance between two of them in words: a cache line.
 const COPY_STRIDE: usize = 8;
-/// The number of cells for loans, which are long-lived: adjacent words after the cells for copies.
-const LOAN_COUNT: usize = 512;
-const LOAN_START: usize = COPY_COUNT * COPY_STRIDE;
-const LEN: usize = (LOAN_START + LOAN_COUNT) * 8;
+/// The number of cells for views, which are long-lived: adjacent words after the cells for copies.
+const VIEW_COUNT: usize = 512;
+const VIEW_START: usize = COPY_COUNT * COPY_STRIDE;
+const LEN: usize = (VIEW_START + VIEW_COUNT) * 8;
 
 /// The cells of one user, as seen by that user or by an owner.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub struct Cells {
 
 /// A cell in use; it is cleared when this is dropped.
 #[derive(Debug)]
-pub struct Use<'a> {
+pub struct CopyGuard<'a> {
     cells: &'a Cells,
     cell: usize,
 }
@@ -60,8 +60,8 @@ impl Cells {
     /// Announces that this process copies to or from a slot. Check the key afterwards, not before.
     ///
     /// Waits while all cells for copies are in use.
-    pub fn copying(&self, slot: u32) -> Use<'_> {
-        Use { cells: self, cell: self.enter(slot) }
+    pub fn copying(&self, slot: u32) -> CopyGuard<'_> {
+        CopyGuard { cells: self, cell: self.enter(slot) }
     }
 
     /// Like [`Cells::copying`], for callers that end it with [`Cells::leave`]; returns the cell.
@@ -94,14 +94,14 @@ impl Cells {
 
     /// Announces that this process views bytes of a slot; returns the cell, or `None` if all cells
     /// are in use. Check the key afterwards, not before.
-    pub fn borrow(&self, slot: u32) -> Option<usize> {
+    pub fn begin_view(&self, slot: u32) -> Option<usize> {
         let wanted = u64::from(slot) + 1;
-        (LOAN_START..LOAN_START + LOAN_COUNT)
+        (VIEW_START..VIEW_START + VIEW_COUNT)
             .find(|cell| self.map.word(*cell).compare_exchange(0, wanted, SeqCst, Relaxed).is_ok())
     }
 
-    /// Ends a loan.
-    pub fn give_back(&self, cell: usize) {
+    /// Ends a view.
+    pub fn end_view(&self, cell: usize) {
         self.map.word(cell).store(0, Release);
     }
 
@@ -112,13 +112,13 @@ impl Cells {
     }
 
     /// Whether bytes of the slot are viewed.
-    pub fn is_borrowing(&self, slot: u32) -> bool {
+    pub fn is_viewing(&self, slot: u32) -> bool {
         let named = u64::from(slot) + 1;
-        (LOAN_START..LOAN_START + LOAN_COUNT).any(|cell| self.map.word(cell).load(SeqCst) == named)
+        (VIEW_START..VIEW_START + VIEW_COUNT).any(|cell| self.map.word(cell).load(SeqCst) == named)
     }
 }
 
-impl Drop for Use<'_> {
+impl Drop for CopyGuard<'_> {
     fn drop(&mut self) {
         self.cells.leave(self.cell);
     }

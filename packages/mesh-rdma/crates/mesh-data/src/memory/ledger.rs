@@ -12,15 +12,15 @@ use std::sync::atomic::Ordering::SeqCst;
 /// The maximum number of registrations of a process.
 pub const SLOT_COUNT: usize = 1 << 16;
 /// The number of words per slot that describe its memory; they follow the keys.
-const PLACE_LEN: usize = 3;
-const LEN: usize = SLOT_COUNT * 8 * (1 + PLACE_LEN);
+const LOCATION_LEN: usize = 3;
+const LEN: usize = SLOT_COUNT * 8 * (1 + LOCATION_LEN);
 const SEGMENT_SHIFT: u32 = 48;
 /// The lowest bit of the word that contains the length.
 const WRITABLE: u64 = 1;
 
 /// The memory of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// The address in its owner.
     pub address: u64,
     /// The size in bytes.
@@ -60,30 +60,30 @@ impl Ledger {
     }
 
     /// Whether the slot contains this key.
-    pub fn is_good(&self, slot: u32, key: u64) -> bool {
+    pub fn is_valid(&self, slot: u32, key: u64) -> bool {
         (slot as usize) < SLOT_COUNT && self.0.word(slot as usize).load(SeqCst) == key
     }
 
     /// The memory of a registration as its owner describes it; `None` if it is not valid.
-    pub fn place(&self, slot: u32, key: u64) -> Option<Place> {
-        if !self.is_good(slot, key) {
+    pub fn location(&self, slot: u32, key: u64) -> Option<Location> {
+        if !self.is_valid(slot, key) {
             return None;
         }
-        let [address, len, arena] = self.place_words(slot).map(|word| word.load(SeqCst));
+        let [address, len, arena] = self.location_words(slot).map(|word| word.load(SeqCst));
         let segment = u32::try_from(arena >> SEGMENT_SHIFT).ok()?.checked_sub(1);
         let arena = segment.map(|segment| (segment, arena & ((1 << SEGMENT_SHIFT) - 1)));
-        let place = Place { address, len: len >> 1, is_writable: len & WRITABLE != 0, arena };
+        let location = Location { address, len: len >> 1, is_writable: len & WRITABLE != 0, arena };
         // If the slot was reused during the reads, it has another key.
-        self.is_good(slot, key).then_some(place)
+        self.is_valid(slot, key).then_some(location)
     }
 
     /// Makes a registration valid.
-    pub(crate) fn publish(&self, slot: u32, key: u64, place: Place) {
-        let arena = place
+    pub(crate) fn publish(&self, slot: u32, key: u64, location: Location) {
+        let arena = location
             .arena
             .map_or(0, |(segment, at)| u64::from(segment).saturating_add(1) << SEGMENT_SHIFT | at);
-        let words = [place.address, place.len << 1 | u64::from(place.is_writable), arena];
-        for (word, value) in self.place_words(slot).into_iter().zip(words) {
+        let words = [location.address, location.len << 1 | u64::from(location.is_writable), arena];
+        for (word, value) in self.location_words(slot).into_iter().zip(words) {
             word.store(value, SeqCst);
         }
         self.republish(slot, key);
@@ -94,8 +94,8 @@ impl Ledger {
         self.0.word(slot as usize).store(key, SeqCst);
     }
 
-    fn place_words(&self, slot: u32) -> [&AtomicU64; PLACE_LEN] {
-        let first = SLOT_COUNT + slot as usize * PLACE_LEN;
+    fn location_words(&self, slot: u32) -> [&AtomicU64; LOCATION_LEN] {
+        let first = SLOT_COUNT + slot as usize * LOCATION_LEN;
         std::array::from_fn(|index| self.0.word(first + index))
     }
 

@@ -40,7 +40,7 @@ const NO_BYTES: Span = Span { start: 0, len: 0 };
 
 /// Starts the listener for processes of this machine.
 pub(crate) fn listen_local(domain: &Arc<Domain>) -> io::Result<()> {
-    let name = domain.card().socket_name();
+    let name = domain.descriptor().socket_name();
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
     Listener::Local(OwnedFd::from(listener)).start(domain)
 }
@@ -63,7 +63,7 @@ pub(crate) fn start(
     let handler = ConnectionHandler { domain: Arc::clone(domain), socket, number, is_local };
     let serve = move || {
         let limit = handler.domain.limiter.policy().authentication_limit;
-        let found = authenticate(&handler.socket, handler.domain.card(), &mode, limit);
+        let found = authenticate(&handler.socket, handler.domain.descriptor(), &mode, limit);
         // In every case, the connection is closed afterwards.
         match found {
             Ok(authenticated) if permit.authenticate() => {
@@ -141,8 +141,8 @@ impl ConnectionHandler {
             Verb::Hello => self.refuse("it has said hello before"),
             Verb::Segment => self.send_segment(slot),
             Verb::Lease => {
-                let is_good = self.domain.lease_for(slot, key, self.number);
-                self.reply(if is_good { Status::Done } else { Status::Released }, 0)
+                let is_valid = self.domain.lease_for(slot, key, self.number);
+                self.reply(if is_valid { Status::Done } else { Status::Released }, 0)
             }
             Verb::EndLease => {
                 self.domain.end_lease_for(slot, key, self.number);
@@ -190,7 +190,7 @@ impl ConnectionHandler {
         };
         let mut sent = 0;
         loop {
-            if !self.domain.ledger().is_good(slot, key) {
+            if !self.domain.ledger().is_valid(slot, key) {
                 return self.reply(Status::Released, 0);
             }
             let len = CHUNK_LEN.min(range.len - sent);
@@ -226,7 +226,7 @@ impl ConnectionHandler {
         let mut room = vec![0; CHUNK_LEN.min(usize::try_from(len).unwrap_or(CHUNK_LEN))];
         let mut sent = 0;
         while sent < len {
-            if !self.domain.ledger().is_good(slot, key) {
+            if !self.domain.ledger().is_valid(slot, key) {
                 return self.reply(Status::Released, 0);
             }
             let now = room.len().min(usize::try_from(len - sent).unwrap_or(CHUNK_LEN));
@@ -253,7 +253,7 @@ impl ConnectionHandler {
         let mut sink = Vec::new();
         while left > 0 {
             let len = CHUNK_LEN.min(usize::try_from(left).unwrap_or(usize::MAX));
-            if result.is_ok() && !self.domain.ledger().is_good(slot, key) {
+            if result.is_ok() && !self.domain.ledger().is_valid(slot, key) {
                 result = Err(DataError::Released);
             }
             let done = usize::try_from(length - left).unwrap_or(usize::MAX);
@@ -296,8 +296,8 @@ impl ConnectionHandler {
         self.socket.receive(&mut bytes, None)?;
         let (name, question) = bytes.split_at(request.slot as usize);
         let name = String::from_utf8_lossy(name);
-        let answer = match self.domain.answerer() {
-            Some(answerer) => answerer(&name, question),
+        let answer = match self.domain.request_handler() {
+            Some(request_handler) => request_handler(&name, question),
             None => Err("it has no transports but the built-in ones".to_owned()),
         };
         let (status, bytes) = match answer {

@@ -37,8 +37,8 @@ impl Peer {
             || self.cells.as_ref().is_some_and(|cells| cells.is_copying(slot))
     }
 
-    pub(crate) fn is_borrowing(&self, slot: u32) -> bool {
-        self.cells.as_ref().is_some_and(|cells| cells.is_borrowing(slot))
+    pub(crate) fn is_viewing(&self, slot: u32) -> bool {
+        self.cells.as_ref().is_some_and(|cells| cells.is_viewing(slot))
     }
 
     /// Ends the copy for the peer to or from a slot, in case the peer has stopped sending or

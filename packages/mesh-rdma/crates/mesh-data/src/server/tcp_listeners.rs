@@ -108,7 +108,7 @@ impl Domain {
     ///
     /// # Errors
     /// The system does not permit listening on the configured address.
-    pub fn public_card(self: &Arc<Self>) -> Result<Arc<PeerDescriptor>, DataError> {
+    pub fn public_descriptor(self: &Arc<Self>) -> Result<Arc<PeerDescriptor>, DataError> {
         let mut current = lock(&self.tcp_listeners.current);
         let scope = self.tcp_listeners.scope();
         let identity = match current.take() {
@@ -139,7 +139,7 @@ impl Domain {
         let (port, addresses) =
             opened().map_err(DataError::system("cannot listen for other processes"))?;
         let fingerprint = identity.fingerprint;
-        Ok(PeerDescriptor { fingerprint, port, addresses, ..self.card().clone() })
+        Ok(PeerDescriptor { fingerprint, port, addresses, ..self.descriptor().clone() })
     }
 }
 

@@ -5,7 +5,7 @@
 //! copies until a second limit is reached. A thread that has been idle for some time exits.
 
 use crate::domain::lock;
-use crate::transfers::alarm::Alarm;
+use crate::transfers::timer::Timer;
 use crate::transfers::transfer::Transfer;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
@@ -23,7 +23,7 @@ const IDLE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a short transfer is left to its caller. A caller that waits for the transfer executes
 /// it within a few microseconds. Waking a thread for it would take the processor from the caller,
 /// or deliver the reply to another processor, which then has to be woken, too.
-const LINGER: Duration = Duration::from_micros(50);
+const CALLER_DELAY: Duration = Duration::from_micros(50);
 
 /// A queue of transfers, and the threads that take pieces from its front.
 #[derive(Default)]
@@ -31,7 +31,7 @@ pub(crate) struct ThreadPool {
     shared: Arc<Shared>,
     /// Expires when a short transfer was left to its caller for too long; `None` if there is no
     /// timer.
-    alarm: OnceLock<Option<Arc<Alarm>>>,
+    timer: OnceLock<Option<Arc<Timer>>>,
 }
 
 #[derive(Default)]
@@ -57,20 +57,20 @@ impl ThreadPool {
 
     /// Leaves a short transfer to its caller, or to a thread if the caller does not wait for it.
     pub(crate) fn add_short(&self, transfer: &Arc<Transfer>) {
-        let alarm = self.alarm.get_or_init(|| {
+        let timer = self.timer.get_or_init(|| {
             let shared = Arc::downgrade(&self.shared);
-            let ring = move || shared.upgrade().map(|shared| shared.rouse()).is_some();
-            Alarm::new("mesh-rdma-linger", ring).ok().map(Arc::new)
+            let fire = move || shared.upgrade().map(|shared| shared.wake_threads()).is_some();
+            Timer::new("mesh-rdma-timer", fire).ok().map(Arc::new)
         });
-        let Some(alarm) = alarm else { return self.add(transfer) };
-        transfer.linger(alarm);
+        let Some(timer) = timer else { return self.add(transfer) };
+        transfer.leave_to_caller(timer);
         let mut state = lock(&self.shared.state);
-        let begun_whole = state.take_begun();
+        let started = state.take_started();
         state.queue.push_back(Arc::clone(transfer));
         drop(state);
-        drop(begun_whole);
-        if alarm.expect(LINGER).is_err() {
-            self.shared.rouse();
+        drop(started);
+        if timer.expect(CALLER_DELAY).is_err() {
+            self.shared.wake_threads();
         }
     }
 }
@@ -79,29 +79,29 @@ impl Shared {
     fn add(self: &Arc<Self>, transfer: &Arc<Transfer>) {
         let mut state = lock(&self.state);
         state.queue.push_back(Arc::clone(transfer));
-        let begun_whole = state.take_begun();
-        let woken = self.begin_for(&mut state, transfer);
+        let started = state.take_started();
+        let woken = self.start_threads_for(&mut state, transfer);
         drop(state);
-        drop(begun_whole);
+        drop(started);
         (0..woken).for_each(|_| self.added.notify_one());
     }
 
     /// Makes threads process the queue.
-    fn rouse(self: &Arc<Self>) {
+    fn wake_threads(self: &Arc<Self>) {
         let mut state = lock(&self.state);
-        let begun_whole = state.take_begun();
+        let started = state.take_started();
         let first = state.queue.front().cloned();
-        let woken = first.map_or(0, |first| self.begin_for(&mut state, &first));
+        let woken = first.map_or(0, |first| self.start_threads_for(&mut state, &first));
         drop(state);
-        drop(begun_whole);
+        drop(started);
         (0..woken).for_each(|_| self.added.notify_one());
     }
 
     /// Starts as many threads as the queue requires after a transfer was added, and returns how
     /// many idle threads the caller must wake.
-    fn begin_for(self: &Arc<Self>, state: &mut State, transfer: &Transfer) -> usize {
+    fn start_threads_for(self: &Arc<Self>, state: &mut State, transfer: &Transfer) -> usize {
         // Threads that have already been woken may be needed for earlier transfers.
-        let demand: usize = state.queue.iter().map(|one| one.places()).sum();
+        let demand: usize = state.queue.iter().map(|one| one.thread_demand()).sum();
         let may_begin = if transfer.may_block() {
             WAITERS_MAX.saturating_sub(state.waiters + state.idle)
         } else {
@@ -109,13 +109,13 @@ impl Shared {
         };
         let woken = demand.min(state.idle);
         let missing = demand.saturating_sub(state.idle).min(may_begin);
-        let begun = (0..missing).filter(|_| Self::begin(self)).count();
+        let begun = (0..missing).filter(|_| Self::start_thread(self)).count();
         // A new thread counts as idle until it has checked the queue.
         state.idle += begun;
         woken
     }
 
-    fn begin(shared: &Arc<Self>) -> bool {
+    fn start_thread(shared: &Arc<Self>) -> bool {
         let shared = Arc::clone(shared);
         let builder = thread::Builder::new().name("mesh-rdma-mover".into());
         // Fewer threads only slow the transfers down, unless there are none at all; in that case,
@@ -128,7 +128,7 @@ impl Shared {
             while transfer.do_next() {}
             transfer.leave();
             let mut state = lock(&self.state);
-            *state.at_work(&transfer) -= 1;
+            *state.active_threads(&transfer) -= 1;
             state.idle += 1;
             state.queue.retain(|one| !Arc::ptr_eq(one, &transfer));
         }
@@ -138,16 +138,16 @@ impl Shared {
     fn next(&self) -> Option<Arc<Transfer>> {
         let mut state = lock(&self.state);
         loop {
-            let begun_whole = state.take_begun();
-            if !begun_whole.is_empty() {
+            let started = state.take_started();
+            if !started.is_empty() {
                 drop(state);
-                drop(begun_whole);
+                drop(started);
                 state = lock(&self.state);
                 continue;
             }
             if let Some(transfer) = state.queue.iter().find(|one| one.enter()).cloned() {
                 state.idle -= 1;
-                *state.at_work(&transfer) += 1;
+                *state.active_threads(&transfer) += 1;
                 return Some(transfer);
             }
             let waited = self.added.wait_timeout(state, IDLE_LIMIT);
@@ -164,13 +164,13 @@ impl Shared {
 impl State {
     /// Removes transfers from the queue without pieces left to start. The caller drops them without
     /// the lock: dropping the last reference releases the memory, which may run foreign code.
-    fn take_begun(&mut self) -> Vec<Arc<Transfer>> {
-        let (left, begun) = self.queue.drain(..).partition(|one| one.has_pieces());
+    fn take_started(&mut self) -> Vec<Arc<Transfer>> {
+        let (left, started) = self.queue.drain(..).partition(|one| one.has_pieces());
         self.queue = left;
-        begun.into()
+        started.into()
     }
 
-    fn at_work(&mut self, transfer: &Transfer) -> &mut usize {
+    fn active_threads(&mut self, transfer: &Transfer) -> &mut usize {
         if transfer.may_block() { &mut self.waiters } else { &mut self.copiers }
     }
 }

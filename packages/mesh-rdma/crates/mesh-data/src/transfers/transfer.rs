@@ -2,13 +2,13 @@
 #![expect(unsafe_code, reason = "copies memory that the operations keep alive")]
 
 use crate::copy::pull::Pull;
-use crate::copy::way::{Direction, Kind, Target};
+use crate::copy::target::{Direction, Target, Transport};
 use crate::domain::{Domain, lock};
 use crate::error::DataError;
 use crate::process::generation;
 use crate::span::Span;
 use crate::stop::Stop;
-use crate::transfers::alarm::Alarm;
+use crate::transfers::timer::Timer;
 use std::any::Any;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,7 +33,7 @@ pub struct Copy {
     pub target: Arc<Target>,
     /// The direction of the copy.
     pub direction: Direction,
-    /// The local memory; the keepers of the transfer keep it alive.
+    /// The local memory; the memory owners of the transfer keep it alive.
     pub local: Span,
     /// The offset of the range in the buffer.
     pub offset: u64,
@@ -54,9 +54,9 @@ pub struct Transfer {
     /// The generation of the process that created it, whose threads execute it.
     generation: usize,
     /// Keeps the local memory alive; `None` once the memory is no longer in use.
-    keepers: Mutex<Option<Box<dyn Any + Send + Sync>>>,
+    memory_owners: Mutex<Option<Box<dyn Any + Send + Sync>>>,
     /// Expires if no thread has started a short transfer in time.
-    alarm: OnceLock<Arc<Alarm>>,
+    timer: OnceLock<Arc<Timer>>,
 }
 
 #[derive(Default)]
@@ -71,11 +71,11 @@ impl Transfer {
     /// Creates a transfer that runs until it is complete or `stop` ends it.
     ///
     /// # Safety
-    /// The memory of all operations is mapped until `keepers` is dropped.
+    /// The memory of all operations is mapped until `memory_owners` is dropped.
     pub unsafe fn new(
         operations: Vec<Operation>,
         stop: Stop,
-        keepers: Box<dyn Any + Send + Sync>,
+        memory_owners: Box<dyn Any + Send + Sync>,
     ) -> Arc<Self> {
         let mut end = 0;
         let piece_ends = operations.iter().map(|one| {
@@ -85,9 +85,10 @@ impl Transfer {
         let piece_ends = piece_ends.collect();
         // Copies over connections to one process are executed by as many threads as there are
         // connections per transfer.
-        let lanes = operations.iter().map(|one| (one.target().lane(), one.target().width()));
-        let lanes: HashMap<_, _> = lanes.collect();
-        let workers_max = lanes.into_values().sum::<usize>().max(1);
+        let groups =
+            operations.iter().map(|one| (one.target().stream_group(), one.target().width()));
+        let groups: HashMap<_, _> = groups.collect();
+        let workers_max = groups.into_values().sum::<usize>().max(1);
         let transfer = Self {
             operations,
             piece_ends,
@@ -98,8 +99,8 @@ impl Transfer {
             progress: Mutex::default(),
             done: Condvar::new(),
             generation: generation(),
-            keepers: Mutex::new(Some(keepers)),
-            alarm: OnceLock::new(),
+            memory_owners: Mutex::new(Some(memory_owners)),
+            timer: OnceLock::new(),
         };
         if transfer.piece_count() == 0 {
             lock(&transfer.progress).outcome = Some(Ok(()));
@@ -120,8 +121,8 @@ impl Transfer {
     }
 
     /// Leaves the transfer to its caller until the timer expires.
-    pub(crate) fn linger(&self, alarm: &Arc<Alarm>) {
-        let is_first = self.alarm.set(Arc::clone(alarm)).is_ok();
+    pub(crate) fn leave_to_caller(&self, timer: &Arc<Timer>) {
+        let is_first = self.timer.set(Arc::clone(timer)).is_ok();
         debug_assert!(is_first, "a transfer is started once");
     }
 
@@ -135,12 +136,14 @@ impl Transfer {
 
     /// Whether a piece may wait for another process, and not only for memory.
     pub fn may_block(&self) -> bool {
-        self.operations.iter().any(|one| matches!(one.target().kind(), Kind::Unix | Kind::Tcp))
+        self.operations
+            .iter()
+            .any(|one| matches!(one.target().transport(), Transport::Unix | Transport::Tcp))
     }
 
     /// Executes pieces in this thread until none is left to start, or `is_enough` returns true.
     /// Pieces that need a connection are left to the threads of the pool.
-    pub fn help(&self, mut is_enough: impl FnMut() -> bool) {
+    pub fn run_pieces(&self, mut is_enough: impl FnMut() -> bool) {
         if self.piece_count() == 1 || !self.may_block() {
             while !is_enough() && self.do_next() {}
         }
@@ -164,7 +167,7 @@ impl Transfer {
     }
 
     /// The number of additional pool threads for which there are pieces.
-    pub(crate) fn places(&self) -> usize {
+    pub(crate) fn thread_demand(&self) -> usize {
         let left = self.piece_count().saturating_sub(self.next.load(Ordering::Relaxed));
         left.min(self.workers_max.saturating_sub(self.workers.load(Ordering::Relaxed)))
     }
@@ -203,11 +206,11 @@ impl Transfer {
     }
 
     /// Releases the local memory if the transfer has ended, without waiting for its last thread.
-    pub fn let_go(&self) {
+    pub fn free_memory(&self) {
         if self.is_done() {
-            let keepers = lock(&self.keepers).take();
+            let memory_owners = lock(&self.memory_owners).take();
             // This happens without the lock, because it may run foreign code.
-            drop(keepers);
+            drop(memory_owners);
         }
     }
 
@@ -227,9 +230,9 @@ impl Transfer {
             // A caller that uses callbacks does not wait, so a pool thread must execute the
             // transfer.
             if self.has_pieces()
-                && let Some(alarm) = self.alarm.get()
+                && let Some(timer) = self.timer.get()
             {
-                alarm.ring();
+                timer.fire();
             }
             return;
         }
@@ -248,8 +251,8 @@ impl Transfer {
             self.next.store(self.piece_count(), Ordering::Relaxed);
             return false;
         }
-        if let Some(alarm) = self.alarm.get() {
-            alarm.happened();
+        if let Some(timer) = self.timer.get() {
+            timer.occurred();
         }
         // A piece that panics has ended, too, and must be reported to waiting threads.
         let copy = AssertUnwindSafe(|| self.stop.check().and_then(|()| self.copy(piece)));
@@ -289,7 +292,7 @@ impl Transfer {
         let at = self.piece_ends.partition_point(|end| *end <= piece);
         let first = if at == 0 { 0 } else { self.piece_ends[at - 1] };
         match &self.operations[at] {
-            // SAFETY: the keepers are alive, because this piece has not ended.
+            // SAFETY: the memory owners are alive, because this piece has not ended.
             Operation::Copy(copy) => unsafe { copy.run(piece - first, &self.stop) },
             Operation::Pull(pull) => pull.run(piece - first, &self.stop),
         }

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from stamps import LEN_MAX
-from version_plans import BufferPlan, Game, ReaderPlan, Slice, Visit, Write, WriterPlan
+from version_plans import BufferPlan, ReaderPlan, Scenario, Slice, Visit, Write, WriterPlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-__all__ = ["game_of"]
+__all__ = ["scenario_of"]
 
 Made = TypeVar("Made")
 
@@ -21,7 +21,7 @@ MANNERS = ("in place", "in place", "copied", "given up")
 PUBLISHING = MANNERS[:-1]
 # Sizes at which copies are split or use another path; sizes and offsets lie on both sides.
 SEAMS = (0, 4096, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, LEN_MAX)
-# The maximum sizes in most games, and in some.
+# The maximum sizes in most scenarios, and in some.
 SMALL, MIDDLE = 64 << 10, 4 << 20
 # From this size on, there are fewer versions and threads, because each needs memory.
 LARGE = 4 << 20
@@ -29,10 +29,10 @@ LARGE = 4 << 20
 DEATH_MAX = 60
 
 
-def game_of(random: Random) -> Game:
-    """Create a random game."""
+def scenario_of(random: Random) -> Scenario:
+    """Create a random scenario."""
     count = random.choice((1, 1, 2))
-    return _GameMaker(random, [_size(random) for _ in range(count)]).make()
+    return _ScenarioMaker(random, [_size(random) for _ in range(count)]).make()
 
 
 def _size(random: Random) -> int:
@@ -48,15 +48,15 @@ def _place(random: Random, length: int) -> int:
     return min(max(anywhere, 0), length)
 
 
-class _GameMaker:
+class _ScenarioMaker:
     def __init__(self, random: Random, sizes: list[int]) -> None:
         self._random = random
         self._sizes = sizes
         self._threads_max = 1 if max(sizes) > LARGE else 3
 
-    def make(self) -> Game:
+    def make(self) -> Scenario:
         deaths = self._random.choice((0, 0, 0, 1, 2))
-        return Game(
+        return Scenario(
             tuple(self._writer(is_to_die=number < deaths) for number in range(deaths + 1)),
             self._some(1, 3, self._threads),
             self._some(0, 1, self._threads),

@@ -197,7 +197,7 @@ def test_adapter_that_takes_no_more_hands_back_what_it_was_given(links: Links) -
     link = links(names=["only"])
     for pair in link.fabric.pairs.values():
         pair.is_full = True
-    # The lane is replaced, and the next transfer uses it.
+    # The rail is replaced, and the next transfer uses it.
     assert link.do(Kind.READ, 0, 8, 0) is None
 
 

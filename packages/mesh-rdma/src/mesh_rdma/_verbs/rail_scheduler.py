@@ -1,4 +1,4 @@
-"""The lanes to another process: distributes transfers over lanes, and replaces failed lanes."""
+"""Distributes transfers over the rails to another process, and replaces failed rails."""
 
 from __future__ import annotations
 
@@ -12,124 +12,124 @@ from copy import copy
 
 from mesh_rdma._errors import RDMAPeerDied
 from mesh_rdma._verbs.binding import FLUSHED, SUCCESS, Opcode, WorkRequest
-from mesh_rdma._verbs.connection import ATOMICS, Connector, Route
+from mesh_rdma._verbs.connection import ATOMICS, Connector, Rail
 from mesh_rdma._verbs.errors import error_of, is_refusal, unregistered
-from mesh_rdma._verbs.lane import FinishedPiece
 from mesh_rdma._verbs.registrations import Registrations
 from mesh_rdma._verbs.transfer import Piece, Transfer
+from mesh_rdma._verbs.work_queue import FinishedPiece
 
 #: The maximum length of a work request, regardless of the limit of the port.
 PIECE_MAX = 1 << 30
 
-#: If there are several lanes, pieces have at least this length.
+#: If there are several rails, pieces have at least this length.
 STRIPE_MIN = 1 << 20
 
-#: A transfer is split into about this many pieces per lane, so a faster lane takes more of them.
-STRIPES_PER_LANE = 4
+#: A transfer is split into about this many pieces per rail, so a faster rail takes more of them.
+STRIPES_PER_RAIL = 4
 
 #: The maximum number of attempts for a piece that failed because of another piece.
 ATTEMPTS_MAX = 3
 
 
-#: The maximum number of transfers that wait for room in a lane; further callers block.
+#: The maximum number of transfers that wait for room in a rail; further callers block.
 WAITING_LEN_MAX = 1024
 
 #: How long to poll before waiting for a notification; small transfers take less than this.
 SPIN_S = 0.00005
 
-#: The maximum duration of one wait, because it does not cover lanes that others connect later.
+#: The maximum duration of one wait, because it does not cover rails that others connect later.
 PAUSE_S = 0.01
 
 #: The same, if the binding does not support notifications of completions.
-UNTOLD_S = 0.0002
+UNNOTIFIED_PAUSE_S = 0.0002
 
 
-class Group:
-    """A group of interchangeable lanes, and the transfers that wait for them."""
+class RailGroup:
+    """A group of interchangeable rails, and the transfers that wait for them."""
 
     def __init__(self, connector: Connector, numbers: Sequence[int]) -> None:
         #: The transfers that are not completely split yet, and the pieces to be repeated.
         self.waiting: deque[Transfer] = deque()
-        self.again: deque[Piece] = deque()
-        self.routes: list[Route] = []
+        self.repeats: deque[Piece] = deque()
+        self.rails: list[Rail] = []
         self._connector = connector
         self._numbers = list(numbers)
         self._reached = self._numbers
 
     def connect(self) -> None:
-        """Connect missing lanes: initially all of them, later those that have failed.
+        """Connect missing rails: initially all of them, later those that have failed.
 
         Raises:
             RDMAPeerDied: The other process has died.
-            Exception: No lane is connected, and none can be.
+            Exception: No rail is connected, and none can be.
         """
-        if not self.routes:
+        if not self.rails:
             self._reached = self._numbers
-        connected = {route.number for route in self.routes}
+        connected = {rail.number for rail in self.rails}
         missing = [number for number in self._reached if number not in connected]
         if missing:
             try:
-                self.routes += self._connector.connect(missing)
+                self.rails += self._connector.connect(missing)
             except RDMAPeerDied:
                 raise
             except Exception:
-                if not self.routes:
+                if not self.rails:
                     raise
-            # The lanes that could not be connected are retried when none of these is left.
-            self._reached = [route.number for route in self.routes]
+            # The rails that could not be connected are retried when none of these is left.
+            self._reached = [rail.number for rail in self.rails]
 
     @property
     def piece_len_max(self) -> int:
-        """The maximum piece length that all lanes support."""
-        return min(PIECE_MAX, *(route.message_max for route in self.routes))
+        """The maximum piece length that all rails support."""
+        return min(PIECE_MAX, *(rail.message_max for rail in self.rails))
 
     def next_piece(self) -> Piece | None:
         """Remove and return the next piece."""
-        while self.again:
-            piece = self.again.popleft()
+        while self.repeats:
+            piece = self.repeats.popleft()
             if piece.transfer.is_wanted:
                 return piece
         while self.waiting:
             transfer = self.waiting[0]
-            if transfer.is_wanted and transfer.cut < transfer.length:
+            if transfer.is_wanted and transfer.split_len < transfer.length:
                 return self._cut(transfer)
             self.waiting.popleft()
         return None
 
     def _cut(self, transfer: Transfer) -> Piece:
         most = self.piece_len_max
-        if len(self.routes) > 1:
-            share = -(-transfer.length // (STRIPES_PER_LANE * len(self.routes)))
+        if len(self.rails) > 1:
+            share = -(-transfer.length // (STRIPES_PER_RAIL * len(self.rails)))
             most = min(most, max(share, STRIPE_MIN))
-        piece = Piece(transfer, transfer.cut, min(most, transfer.length - transfer.cut))
-        transfer.cut += piece.length
+        piece = Piece(transfer, transfer.split_len, min(most, transfer.length - transfer.split_len))
+        transfer.split_len += piece.length
         transfer.pieces += 1
         return piece
 
 
-class Lanes:
+class RailScheduler:
     """Executes transfers concurrently; any thread can submit them.
 
-    A failure of one transfer does not affect the others: transfers of a failed lane are repeated in
+    A failure of one transfer does not affect the others: transfers of a failed rail are repeated in
     the next one, unless they might be executed twice.
     """
 
-    def __init__(self, connector: Connector, registrations: Registrations, lanes: int) -> None:
+    def __init__(self, connector: Connector, registrations: Registrations, count: int) -> None:
         self._connector = connector
         self._registrations = registrations
         self._lock = threading.RLock()
-        self._bulk = Group(connector, range(lanes))
-        self._atomics = Group(connector, [ATOMICS])
+        self._bulk = RailGroup(connector, range(count))
+        self._atomics = RailGroup(connector, [ATOMICS])
         self._transfers: set[Transfer] = set()
         self._over: list[Transfer] = []
         self._end: Exception | None = None
         self._death: RDMAPeerDied | None = None
 
     def connect(self) -> None:
-        """Connect the lanes; otherwise, the first transfer connects them.
+        """Connect the rails; otherwise, the first transfer connects them.
 
         Raises:
-            RDMATransportError: No lane can be connected.
+            RDMATransportError: No rail can be connected.
             Exception: The request to the other process failed.
         """
         with self._lock:
@@ -139,7 +139,7 @@ class Lanes:
         """Start a transfer; wait if too many transfers are waiting.
 
         Raises:
-            Exception: The lanes were closed or have failed.
+            Exception: The rails were closed or have failed.
         """
         group = self._atomics if transfer.is_atomic else self._bulk
         while True:
@@ -178,12 +178,12 @@ class Lanes:
                 return
             transfer.is_aborted = True
             group = self._atomics if transfer.is_atomic else self._bulk
-            hit = [route for route in group.routes if _carries(route, transfer)]
-            for route in hit:
-                self._take(group, route, self._stop(group, route))
+            hit = [rail for rail in group.rails if _carries(rail, transfer)]
+            for rail in hit:
+                self._take(group, rail, self._stop(group, rail))
             self._settle(transfer)
             if hit and transfer.opcode != Opcode.READ and not self._end:
-                # The owner discards data that is still in the network when the lane is replaced. If
+                # The owner discards data that is still in the network when the rail is replaced. If
                 # it cannot be replaced, the other process can no longer be reached.
                 with suppress(Exception):
                     group.connect()
@@ -196,93 +196,93 @@ class Lanes:
             for transfer in self._transfers:
                 transfer.error = transfer.error or copy(error)
             for group in (self._bulk, self._atomics):
-                for route in list(group.routes):
-                    self._take(group, route, self._stop(group, route))
+                for rail in list(group.rails):
+                    self._take(group, rail, self._stop(group, rail))
             for transfer in list(self._transfers):
                 self._settle(transfer)
 
     def close(self, error: Exception) -> None:
         """End all transfers, and notify the other process that the channel is closed."""
         with self._lock:
-            was_connected = bool(self._bulk.routes or self._atomics.routes)
+            was_connected = bool(self._bulk.rails or self._atomics.rails)
             self.end(error)
         if was_connected:
             with suppress(Exception):
-                self._connector.leave()
+                self._connector.close_channel()
 
     def _progress(self) -> None:
         """Process completions, and post as many pieces as there is room for."""
         for group in (self._bulk, self._atomics):
-            for route in list(group.routes):
-                ended = route.lane.poll()
-                if route.lane.is_broken:
-                    ended += self._stop(group, route)
-                self._take(group, route, ended)
+            for rail in list(group.rails):
+                ended = rail.queue.poll()
+                if rail.queue.is_broken:
+                    ended += self._stop(group, rail)
+                self._take(group, rail, ended)
             self._push(group)
-        self._mourn(self._death)
+        self._end_if_peer_died(self._death)
 
     def _wait(self, seconds: float) -> None:
-        """Wait for completions; other threads can poll and connect lanes during the wait."""
+        """Wait for completions; other threads can poll and connect rails during the wait."""
         with self._lock:
-            lanes = [route.lane for group in (self._bulk, self._atomics) for route in group.routes]
-            told = [lane.pair.arm() for lane in lanes]
+            queues = [rail.queue for group in (self._bulk, self._atomics) for rail in group.rails]
+            armed = [queue.pair.arm() for queue in queues]
             self._progress()
             if self._over:
                 return
-        descriptors = [one for one in told if one is not None]
-        if len(descriptors) < len(told):
-            seconds = min(seconds, UNTOLD_S)
+        descriptors = [one for one in armed if one is not None]
+        if len(descriptors) < len(armed):
+            seconds = min(seconds, UNNOTIFIED_PAUSE_S)
         poll = select.poll()
         for descriptor in descriptors:
             poll.register(descriptor, select.POLLIN)
         poll.poll(seconds * 1000)
 
-    def _push(self, group: Group) -> None:
-        """Post waiting pieces, as far as the lanes have room."""
+    def _push(self, group: RailGroup) -> None:
+        """Post waiting pieces, as far as the rails have room."""
         try:
-            if (group.waiting or group.again) and not self._end:
+            if (group.waiting or group.repeats) and not self._end:
                 group.connect()
             while batches := self._batches(group):
-                for route, batch in batches:
-                    self._post(route, batch)
+                for rail, batch in batches:
+                    self._post(rail, batch)
         except Exception as error:
             self._fail_all(group, error)
-            self._mourn(error)
+            self._end_if_peer_died(error)
 
-    def _batches(self, group: Group) -> list[tuple[Route, list[Piece]]]:
-        """Distribute waiting pieces over lanes with room, each to the lane with the lowest load."""
-        batches: dict[Route, list[Piece]] = {}
+    def _batches(self, group: RailGroup) -> list[tuple[Rail, list[Piece]]]:
+        """Distribute waiting pieces over rails with room, each to the rail with the lowest load."""
+        batches: dict[Rail, list[Piece]] = {}
         while free := [
-            route for route in group.routes if route.lane.room > len(batches.get(route, ()))
+            rail for rail in group.rails if rail.queue.room > len(batches.get(rail, ()))
         ]:
             piece = group.next_piece()
             if piece is None:
                 break
-            route = min(free, key=lambda one: one.load)
-            route.load += piece.length
-            batches.setdefault(route, []).append(piece)
+            rail = min(free, key=lambda one: one.load)
+            rail.load += piece.length
+            batches.setdefault(rail, []).append(piece)
         return list(batches.items())
 
-    def _post(self, route: Route, pieces: list[Piece]) -> None:
+    def _post(self, rail: Rail, pieces: list[Piece]) -> None:
         posted = []
         for piece in pieces:
             try:
-                posted.append((piece, self._work(route, piece)))
+                posted.append((piece, self._work(rail, piece)))
             except OSError as error:
                 piece.transfer.error = piece.transfer.error or unregistered(piece.length, error)
                 piece.transfer.pieces -= 1
-                route.load -= piece.length
+                rail.load -= piece.length
                 self._settle(piece.transfer)
                 continue
             piece.attempts += 1
-            piece.transfer.under_way += 1
+            piece.transfer.in_flight += 1
         if posted:
-            route.lane.post(posted)
+            rail.queue.post(posted)
 
-    def _work(self, route: Route, piece: Piece) -> WorkRequest:
+    def _work(self, rail: Rail, piece: Piece) -> WorkRequest:
         transfer = piece.transfer
-        address, key = self._registrations.keys(transfer.local, route.device)
-        remote_address, remote_key = transfer.remote.keys[route.remote_device]
+        address, key = self._registrations.keys(transfer.local, rail.device)
+        remote_address, remote_key = transfer.remote.keys[rail.remote_device]
         return WorkRequest(
             0,
             transfer.opcode,
@@ -295,32 +295,32 @@ class Lanes:
             swap=transfer.swap,
         )
 
-    def _stop(self, group: Group, route: Route) -> list[FinishedPiece[Piece]]:
-        """Stop a lane; return its pieces in flight."""
-        group.routes.remove(route)
-        return route.lane.stop()
+    def _stop(self, group: RailGroup, rail: Rail) -> list[FinishedPiece[Piece]]:
+        """Stop a rail; return its pieces in flight."""
+        group.rails.remove(rail)
+        return rail.queue.stop()
 
-    def _take(self, group: Group, route: Route, ended: Sequence[FinishedPiece[Piece]]) -> None:
-        """Process ended pieces; repeat pieces of a failed lane if that is allowed."""
+    def _take(self, group: RailGroup, rail: Rail, ended: Sequence[FinishedPiece[Piece]]) -> None:
+        """Process ended pieces; repeat pieces of a failed rail if that is allowed."""
         failed = next((one for one in ended if one.status not in (SUCCESS, FLUSHED)), None)
-        if failed and route.cause is None:
-            route.cause = failed
-            route.error = self._error_of(group, failed)
+        if failed and rail.cause is None:
+            rail.cause = failed
+            rail.error = self._error_of(group, failed)
         again: list[Piece] = []
         for one in ended:
             piece, transfer = one.piece, one.piece.transfer
-            route.load -= piece.length
-            transfer.under_way -= 1
+            rail.load -= piece.length
+            transfer.in_flight -= 1
             if one.status == SUCCESS:
                 transfer.pieces -= 1
-            elif one.status == FLUSHED and _may_repeat(route, piece):
+            elif one.status == FLUSHED and _may_repeat(rail, piece):
                 again.append(piece)
             elif transfer.is_wanted:
-                transfer.error = copy(route.error) or error_of(one.status, one.reason)
+                transfer.error = copy(rail.error) or error_of(one.status, one.reason)
             self._settle(transfer)
-        group.again.extendleft(reversed(again))
+        group.repeats.extendleft(reversed(again))
 
-    def _error_of(self, group: Group, failed: FinishedPiece[Piece]) -> Exception:
+    def _error_of(self, group: RailGroup, failed: FinishedPiece[Piece]) -> Exception:
         """Return the error for a failure; a refusal can mean that the process is dying."""
         if is_refusal(failed.status):
             try:
@@ -329,14 +329,14 @@ class Lanes:
                 self._death = copy(error)
                 return copy(error)
             except Exception:
-                # The error is reported to the next transfer that needs a lane.
+                # The error is reported to the next transfer that needs a rail.
                 pass
         return error_of(failed.status, failed.reason)
 
-    def _mourn(self, error: Exception | None) -> None:
+    def _end_if_peer_died(self, error: Exception | None) -> None:
         """End all transfers once the other process is known to be dead.
 
-        Otherwise, each lane would retry separately, in some cases for a long time.
+        Otherwise, each rail would retry separately, in some cases for a long time.
         """
         if isinstance(error, RDMAPeerDied) and not self._end:
             self.end(error)
@@ -349,28 +349,28 @@ class Lanes:
             if not transfer.is_aborted:
                 self._over.append(transfer)
 
-    def _fail_all(self, group: Group, error: Exception) -> None:
-        """End the transfers that wait for lanes that cannot be connected."""
-        unserved = [*group.waiting, *(piece.transfer for piece in group.again)]
+    def _fail_all(self, group: RailGroup, error: Exception) -> None:
+        """End the transfers that wait for rails that cannot be connected."""
+        unserved = [*group.waiting, *(piece.transfer for piece in group.repeats)]
         group.waiting.clear()
-        group.again.clear()
+        group.repeats.clear()
         for transfer in unserved:
             transfer.error = transfer.error or copy(error)
             self._settle(transfer)
 
 
-def _carries(route: Route, transfer: Transfer) -> bool:
-    return any(piece.transfer is transfer for piece in route.lane.under_way)
+def _carries(rail: Rail, transfer: Transfer) -> bool:
+    return any(piece.transfer is transfer for piece in rail.queue.in_flight)
 
 
-def _may_repeat(route: Route, piece: Piece) -> bool:
-    """Return whether a piece that ended with its lane may be repeated on another lane.
+def _may_repeat(rail: Rail, piece: Piece) -> bool:
+    """Return whether a piece that ended with its rail may be repeated on another rail.
 
-    If the owner refused an earlier piece, this piece was not executed. If the lane was stopped from
+    If the owner refused an earlier piece, this piece was not executed. If the rail was stopped from
     this side, it may have been executed; repeating it is safe unless it is atomic.
     """
     if not piece.transfer.is_wanted or piece.attempts >= ATTEMPTS_MAX:
         return False
-    if route.cause is None:
+    if rail.cause is None:
         return not piece.transfer.is_atomic
-    return is_refusal(route.cause.status)
+    return is_refusal(rail.cause.status)

@@ -15,7 +15,7 @@ from freezing import freeze
 
 from mesh_rdma import RDMABuffer, _core, allocate
 
-__all__ = ["Mortal", "pattern"]
+__all__ = ["KillableProcess", "pattern"]
 
 _BLOCK_LEN = 65521
 
@@ -26,7 +26,7 @@ def pattern(seed: int, nbytes: int) -> bytes:
     return (block * (nbytes // _BLOCK_LEN + 1))[:nbytes]
 
 
-class Mortal:
+class KillableProcess:
     """One such process."""
 
     def __init__(self) -> None:
@@ -37,9 +37,9 @@ class Mortal:
         self.pid = self._process.pid
         self._is_stuck = False
 
-    def offer(self, nbytes: int, seed: int | None = None) -> RDMABuffer:
+    def register(self, nbytes: int, seed: int | None = None) -> RDMABuffer:
         """Make the process register zeros or a pattern."""
-        buffer = self._ask("offer", nbytes, seed)
+        buffer = self._ask("register", nbytes, seed)
         assert isinstance(buffer, RDMABuffer)
         return buffer
 
@@ -95,27 +95,27 @@ def _waited(wanted: tuple[int, int]) -> tuple[int, int]:
 
 
 def _main() -> None:
-    offered: list[tuple[memoryview, RDMABuffer]] = []
+    registered: list[tuple[memoryview, RDMABuffer]] = []
     while True:
         try:
             what, *arguments = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
-        if what == "offer":
+        if what == "register":
             nbytes, seed = arguments
             memory = allocate(nbytes)
             if seed is not None:
                 memory[:] = pattern(seed, nbytes)
-            offered.append((memory, RDMABuffer(memory)))
-            answer: Any = offered[-1][1]
+            registered.append((memory, RDMABuffer(memory)))
+            answer: Any = registered[-1][1]
         elif what == "has":
-            answer = [bytes(one) == pattern(arguments[0], len(one)) for one, _ in offered]
+            answer = [bytes(one) == pattern(arguments[0], len(one)) for one, _ in registered]
         elif what == "counts":
             answer = _core.counts()[:2]
         elif what == "wait":
             answer = _waited(arguments[0])
         else:
-            offered.clear()
+            registered.clear()
             answer = None
         pickle.dump(answer, sys.stdout.buffer)
         sys.stdout.buffer.flush()

@@ -5,17 +5,17 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from mortals import pattern
+from killable_processes import pattern
 
 from mesh_core import Actor, endpoint
 from mesh_rdma import RDMABuffer, RDMAReleased, allocate
 from mesh_rdma._operations import pull
 from mesh_rdma._paths import selection
 
-__all__ = ["Keeper", "Seat"]
+__all__ = ["BufferActor", "BufferOwner"]
 
 
-class Keeper(Actor):
+class BufferActor(Actor):
     """Registers memory, and returns its content."""
 
     def __init__(self) -> None:
@@ -23,7 +23,9 @@ class Keeper(Actor):
         self._buffers: dict[int, RDMABuffer] = {}
 
     @endpoint
-    def offer(self, content: bytes | int, kind: str = "plain", count: int = 1) -> list[RDMABuffer]:
+    def register(
+        self, content: bytes | int, kind: str = "plain", count: int = 1
+    ) -> list[RDMABuffer]:
         """Register `count` new ranges, with this content or with this number of zeros."""
         size = content if isinstance(content, int) else len(content)
         made = []
@@ -66,43 +68,43 @@ class Keeper(Actor):
         self._memory.clear()
 
     @endpoint
-    def go_by(self, way: str | None) -> None:
+    def select_transport(self, transport: str | None) -> None:
         """Select the transport for copies to buffers of this process; None selects the best one."""
-        if way is None:
+        if transport is None:
             pull.path_to = selection.path_to
         else:
-            pull.path_to = lambda handle: selection.path_to(handle, way)
+            pull.path_to = lambda handle: selection.path_to(handle, transport)
 
 
-class Seat:
-    """One process with a keeper."""
+class BufferOwner:
+    """One process with a actor."""
 
-    def __init__(self, keeper: Any) -> None:
-        self._keeper = keeper
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
 
-    def offer(self, content: bytes | int, kind: str = "plain") -> RDMABuffer:
+    def register(self, content: bytes | int, kind: str = "plain") -> RDMABuffer:
         """Make the process register memory."""
-        (buffer,) = self._keeper.offer.call_one(content, kind).get()
+        (buffer,) = self._actor.register.call_one(content, kind).get()
         assert isinstance(buffer, RDMABuffer)
         return buffer
 
     def bytes_of(self, number: int = 0) -> bytes:
         """Return the content of the memory."""
-        content: bytes = self._keeper.bytes_of.call_one(number).get()
+        content: bytes = self._actor.bytes_of.call_one(number).get()
         return content
 
     def has(self, seed: int, number: int = 0) -> bool:
         """Return whether the memory contains a pattern."""
-        return bool(self._keeper.has.call_one(number, seed).get())
+        return bool(self._actor.has.call_one(number, seed).get())
 
     def drop_and_mark(self, seed: int, number: int = 0) -> None:
         """Make the process release a registration and immediately write a pattern there."""
-        self._keeper.drop_and_mark.call_one(number, seed).get()
+        self._actor.drop_and_mark.call_one(number, seed).get()
 
     def clear(self) -> None:
         """Make the process release all memory."""
-        self._keeper.clear.call_one().get()
+        self._actor.clear.call_one().get()
 
-    def go_by(self, way: str | None) -> None:
+    def select_transport(self, transport: str | None) -> None:
         """Select the transport for copies to the process."""
-        self._keeper.go_by.call_one(way).get()
+        self._actor.select_transport.call_one(transport).get()

@@ -1,8 +1,8 @@
 """Short-lived processes: owners and users of buffers, which tests kill.
 
-A nursery is one initialized process without threads. Each of its children is forked from it within
-a millisecond or two. The children run functions of a script: this one, or another one that calls
-`main`.
+A fork server is one initialized process without threads. Each of its children is forked from it
+within a millisecond or two. The children run functions of a script: this one, or another one that
+calls `main`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from mesh_rdma import RDMABuffer
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["Child", "Nursery", "fill_byte", "main", "receive", "send"]
+__all__ = ["ChildProcess", "ForkServer", "fill_byte", "main", "receive", "send"]
 
 _LEN_SIZE = 4
 
 
 @dataclass
-class Child:
-    """A child process of a nursery, and the channel to it."""
+class ChildProcess:
+    """A child process of a fork server, and the channel to it."""
 
     pid: int
     channel: socket.socket
@@ -58,8 +58,8 @@ class Child:
         self.channel.close()
 
 
-class Nursery:
-    """Starts children that run functions of a script; all of them end with the nursery."""
+class ForkServer:
+    """Starts children that run functions of a script; all of them end with the fork server."""
 
     def __init__(self, script: str = __file__) -> None:
         self._channel, theirs = socket.socketpair()
@@ -67,7 +67,7 @@ class Nursery:
             command = [sys.executable, script, str(theirs.fileno())]
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
 
-    def __enter__(self) -> Nursery:
+    def __enter__(self) -> ForkServer:
         return self
 
     def __exit__(
@@ -79,13 +79,13 @@ class Nursery:
         self._channel.close()
         self._process.wait()
 
-    def start(self, role: str, *arguments: Any) -> Child:
+    def start(self, role: str, *arguments: Any) -> ChildProcess:
         """Start a child that calls a function of the script with its channel and the arguments."""
         ours, theirs = socket.socketpair()
         with theirs:
             send(self._channel, (role, arguments))
             socket.send_fds(self._channel, [b"d"], [theirs.fileno()])
-        return Child(receive(self._channel), ours)
+        return ChildProcess(receive(self._channel), ours)
 
 
 def send(channel: socket.socket, message: Any) -> None:
@@ -120,18 +120,18 @@ def own_read_only(channel: socket.socket, nbytes: int) -> None:
 
 def use(channel: socket.socket, number: int, transport: str, verb: str, handle: bytes) -> None:
     """Copy repeatedly; send a message after the first copy."""
-    # The handle is unpickled in the child, because the nursery must not hold the buffer.
+    # The handle is unpickled in the child, because the fork server must not hold the buffer.
     buffer: RDMABuffer = pickle.loads(handle)
-    way = buffer.via(transport)
+    buffer = buffer.via(transport)
     here = array.array("B", bytes([fill_byte(number)]) * buffer.size())
     is_first = True
     while True:
         if verb == "read":
-            way.read_into(here).get()
+            buffer.read_into(here).get()
         elif verb == "write":
-            way.write_from(here).get()
+            buffer.write_from(here).get()
         else:
-            way.fetch_add(0).get()
+            buffer.fetch_add(0).get()
         if is_first:
             send(channel, "under way")
             is_first = False

@@ -5,29 +5,29 @@
 
 use crate::client::link::Link;
 use crate::copy::pull::Pin;
-use crate::copy::way::{Remote, nearby};
+use crate::copy::target::{Remote, local_peer};
 use crate::domain::Domain;
 use crate::error::DataError;
 use crate::process::generation;
 use std::sync::Arc;
 
 /// While this exists, a copy to or from a buffer may be in progress.
-pub struct Claim {
-    side: Side,
+pub struct CopyLease {
+    owner: Owner,
     slot: u32,
     key: u64,
-    /// The generation of the process that made the claim.
+    /// The generation of the process that made the lease.
     generation: usize,
 }
 
-enum Side {
+enum Owner {
     /// This process owns the buffer.
-    Ourselves { domain: Arc<Domain>, _pin: Pin },
+    ThisProcess { domain: Arc<Domain>, _pin: Pin },
     /// Another process owns the buffer; the cell is shared with that process.
-    Nearby { link: Arc<Link>, cell: usize },
+    LocalPeer { link: Arc<Link>, cell: usize },
 }
 
-impl Claim {
+impl CopyLease {
     /// Announces a copy to or from a buffer of this process.
     ///
     /// # Errors
@@ -35,8 +35,8 @@ impl Claim {
     pub fn ours(domain: &Arc<Domain>, remote: &Remote) -> Result<Self, DataError> {
         let Remote { slot, key, .. } = *remote;
         let pin = Pin::of(domain, slot, key, false)?;
-        let side = Side::Ourselves { domain: Arc::clone(domain), _pin: pin };
-        Ok(Self { side, slot, key, generation: generation() })
+        let owner = Owner::ThisProcess { domain: Arc::clone(domain), _pin: pin };
+        Ok(Self { owner, slot, key, generation: generation() })
     }
 
     /// Announces a copy to or from a buffer of another process.
@@ -44,14 +44,18 @@ impl Claim {
     /// # Errors
     /// The buffer was released, or the process has died or is on another machine.
     pub fn theirs(link: &Arc<Link>, remote: &Remote) -> Result<Self, DataError> {
-        if let Err(why) = &link.nearby {
-            return Err(DataError::NoWay { transport: "a copy by a device", why: why.clone() });
+        if let Err(why) = &link.local_peer {
+            return Err(DataError::TransportUnavailable {
+                transport: "a copy by a device",
+                why: why.clone(),
+            });
         }
         let Remote { slot, key, .. } = *remote;
-        let side = Side::Nearby { link: Arc::clone(link), cell: nearby(link).cells.enter(slot) };
-        let claim = Self { side, slot, key, generation: generation() };
-        claim.check()?;
-        Ok(claim)
+        let owner =
+            Owner::LocalPeer { link: Arc::clone(link), cell: local_peer(link).cells.enter(slot) };
+        let lease = Self { owner, slot, key, generation: generation() };
+        lease.check()?;
+        Ok(lease)
     }
 
     /// Checks that the copy may continue.
@@ -59,24 +63,24 @@ impl Claim {
     /// # Errors
     /// The buffer was released, or its owner has died.
     pub fn check(&self) -> Result<(), DataError> {
-        let is_good = match &self.side {
-            Side::Ourselves { domain, .. } => domain.ledger().is_good(self.slot, self.key),
-            Side::Nearby { link, .. } => {
+        let is_valid = match &self.owner {
+            Owner::ThisProcess { domain, .. } => domain.ledger().is_valid(self.slot, self.key),
+            Owner::LocalPeer { link, .. } => {
                 link.check()?;
-                nearby(link).ledger.is_good(self.slot, self.key)
+                local_peer(link).ledger.is_valid(self.slot, self.key)
             }
         };
-        if is_good { Ok(()) } else { Err(DataError::Released) }
+        if is_valid { Ok(()) } else { Err(DataError::Released) }
     }
 }
 
-impl Drop for Claim {
+impl Drop for CopyLease {
     fn drop(&mut self) {
         // In a forked child, the cell belongs to the parent, whose copy continues.
-        if let Side::Nearby { link, cell } = &self.side
+        if let Owner::LocalPeer { link, cell } = &self.owner
             && self.generation == generation()
         {
-            nearby(link).cells.leave(*cell);
+            local_peer(link).cells.leave(*cell);
         }
     }
 }

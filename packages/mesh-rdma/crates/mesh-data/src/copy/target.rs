@@ -1,7 +1,7 @@
 //! A buffer of a process, and the transport by which its bytes are copied.
 #![expect(unsafe_code, reason = "copies memory by address")]
 
-use crate::client::link::{Link, Nearby};
+use crate::client::link::{Link, LocalPeer};
 use crate::client::streams::{Stream, Streams};
 use crate::connection::blocking_io::SocketError;
 use crate::connection::frame::{Request, Verb};
@@ -59,7 +59,7 @@ pub struct Remote {
 
 /// The built-in transports, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum Transport {
     /// The memory belongs to this process.
     Memory,
     /// Both processes map the memory.
@@ -72,7 +72,7 @@ pub enum Kind {
     Tcp,
 }
 
-impl Kind {
+impl Transport {
     /// All transports, best first.
     pub const ALL: [Self; 5] = [Self::Memory, Self::Arena, Self::Attach, Self::Unix, Self::Tcp];
 
@@ -91,7 +91,7 @@ impl Kind {
 /// A registration and the transport to it.
 pub struct Target {
     pub(crate) remote: Remote,
-    pub(crate) way: Way,
+    pub(crate) path: Path,
     /// False if the owner reports the memory as read-only. If the owner itself writes, the owner
     /// checks this.
     may_write: bool,
@@ -99,7 +99,7 @@ pub struct Target {
     generation: usize,
 }
 
-pub(crate) enum Way {
+pub(crate) enum Path {
     Memory(Arc<Domain>),
     Arena(Arc<Link>, Arc<SharedMap>),
     Attach(Arc<Link>),
@@ -110,44 +110,49 @@ pub(crate) enum Way {
 impl Target {
     /// A buffer of this process.
     pub fn ours(domain: &Arc<Domain>, remote: Remote) -> Self {
-        let way = Way::Memory(Arc::clone(domain));
-        Self { remote, way, may_write: true, generation: generation() }
+        let path = Path::Memory(Arc::clone(domain));
+        Self { remote, path, may_write: true, generation: generation() }
     }
 
     /// A buffer of another process, accessed over one transport.
     ///
     /// # Errors
     /// The reason why that transport cannot be used.
-    pub fn of(link: &Arc<Link>, remote: Remote, kind: Kind) -> Result<Self, DataError> {
-        let no_way = |why: &str| DataError::NoWay { transport: kind.name(), why: why.to_owned() };
+    pub fn of(link: &Arc<Link>, remote: Remote, transport: Transport) -> Result<Self, DataError> {
+        let unavailable = |why: &str| DataError::TransportUnavailable {
+            transport: transport.name(),
+            why: why.to_owned(),
+        };
         if remote.is_on_device {
-            return Err(no_way(ON_DEVICE));
+            return Err(unavailable(ON_DEVICE));
         }
-        let shared = link.nearby.as_ref().map_err(|why| no_way(why));
+        let shared = link.local_peer.as_ref().map_err(|why| unavailable(why));
         let link = Arc::clone(link);
-        let way = match kind {
-            Kind::Memory => return Err(no_way("it belongs to another process")),
-            Kind::Arena => {
+        let path = match transport {
+            Transport::Memory => return Err(unavailable("it belongs to another process")),
+            Transport::Arena => {
                 shared?;
                 let why = "the memory was not taken from the arena: see mesh_rdma.allocate";
-                let (segment, _) = remote.arena.ok_or_else(|| no_way(why))?;
+                let (segment, _) = remote.arena.ok_or_else(|| unavailable(why))?;
                 let map = link.segment(segment)?;
-                Way::Arena(link, map)
+                Path::Arena(link, map)
             }
-            Kind::Attach => {
+            Transport::Attach => {
                 if let Some(why) = &shared?.attach_refusal {
-                    return Err(no_way(why));
+                    return Err(unavailable(why));
                 }
-                Way::Attach(link)
+                Path::Attach(link)
             }
-            Kind::Unix => {
+            Transport::Unix => {
                 shared?;
-                Way::Unix(link)
+                Path::Unix(link)
             }
-            Kind::Tcp if link.descriptor.port == 0 => return Err(no_way("it listens at no port")),
-            Kind::Tcp => Way::Tcp(link),
+            Transport::Tcp if link.descriptor.port == 0 => {
+                return Err(unavailable("it listens at no port"));
+            }
+            Transport::Tcp => Path::Tcp(link),
         };
-        let mut target = Self { remote, way, may_write: true, generation: generation() };
+        let mut target = Self { remote, path, may_write: true, generation: generation() };
         target.may_write = target.compare()?;
         Ok(target)
     }
@@ -155,8 +160,8 @@ impl Target {
     /// A buffer in device memory of another process, which can only be released.
     pub fn anchor(link: &Arc<Link>, remote: Remote) -> Self {
         let remote = Remote { is_on_device: true, ..remote };
-        let way = Way::Tcp(Arc::clone(link));
-        Self { remote, way, may_write: false, generation: generation() }
+        let path = Path::Tcp(Arc::clone(link));
+        Self { remote, path, may_write: false, generation: generation() }
     }
 
     /// Compares the handle with the ledger of the owner. If this process itself accesses the memory
@@ -164,18 +169,18 @@ impl Target {
     /// written.
     fn compare(&self) -> Result<bool, DataError> {
         let Remote { slot, key, len, address, arena, .. } = self.remote;
-        let (Way::Arena(link, _) | Way::Attach(link)) = &self.way else { return Ok(true) };
+        let (Path::Arena(link, _) | Path::Attach(link)) = &self.path else { return Ok(true) };
         // An invalid registration never becomes valid again; using it reports the error.
-        let Some(place) = nearby(link).ledger.place(slot, key) else { return Ok(true) };
-        let skipped = address.checked_sub(place.address);
+        let Some(location) = local_peer(link).ledger.location(slot, key) else { return Ok(true) };
+        let skipped = address.checked_sub(location.address);
         let is_inside = skipped.and_then(|skipped| skipped.checked_add(len));
-        let at = place.arena.zip(skipped).map(|((one, at), skipped)| (one, at + skipped));
-        let is_arena = matches!(self.way, Way::Arena(..));
-        if is_inside.is_some_and(|end| end <= place.len) && (!is_arena || at == arena) {
-            return Ok(place.is_writable);
+        let at = location.arena.zip(skipped).map(|((one, at), skipped)| (one, at + skipped));
+        let is_arena = matches!(self.path, Path::Arena(..));
+        if is_inside.is_some_and(|end| end <= location.len) && (!is_arena || at == arena) {
+            return Ok(location.is_writable);
         }
         let why = "the handle says otherwise than the owner where the memory is".to_owned();
-        Err(DataError::NoWay { transport: self.kind().name(), why })
+        Err(DataError::TransportUnavailable { transport: self.transport().name(), why })
     }
 
     /// Fails if the owner is known to be dead, or if the target belongs to the parent of this
@@ -188,9 +193,9 @@ impl Target {
             let why = "this process was forked from the one that was connected to it".to_owned();
             return Err(DataError::PeerDied { name: "the owner".to_owned(), why });
         }
-        match &self.way {
-            Way::Memory(_) => Ok(()),
-            Way::Arena(link, _) | Way::Attach(link) | Way::Unix(link) | Way::Tcp(link) => {
+        match &self.path {
+            Path::Memory(_) => Ok(()),
+            Path::Arena(link, _) | Path::Attach(link) | Path::Unix(link) | Path::Tcp(link) => {
                 link.check()
             }
         }
@@ -202,42 +207,42 @@ impl Target {
     }
 
     /// The transport.
-    pub fn kind(&self) -> Kind {
-        match &self.way {
-            Way::Memory(_) => Kind::Memory,
-            Way::Arena(..) => Kind::Arena,
-            Way::Attach(_) => Kind::Attach,
-            Way::Unix(_) => Kind::Unix,
-            Way::Tcp(_) => Kind::Tcp,
+    pub fn transport(&self) -> Transport {
+        match &self.path {
+            Path::Memory(_) => Transport::Memory,
+            Path::Arena(..) => Transport::Arena,
+            Path::Attach(_) => Transport::Attach,
+            Path::Unix(_) => Transport::Unix,
+            Path::Tcp(_) => Transport::Tcp,
         }
     }
 
     /// The number of bytes that one thread should copy at a time in a copy of length `len`.
     pub fn piece_len(&self, len: usize) -> usize {
-        match &self.way {
-            Way::Memory(_) | Way::Arena(..) | Way::Attach(_) => 4 << 20,
+        match &self.path {
+            Path::Memory(_) | Path::Arena(..) | Path::Attach(_) => 4 << 20,
             // The pieces are long enough to make the pause between two of them negligible, and
             // short enough that all connections finish at about the same time.
-            Way::Unix(link) => stream_piece_len(len, link.unix.width()),
-            Way::Tcp(link) => stream_piece_len(len, link.tcp.width()),
+            Path::Unix(link) => stream_piece_len(len, link.unix.width()),
+            Path::Tcp(link) => stream_piece_len(len, link.tcp.width()),
         }
     }
 
     /// The maximum number of threads for one transfer, in addition to the caller.
     pub(crate) fn width(&self) -> usize {
-        match &self.way {
-            Way::Memory(_) | Way::Arena(..) | Way::Attach(_) => COPIERS_MAX,
-            Way::Unix(link) => link.unix.width(),
-            Way::Tcp(link) => link.tcp.width(),
+        match &self.path {
+            Path::Memory(_) | Path::Arena(..) | Path::Attach(_) => COPIERS_MAX,
+            Path::Unix(link) => link.unix.width(),
+            Path::Tcp(link) => link.tcp.width(),
         }
     }
 
     /// An id that copies over the same connections share; copies without a connection share one,
     /// too.
-    pub(crate) fn lane(&self) -> usize {
-        match &self.way {
-            Way::Memory(_) | Way::Arena(..) | Way::Attach(_) => 0,
-            Way::Unix(link) | Way::Tcp(link) => Arc::as_ptr(link) as usize,
+    pub(crate) fn stream_group(&self) -> usize {
+        match &self.path {
+            Path::Memory(_) | Path::Arena(..) | Path::Attach(_) => 0,
+            Path::Unix(link) | Path::Tcp(link) => Arc::as_ptr(link) as usize,
         }
     }
 
@@ -262,37 +267,37 @@ impl Target {
         if is_write && !self.may_write {
             return Err(DataError::ReadOnly);
         }
-        match &self.way {
-            Way::Memory(domain) => {
+        match &self.path {
+            Path::Memory(domain) => {
                 let Remote { slot, key, .. } = self.remote;
                 let _use = domain.own.copying(slot);
                 let theirs = domain.range(slot, key, offset, local.len as u64, is_write)?;
                 self.chunks(local, stop, |done, part| {
-                    self.good(domain.ledger().is_good(slot, key))?;
+                    self.check_valid(domain.ledger().is_valid(slot, key))?;
                     // SAFETY: the caller guarantees `local`; the registration keeps the other range
                     // mapped.
                     unsafe { copy_part(direction, part, theirs.start + done) };
                     Ok(())
                 })
             }
-            Way::Arena(link, map) => {
-                let shared = nearby(link);
+            Path::Arena(link, map) => {
+                let shared = local_peer(link);
                 let Remote { slot, key, .. } = self.remote;
                 let theirs = self.in_arena(map, offset, local.len)?;
                 let _use = shared.cells.copying(slot);
                 self.chunks(local, stop, |done, part| {
-                    self.good(shared.ledger.is_good(slot, key))?;
+                    self.check_valid(shared.ledger.is_valid(slot, key))?;
                     // SAFETY: the caller guarantees `local`; the map keeps the other range mapped.
                     unsafe { copy_part(direction, part, theirs.start + done) };
                     Ok(())
                 })?;
                 link.check()?;
-                self.good(shared.ledger.is_good(slot, key))
+                self.check_valid(shared.ledger.is_valid(slot, key))
             }
             // SAFETY: the caller guarantees it.
-            Way::Attach(link) => unsafe { self.attach(link, direction, local, offset, stop) },
-            Way::Unix(link) => self.stream(link, &link.unix, direction, local, offset, stop),
-            Way::Tcp(link) => self.stream(link, &link.tcp, direction, local, offset, stop),
+            Path::Attach(link) => unsafe { self.attach(link, direction, local, offset, stop) },
+            Path::Unix(link) => self.stream(link, &link.unix, direction, local, offset, stop),
+            Path::Tcp(link) => self.stream(link, &link.tcp, direction, local, offset, stop),
         }
     }
 
@@ -314,30 +319,30 @@ impl Target {
         let Remote { slot, key, .. } = self.remote;
         let request =
             Request { offset, length: 0, operand, compare, ..Request::of(verb, slot, key) };
-        match &self.way {
-            Way::Memory(domain) => {
+        match &self.path {
+            Path::Memory(domain) => {
                 let _use = domain.own.copying(slot);
-                self.good(domain.ledger().is_good(slot, key))?;
+                self.check_valid(domain.ledger().is_valid(slot, key))?;
                 let word = word_of(domain.range(slot, key, offset, 8, true)?, offset)?;
                 // SAFETY: the word is aligned; the registration keeps it mapped while the cell
                 // names it.
                 Ok(change(unsafe { AtomicU64::from_ptr(word) }, verb, operand, compare))
             }
-            Way::Arena(link, map) => {
-                let shared = nearby(link);
+            Path::Arena(link, map) => {
+                let shared = local_peer(link);
                 if !self.may_write {
                     return Err(DataError::ReadOnly);
                 }
                 let word = word_of(self.in_arena(map, offset, 8)?, offset)?;
                 let _use = shared.cells.copying(slot);
-                self.good(shared.ledger.is_good(slot, key))?;
+                self.check_valid(shared.ledger.is_valid(slot, key))?;
                 link.check()?;
                 // SAFETY: the word is aligned, and the map keeps it mapped.
                 Ok(change(unsafe { AtomicU64::from_ptr(word) }, verb, operand, compare))
             }
             // The kernel does not copy atomically, so the owner changes the word.
-            Way::Attach(link) | Way::Unix(link) | Way::Tcp(link) => {
-                let (reply, _) = link.ask(&request, &[], stop.left())?;
+            Path::Attach(link) | Path::Unix(link) | Path::Tcp(link) => {
+                let (reply, _) = link.call(&request, &[], stop.left())?;
                 reply.outcome(&request)
             }
         }
@@ -350,48 +355,48 @@ impl Target {
     pub fn release(&self, stop: &Stop) -> Result<(), DataError> {
         self.check()?;
         let Remote { slot, key, .. } = self.remote;
-        match &self.way {
-            Way::Memory(domain) => domain.release(slot, key, stop),
-            Way::Arena(link, _) | Way::Attach(link) | Way::Unix(link) | Way::Tcp(link) => {
+        match &self.path {
+            Path::Memory(domain) => domain.release(slot, key, stop),
+            Path::Arena(link, _) | Path::Attach(link) | Path::Unix(link) | Path::Tcp(link) => {
                 let limit = stop.left();
                 let micros = limit.map_or(u64::MAX >> 1, |left| left.as_micros() as u64);
                 let request = Request { operand: micros, ..Request::of(Verb::Drop, slot, key) };
-                link.ask_aside(&request, &[], limit)?.0.outcome(&request).map(|_| ())
+                link.call_on_stream(&request, &[], limit)?.0.outcome(&request).map(|_| ())
             }
         }
     }
 
-    /// Maps a range without a copy, until the loan is dropped.
+    /// Maps a range without a copy, until the view is dropped.
     ///
     /// # Errors
     /// The buffer is not in memory that both processes map, or was released.
-    pub fn borrow(&self, offset: u64, len: u64) -> Result<Loan, DataError> {
+    pub fn view(&self, offset: u64, len: u64) -> Result<View, DataError> {
         self.check()?;
         self.check_range(offset, len)?;
         let Remote { slot, key, .. } = self.remote;
-        let (lender, span) = match &self.way {
-            Way::Memory(domain) => {
+        let (owner, span) = match &self.path {
+            Path::Memory(domain) => {
                 // The cell is written below, and the key is checked afterwards: see the cells.
                 let span = domain.range(slot, key, offset, len, false)?;
-                (Lender::Ourselves(Arc::clone(domain)), span)
+                (Owner::ThisProcess(Arc::clone(domain)), span)
             }
-            Way::Arena(link, map) => {
+            Path::Arena(link, map) => {
                 let len = usize::try_from(len).unwrap_or(usize::MAX);
                 let span = self.in_arena(map, offset, len)?;
-                (Lender::Nearby { link: Arc::clone(link), _map: Arc::clone(map) }, span)
+                (Owner::LocalPeer { link: Arc::clone(link), _map: Arc::clone(map) }, span)
             }
             _ => {
-                let transport = self.kind().name();
+                let transport = self.transport().name();
                 let why = "its bytes are not in memory that both processes map".to_owned();
-                return Err(DataError::NoWay { transport, why });
+                return Err(DataError::TransportUnavailable { transport, why });
             }
         };
-        let full = DataError::Full("512 borrowed views are in use: give some of them back");
-        let cell = lender.cells().borrow(slot).ok_or(full)?;
-        let loan = Loan { lender, cell, span, slot, key, generation: self.generation };
-        loan.lender.check()?;
-        self.good(loan.is_good())?;
-        Ok(loan)
+        let full = DataError::Full("512 views are in use: release some of them");
+        let cell = owner.cells().begin_view(slot).ok_or(full)?;
+        let view = View { owner, cell, span, slot, key, generation: self.generation };
+        view.owner.check()?;
+        self.check_valid(view.is_valid())?;
+        Ok(view)
     }
 
     pub(crate) fn check_range(&self, offset: u64, len: u64) -> Result<(), DataError> {
@@ -405,8 +410,8 @@ impl Target {
         Err(DataError::OutOfBounds { offset, end, len: self.remote.len })
     }
 
-    pub(crate) fn good(&self, is_good: bool) -> Result<(), DataError> {
-        if is_good { Ok(()) } else { Err(DataError::Released) }
+    pub(crate) fn check_valid(&self, is_valid: bool) -> Result<(), DataError> {
+        if is_valid { Ok(()) } else { Err(DataError::Released) }
     }
 
     pub(crate) fn in_arena(
@@ -452,14 +457,14 @@ impl Target {
         offset: u64,
         stop: &Stop,
     ) -> Result<(), DataError> {
-        let shared = nearby(link);
+        let shared = local_peer(link);
         let Remote { slot, key, address, .. } = self.remote;
         let _use = shared.cells.copying(slot);
         let result = self.chunks(local, stop, |done, part| {
-            self.good(shared.ledger.is_good(slot, key))?;
+            self.check_valid(shared.ledger.is_valid(slot, key))?;
             if direction == Direction::Write && shared.process.is_over() {
                 // If its pid were reused, the write would go to the memory of another process.
-                link.lose("it has ended");
+                link.mark_dead("it has ended");
                 return link.check();
             }
             // The kernel accepts any sum as an address, including that of a malformed handle.
@@ -493,25 +498,25 @@ impl Target {
         stop: &Stop,
     ) -> Result<(), DataError> {
         link.check()?;
-        let haul = Haul { direction, local, offset };
-        let first = self.haul(link, streams, streams.take(stop)?, haul, stop);
+        let copy = StreamCopy { direction, local, offset };
+        let first = self.copy_over_stream(link, streams, streams.acquire(stop)?, copy, stop);
         let Err(DataError::PeerDied { .. }) = &first else { return first };
         // Only that connection may have ended: an owner shuts down connections that delay a
         // release.
         link.check()?;
-        self.haul(link, streams, streams.add(stop)?, haul, stop)
+        self.copy_over_stream(link, streams, streams.add(stop)?, copy, stop)
     }
 
-    fn haul(
+    fn copy_over_stream(
         &self,
         link: &Link,
         streams: &Streams,
         stream: Stream,
-        haul: Haul,
+        copy: StreamCopy,
         stop: &Stop,
     ) -> Result<(), DataError> {
         let Remote { slot, key, .. } = self.remote;
-        let Haul { direction, local, offset } = haul;
+        let StreamCopy { direction, local, offset } = copy;
         let request =
             Request { offset, length: local.len as u64, ..Request::of(Verb::Read, slot, key) };
         let result = match direction {
@@ -525,7 +530,7 @@ impl Target {
         };
         match result {
             Ok(result) => {
-                streams.give_back(stream);
+                streams.release(stream);
                 result
             }
             Err(error) => {
@@ -534,11 +539,11 @@ impl Target {
                     (SocketError::Closed | SocketError::System(_), Err(late)) => late,
                     (error, _) => error.of(&link.descriptor.name),
                 };
-                let number = stream.break_off();
+                let number = stream.abort();
                 if direction == Direction::Write {
                     // Sent data may still be on its way to the buffer; it must end before the error
                     // is returned.
-                    error = settle(link, streams, number, error, stop);
+                    error = fence_write(link, streams, number, error, stop);
                 }
                 link.check()?;
                 Err(error)
@@ -549,7 +554,7 @@ impl Target {
 
 /// The part of a copy that one connection carries.
 #[derive(Clone, Copy)]
-struct Haul {
+struct StreamCopy {
     direction: Direction,
     local: Span,
     offset: u64,
@@ -557,7 +562,13 @@ struct Haul {
 
 /// Makes the owner end an aborted write, for as long as the caller can wait; returns the error for
 /// the caller.
-fn settle(link: &Link, streams: &Streams, number: u64, error: DataError, stop: &Stop) -> DataError {
+fn fence_write(
+    link: &Link,
+    streams: &Streams,
+    number: u64,
+    error: DataError,
+    stop: &Stop,
+) -> DataError {
     if !matches!(error, DataError::Deadline | DataError::Cancelled) {
         return error;
     }
@@ -576,8 +587,8 @@ fn stream_piece_len(len: usize, width: usize) -> usize {
 }
 
 /// A mapped range of a buffer. The owner keeps the memory until this is dropped.
-pub struct Loan {
-    lender: Lender,
+pub struct View {
+    owner: Owner,
     cell: usize,
     span: Span,
     slot: u32,
@@ -586,60 +597,60 @@ pub struct Loan {
     generation: usize,
 }
 
-enum Lender {
-    Ourselves(Arc<Domain>),
+enum Owner {
+    ThisProcess(Arc<Domain>),
     /// The map provides access to the bytes.
-    Nearby {
+    LocalPeer {
         link: Arc<Link>,
         _map: Arc<SharedMap>,
     },
 }
 
-impl Loan {
+impl View {
     /// The location of the bytes in this process.
     pub fn span(&self) -> Span {
         self.span
     }
 
     /// Whether the registration is still valid; the bytes remain accessible in either case.
-    pub fn is_good(&self) -> bool {
-        self.lender.ledger().is_good(self.slot, self.key)
+    pub fn is_valid(&self) -> bool {
+        self.owner.ledger().is_valid(self.slot, self.key)
     }
 }
 
-impl Drop for Loan {
+impl Drop for View {
     fn drop(&mut self) {
         if self.generation != generation() {
             // The cell belongs to the parent, which still maps the bytes.
             return;
         }
-        self.lender.cells().give_back(self.cell);
+        self.owner.cells().end_view(self.cell);
     }
 }
 
-impl Lender {
+impl Owner {
     fn cells(&self) -> &Cells {
         match self {
-            Self::Ourselves(domain) => &domain.own,
-            Self::Nearby { link, .. } => &nearby(link).cells,
+            Self::ThisProcess(domain) => &domain.own,
+            Self::LocalPeer { link, .. } => &local_peer(link).cells,
         }
     }
 
     fn ledger(&self) -> &Ledger {
         match self {
-            Self::Ourselves(domain) => domain.ledger(),
-            Self::Nearby { link, .. } => &nearby(link).ledger,
+            Self::ThisProcess(domain) => domain.ledger(),
+            Self::LocalPeer { link, .. } => &local_peer(link).ledger,
         }
     }
 
     fn check(&self) -> Result<(), DataError> {
-        if let Self::Nearby { link, .. } = self { link.check() } else { Ok(()) }
+        if let Self::LocalPeer { link, .. } = self { link.check() } else { Ok(()) }
     }
 }
 
 /// The resources shared with the other side of a transport within this machine.
-pub(crate) fn nearby(link: &Link) -> &Nearby {
-    link.nearby.as_ref().expect("such a way is only taken to a process of this machine")
+pub(crate) fn local_peer(link: &Link) -> &LocalPeer {
+    link.local_peer.as_ref().expect("such a path exists only to a process of this machine")
 }
 
 /// # Safety

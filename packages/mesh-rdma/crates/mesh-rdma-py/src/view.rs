@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "implements the buffer protocol")]
 
 use crate::block::fill_view;
-use mesh_data::way;
+use mesh_data::target;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::c_int;
@@ -10,17 +10,17 @@ use std::ffi::c_int;
 /// Bytes in the arena of their owner, as a read-only buffer. The owner keeps the memory registered
 /// until this object and all views of it are gone.
 #[pyclass(frozen, module = "mesh_rdma._core")]
-pub(crate) struct Loan(pub(crate) way::Loan);
+pub(crate) struct View(pub(crate) target::View);
 
 #[pymethods]
-impl Loan {
+impl View {
     fn __len__(&self) -> usize {
         self.0.span().len
     }
 
     /// Whether the registration of these bytes is still valid.
-    fn is_good(&self) -> bool {
-        self.0.is_good()
+    fn is_valid(&self) -> bool {
+        self.0.is_valid()
     }
 
     /// Exports the bytes. The view holds a reference to this object as long as it exists.
@@ -32,7 +32,7 @@ impl Loan {
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        // SAFETY: the loan holds the mapping as long as `slf` lives, and the view holds a reference
+        // SAFETY: the view holds the mapping as long as `slf` lives, and the view holds a reference
         // to it.
         unsafe { fill_view(view, slf.as_any(), slf.get().0.span(), true, flags) }
     }

@@ -1,4 +1,4 @@
-"""Processes that write and read versioned buffers by a plan; the script of a nursery."""
+"""Processes that write and read versioned buffers by a plan; a script of the fork server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-import nursery
+import fork_server
 from stamps import Stamp, fill
 from version_plans import STRIDE, BufferPlan, ReaderPlan, Tally, Write, WriterPlan
 from version_reading import Reading
@@ -122,27 +122,27 @@ def write(channel: socket.socket, number: int, plan: WriterPlan) -> None:
     """Write until told to stop; then send the published versions and the tallies of its readers."""
     writings = [_Writing(part, life_of(number, at)) for at, part in enumerate(plan.buffers)]
     # They are sent as bytes, because a process that forwards them must not hold the buffers.
-    nursery.send(channel, pickle.dumps([writing.buffer for writing in writings]))
+    fork_server.send(channel, pickle.dumps([writing.buffer for writing in writings]))
     readers = [writing.buffer.reader() for writing in writings]
     for writing in writings:
         writing.start()
     tallies = _read_all(readers, number, plan.readers)
-    nursery.receive(channel)
+    fork_server.receive(channel)
     for writing in writings:
         writing.stop()
         if writing.failure is None:
             writing.write_all_places()
     published = [(writing.published, writing.failure) for writing in writings]
-    nursery.send(channel, (published, tallies))
+    fork_server.send(channel, (published, tallies))
 
 
 def read(channel: socket.socket, plans: tuple[ReaderPlan, ...], is_endless: bool) -> None:
     """Read one writer after another, and send the tallies for each of them."""
     with contextlib.suppress(EOFError):
         while True:
-            number, handles = nursery.receive(channel)
+            number, handles = fork_server.receive(channel)
             telling = channel if is_endless else None
-            nursery.send(channel, _read_all(pickle.loads(handles), number, plans, telling))
+            fork_server.send(channel, _read_all(pickle.loads(handles), number, plans, telling))
 
 
 def publish(channel: socket.socket, nbytes: int) -> None:
@@ -150,7 +150,7 @@ def publish(channel: socket.socket, nbytes: int) -> None:
     buffer = VersionedBuffer(nbytes)
     with contextlib.suppress(EOFError):
         while True:
-            order, *arguments = nursery.receive(channel)
+            order, *arguments = fork_server.receive(channel)
             if order == "publish":
                 buffer.publish(arguments[0].encode(), timeout=_LEASES_S)
             elif order == "begin anew":
@@ -160,10 +160,10 @@ def publish(channel: socket.socket, nbytes: int) -> None:
                 gc.collect()
                 os._exit(0)
             else:
-                # Children of a nursery are reaped automatically.
+                # Children of a fork server are reaped automatically.
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, 0)
-            nursery.send(channel, buffer)
+            fork_server.send(channel, buffer)
 
 
 def _read_all(
@@ -200,9 +200,9 @@ class _Telling:
     def __call__(self) -> None:
         with self._lock:
             if self._channel is not None:
-                nursery.send(self._channel, "under way")
+                fork_server.send(self._channel, "under way")
                 self._channel = None
 
 
 if __name__ == "__main__":
-    nursery.main(dict[str, Any](publish=publish, read=read, write=write))
+    fork_server.main(dict[str, Any](publish=publish, read=read, write=write))

@@ -1,4 +1,4 @@
-"""A lane: one connected queue pair and its pieces in flight."""
+"""A work queue: one connected queue pair and its pieces in flight."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class FinishedPiece(NamedTuple, Generic[Piece]):
 
 
 @dataclass
-class Lane(Generic[Piece]):
+class WorkQueue(Generic[Piece]):
     """Posts pieces to a queue pair, at most as many as it has room for, and reports their results.
 
     Only some work requests request a completion. The queue pair executes them in order, so a
-    completion implies that all previous requests have succeeded. A failure ends the lane; all
+    completion implies that all previous requests have succeeded. A failure ends the queue; all
     requests after the failed one complete with an error.
     """
 
@@ -45,24 +45,24 @@ class Lane(Generic[Piece]):
     depth: int
     now: Callable[[], float] = time.monotonic
     is_broken: bool = False
-    _under_way: deque[tuple[int, Piece]] = field(default_factory=deque)
+    _in_flight: deque[tuple[int, Piece]] = field(default_factory=deque)
     _next_id: int = 0
     _unsignalled: int = 0
 
     @property
     def room(self) -> int:
         """The number of pieces that can be posted."""
-        return 0 if self.is_broken else self.depth - len(self._under_way)
+        return 0 if self.is_broken else self.depth - len(self._in_flight)
 
     @property
-    def under_way(self) -> list[Piece]:
+    def in_flight(self) -> list[Piece]:
         """The pieces in flight, oldest first."""
-        return [piece for _, piece in self._under_way]
+        return [piece for _, piece in self._in_flight]
 
     def post(self, pieces: Sequence[tuple[Piece, WorkRequest]]) -> None:
-        """Post pieces, each with its work request; the lane must have room for them.
+        """Post pieces, each with its work request; the queue must have room for them.
 
-        If posting fails, the lane is broken; `poll` then returns the pieces in flight.
+        If posting fails, the queue is broken; `poll` then returns the pieces in flight.
         """
         assert len(pieces) <= self.room
         for place, (piece, work) in enumerate(pieces, start=1):
@@ -72,7 +72,7 @@ class Lane(Generic[Piece]):
             work.is_signalled = place == len(pieces) or self._unsignalled == SIGNAL_EVERY
             if work.is_signalled:
                 self._unsignalled = 0
-            self._under_way.append((work.id, piece))
+            self._in_flight.append((work.id, piece))
         try:
             self.pair.post([work for _, work in pieces])
         except OSError:
@@ -84,7 +84,7 @@ class Lane(Generic[Piece]):
     def poll(self) -> list[FinishedPiece[Piece]]:
         """Return the pieces that have ended, oldest first."""
         ended: list[FinishedPiece[Piece]] = []
-        while self._under_way:
+        while self._in_flight:
             try:
                 completions = self.pair.poll(POLL_LEN_MAX)
             except OSError:
@@ -97,22 +97,22 @@ class Lane(Generic[Piece]):
         return ended
 
     def stop(self) -> list[FinishedPiece[Piece]]:
-        """Stop the lane; afterwards, it reads and writes no local byte."""
+        """Stop the queue; afterwards, it reads and writes no local byte."""
         self.is_broken = True
         with suppress(OSError):
             self.pair.fail()
         ended: list[FinishedPiece[Piece]] = []
         give_up = self.now() + DRAIN_S
-        while self._under_way and self.now() < give_up:
+        while self._in_flight and self.now() < give_up:
             ended += self.poll()
         self.pair.close()
-        ended += [FinishedPiece(piece, FLUSHED, "never handed back") for piece in self.under_way]
-        self._under_way.clear()
+        ended += [FinishedPiece(piece, FLUSHED, "never handed back") for piece in self.in_flight]
+        self._in_flight.clear()
         return ended
 
     def _end(self, completion: Completion, ended: list[FinishedPiece[Piece]]) -> None:
-        while self._under_way:
-            id, piece = self._under_way.popleft()
+        while self._in_flight:
+            id, piece = self._in_flight.popleft()
             if id == completion.id:
                 ended.append(FinishedPiece(piece, completion.status, completion.reason))
                 break

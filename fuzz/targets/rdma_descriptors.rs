@@ -1,0 +1,16 @@
+//! Any bytes in the place of the descriptor in a handle: what is decoded is encoded as it was.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use mesh_data::PeerDescriptor;
+use mesh_fuzz_targets::bounded;
+
+const MEMORY_MAX: usize = 16 << 10;
+
+fuzz_target!(|bytes: &[u8]| {
+    bounded(MEMORY_MAX + 8 * bytes.len(), || {
+        if let Some(descriptor) = PeerDescriptor::decode(bytes) {
+            assert_eq!(descriptor.encode(), bytes);
+        }
+    });
+});
