@@ -18,6 +18,9 @@ KEPT_PER_PACKAGE = 4
 #: Files outside a package that affect its extension module.
 RUST_FILES = ("Cargo.toml", "Cargo.lock", "rust-toolchain.toml")
 
+#: The crates that several extension modules compile.
+SHARED_CRATES = "crates"
+
 
 def wheel(target: Package) -> Path:
     """Return the wheel of a package in its current state, building it if necessary.
@@ -50,12 +53,14 @@ def digest(target: Package) -> str:
 def _inputs(target: Package) -> Iterator[Path]:
     yield target.folder / "pyproject.toml"
     yield target.folder / "README.md"
-    for part in ("src", "crates"):
-        for path in (target.folder / part).rglob("*"):
+    folders = [target.folder / "src"]
+    if (target.folder / "crates").is_dir():
+        folders += [target.folder / "crates", target.root / SHARED_CRATES]
+        yield from filter(Path.is_file, (target.root / name for name in RUST_FILES))
+    for folder in folders:
+        for path in folder.rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".so":
                 yield path
-    if (target.folder / "crates").is_dir():
-        yield from filter(Path.is_file, (target.root / name for name in RUST_FILES))
 
 
 def _build(target: Package, folder: Path) -> None:

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use mesh_fuzz_targets::{Input, bounded, linked};
-use mesh_trust::{Sealer, TrustError};
+use mesh_trust::{Sealer, TlsError};
 use std::io::IoSlice;
 
 /// What a sealer and an opener keep, a copy of what is on the link, and what was written and read.
@@ -92,7 +92,7 @@ fn open(
     link: &mut FaultyLink,
     input: &mut Input<'_>,
     read: &mut Vec<u8>,
-) -> Result<(), TrustError> {
+) -> Result<(), TlsError> {
     let piece_len = usize::from(input.u16()).max(1);
     while !link.bytes.is_empty() {
         let spare = opener.spare();

@@ -16,6 +16,9 @@ from tools.workspace import read_toml
 
 Crate = dict[str, Any]
 
+#: The folder of the crates that more than one wheel compiles; it is not a package.
+SHARED = "crates"
+
 
 def banned_crates(tree: Tree) -> Iterator[Finding]:
     """Find uses of a banned crate outside its permitted wrappers."""
@@ -30,13 +33,17 @@ def banned_crates(tree: Tree) -> Iterator[Finding]:
 
 
 def no_crate_edge_between_packages(tree: Tree) -> Iterator[Finding]:
-    """Find Rust links between wheels: no ABI is stable, and each wheel has separate statics."""
+    """Find Rust links between wheels: no ABI is stable, and each wheel has separate statics.
+
+    The crates in the top-level folder `crates/` are compiled into each wheel that uses them.
+    """
     graph = Graph(_metadata(tree.root))
-    for user, used in graph.member_edges():
-        home, away = _package(user), _package(used)
-        if home != away:
-            message = f"{user['name']} of {home} uses {used['name']} of {away}"
-            yield Finding(graph.manifest(user, tree.root), 1, message)
+    for user, used in graph.edges_between_packages(tree.root):
+        message = (
+            f"{user['name']} uses {used['name']}: "
+            "a crate may use its own package and the shared crates in crates/ only"
+        )
+        yield Finding(graph.manifest(user, tree.root), 1, message)
 
 
 def libraries_of_different_names(tree: Tree) -> Iterator[Finding]:
@@ -109,6 +116,12 @@ class Graph:
                 if used in self._members:
                     yield self._crates[user], self._crates[used]
 
+    def edges_between_packages(self, root: Path) -> Iterator[tuple[Crate, Crate]]:
+        """Yield the dependencies on a crate that is neither of the same package nor shared."""
+        for user, used in self.member_edges():
+            if _home(used, root) not in (_home(user, root), SHARED):
+                yield user, used
+
     def manifest(self, crate: Crate, root: Path) -> str:
         """Return the path of the manifest of a workspace crate."""
         return Path(crate["manifest_path"]).relative_to(root).as_posix()
@@ -123,9 +136,10 @@ def _metadata(root: Path) -> dict[str, Any]:
     return metadata
 
 
-def _package(crate: Crate) -> str:
-    parts = Path(crate["manifest_path"]).parts
-    return parts[parts.index("packages") + 1]
+def _home(crate: Crate, root: Path) -> str:
+    """Return the name of the package of a workspace crate, or `SHARED`."""
+    folder, name, *_ = Path(crate["manifest_path"]).relative_to(root).parts
+    return name if folder == "packages" else SHARED
 
 
 def _allowed(wrappers: list[str]) -> str:

@@ -1,5 +1,6 @@
 """Rules about crates: permitted dependencies and licences."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,8 +33,12 @@ def test_expression_that_they_do_not_meet(expression: str) -> None:
 
 
 def crate(name: str, package: str | None = None) -> dict[str, Any]:
-    """Return a crate as listed by `cargo metadata`; with a package it is one of ours."""
-    folder = f"/tree/packages/{package}/crates" if package else "/registry"
+    """Return a crate as listed by `cargo metadata`.
+
+    With a package it is one of ours, and with `""` it is shared.
+    """
+    ours = f"/tree/packages/{package}/crates" if package else "/tree/crates"
+    folder = "/registry" if package is None else ours
     return {"id": name, "name": name, "manifest_path": f"{folder}/{name}/Cargo.toml"}
 
 
@@ -56,3 +61,28 @@ def test_graph_knows_who_uses_a_crate_directly() -> None:
     assert [user["name"] for user in graph.users_of("pyo3")] == ["wire-py"]
     edges = [(user["name"], used["name"]) for user, used in graph.member_edges()]
     assert edges == [("wire-py", "wire")]
+
+
+@pytest.mark.parametrize(
+    ("user", "used", "is_found"),
+    [
+        ("mesh-core", "mesh-core", False),
+        ("mesh-core", "", False),
+        ("", "", False),
+        ("mesh-core", "mesh-rdma", True),
+        ("", "mesh-core", True),
+    ],
+)
+def test_crates_use_their_own_package_and_shared_crates_only(
+    user: str, used: str, is_found: bool
+) -> None:
+    graph = Graph(
+        {
+            "packages": [crate("user", user), crate("used", used)],
+            "workspace_members": ["user", "used"],
+            "resolve": {
+                "nodes": [{"id": "user", "deps": [{"pkg": "used"}]}, {"id": "used", "deps": []}]
+            },
+        }
+    )
+    assert bool(list(graph.edges_between_packages(Path("/tree")))) == is_found

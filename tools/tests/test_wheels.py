@@ -39,6 +39,19 @@ def test_digest_follows_a_file_that_is_renamed(jobs: Package) -> None:
     assert digest(jobs) != before
 
 
+def test_digest_follows_the_shared_crates_of_a_package_with_rust(jobs: Package) -> None:
+    shared = jobs.root / "crates" / "mesh-x" / "src" / "lib.rs"
+    shared.parent.mkdir(parents=True)
+    shared.write_text("")
+    before = digest(jobs)
+    shared.write_text("//! Changed.")
+    assert digest(jobs) == before, "it has no Rust"
+    (jobs.folder / "crates").mkdir()
+    before = digest(jobs)
+    shared.write_text("")
+    assert digest(jobs) != before
+
+
 def test_packages_are_listed_in_release_order() -> None:
     for one in packages():
         assert all(PACKAGES.index(name) < PACKAGES.index(one.name) for name in one.siblings)

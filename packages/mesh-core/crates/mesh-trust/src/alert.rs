@@ -3,12 +3,6 @@
 use crate::error::TrustError;
 use rustls::AlertDescription;
 
-/// The alert that closes a connection on which the peer does not speak TLS: level fatal,
-/// `unexpected_message`.
-pub(crate) const NOT_TLS: [u8; 7] = [21, 3, 3, 0, 2, 2, 10];
-/// The alert that ends a handshake that is too long: level fatal, `record_overflow`.
-pub(crate) const TOO_LONG: [u8; 7] = [21, 3, 3, 0, 2, 2, 22];
-
 const OTHER_JOB: &str = "it does not trust our certificate, which belongs to another job or to a \
     generation that was replaced: start both sides with credentials of the same job";
 const CLOCKS: &str = "our certificate is not valid at the time on its clock: rotate the job's \

@@ -1,7 +1,10 @@
 //! Errors of credentials, and of two sides that do not trust each other yet.
 
+use crate::alert;
 use crate::claim::{Role, job_text};
+use mesh_tls::TlsError;
 use mesh_wire::id::JobId;
+use rustls::Error as RustlsError;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -229,6 +232,36 @@ impl TrustError {
 
     pub(crate) fn malformed(what: impl ToString, why: impl ToString) -> Self {
         Self::Malformed { what: what.to_string(), why: why.to_string() }
+    }
+}
+
+impl From<TlsError> for TrustError {
+    /// Explains an error to a member of a job.
+    fn from(error: TlsError) -> Self {
+        match error {
+            TlsError::Handshake(error) => in_words(error),
+            TlsError::NotTls { first } => Self::NotTls { first },
+            TlsError::TooLong { limit } => Self::TooLong { limit },
+            TlsError::Closed => Self::Closed,
+            TlsError::Alert(alert) => alert::refusal(alert),
+            TlsError::Tampered => Self::Tampered,
+            TlsError::Crypto { why } => Self::Crypto { why },
+            TlsError::Misbehaved(why) => Self::Misbehaved { why: why.to_owned() },
+            other => Self::Misbehaved { why: other.to_string() },
+        }
+    }
+}
+
+fn in_words(error: RustlsError) -> TrustError {
+    match error {
+        RustlsError::AlertReceived(alert) => alert::refusal(alert),
+        RustlsError::NoCertificatesPresented => TrustError::NoCertificate,
+        RustlsError::PeerIncompatible(why) => TrustError::OtherTls { why: format!("{why:?}") },
+        RustlsError::NoApplicationProtocol => {
+            TrustError::OtherTls { why: "it offers no protocol of ours".to_owned() }
+        }
+        RustlsError::InvalidCertificate(why) => TrustError::BadCertificate { why: why.to_string() },
+        other => TrustError::Misbehaved { why: other.to_string() },
     }
 }
 

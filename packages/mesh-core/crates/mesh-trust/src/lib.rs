@@ -11,7 +11,7 @@
 //! - [`trust`]: the rustls configuration of a process: its credentials and the peers that it
 //!   accepts;
 //! - [`handshake`]: the handshake of a connection;
-//! - [`record`]: encryption and decryption of all bytes after the handshake;
+//! - [`secure_stream`]: the connection after the handshake, whose records `mesh-tls` encrypts;
 //! - [`error`]: errors, with messages for both sides.
 //!
 //! # Scope
@@ -20,7 +20,7 @@
 //!
 //! # Example
 //! ```
-//! use mesh_trust::{Authority, Role, Trust, handshake::Handshake, record::SecureStream};
+//! use mesh_trust::{Authority, Role, SecureStream, Trust};
 //! use mesh_wire::id::JobId;
 //! use rustls_pki_types::UnixTime;
 //! use std::time::Duration;
@@ -54,7 +54,7 @@ pub mod folder;
 pub mod handshake;
 pub mod identity;
 pub mod local;
-pub mod record;
+pub mod secure_stream;
 pub mod trust;
 
 mod alert;
@@ -66,5 +66,6 @@ pub use claim::{Peer, Role};
 pub use error::TrustError;
 pub use handshake::Handshake;
 pub use identity::Identity;
-pub use record::{Opener, Sealer, SecureStream};
+pub use mesh_tls::{Opener, Sealer, TlsError};
+pub use secure_stream::SecureStream;
 pub use trust::Trust;

@@ -8,15 +8,14 @@ use crate::domain::Domain;
 use crate::domain::registry::Memory;
 use crate::security::authentication::{Authenticated, AuthenticationMode, authenticate, introduce};
 use crate::security::handshake;
-use crate::security::identity::Identity;
-use crate::security::records::{Opener, Sealer, records};
+use crate::security::identity::{Identity, client_config, server_name};
+use crate::security::records::{RECORDS_MAX, pull, push};
 use crate::server::admission::Refusal;
 use crate::server::connection_handler::answer_all;
 use crate::span::Span;
 use crate::stop::Stop;
+use mesh_tls::{Handshake, Opener, Sealer};
 use rustix::net::RecvFlags;
-use rustls::crypto::cipher::{AeadKey, Iv};
-use rustls::{ConnectionTrafficSecrets as Secrets, ExtractedSecrets};
 use std::fmt;
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -164,13 +163,15 @@ pub struct Sealed {
 impl Sealed {
     /// A connection after its handshake.
     pub fn new() -> Self {
-        let secrets = || {
-            let secrets =
-                || Secrets::Chacha20Poly1305 { key: AeadKey::from([7; 32]), iv: Iv::from([9; 12]) };
-            records(ExtractedSecrets { tx: (0, secrets()), rx: (0, secrets()) })
-        };
-        let (sealer, _) = secrets().expect("keys");
-        let (_, opener) = secrets().expect("keys");
+        let mut server = Handshake::server(|| Ok(Arc::clone(&IDENTITY.config)));
+        let config = client_config(IDENTITY.fingerprint).expect("a configuration");
+        let mut client = Handshake::client(config, server_name()).expect("randomness");
+        while !(server.is_done() && client.is_done()) {
+            carry(&mut client, &mut server);
+            carry(&mut server, &mut client);
+        }
+        let (sealer, _) = client.finish(RECORDS_MAX).expect("it is done");
+        let (_, opener) = server.finish(RECORDS_MAX).expect("it is done");
         let (peer, socket) = UnixStream::pair().expect("two sockets");
         peer.set_nonblocking(true).expect("it is open");
         Self { sealer, opener, peer, socket: OwnedFd::from(socket) }
@@ -180,7 +181,7 @@ impl Sealed {
     pub fn seal(&mut self, head: &[u8], body: &[u8]) -> Vec<u8> {
         let body = Span { start: body.as_ptr() as usize, len: body.len() };
         let (mut wire, end) = UnixStream::pair().expect("two sockets");
-        self.sealer.push(end.as_fd(), head, body, None).expect("the socket has room");
+        push(&mut self.sealer, end.as_fd(), head, body, None).expect("the socket has room");
         drop(end);
         let mut sealed = Vec::new();
         wire.read_to_end(&mut sealed).expect("it comes");
@@ -194,13 +195,18 @@ impl Sealed {
         let mut room = [0; 1000];
         loop {
             let flags = RecvFlags::DONTWAIT;
-            match self.opener.pull(self.socket.as_fd(), &mut room, NO_BYTES, flags, None) {
+            match pull(&mut self.opener, self.socket.as_fd(), &mut room, NO_BYTES, flags, None) {
                 Ok(0) | Err(SocketError::Nothing) => return Some(opened),
                 Ok(len) => opened.extend_from_slice(&room[..len]),
                 Err(_) => return None,
             }
         }
     }
+}
+
+fn carry(from: &mut Handshake, to: &mut Handshake) {
+    to.feed(from.pending()).expect("nothing was changed");
+    from.sent(from.pending().len());
 }
 
 impl Default for Sealed {

@@ -3,7 +3,7 @@
 use super::dial::{Route, connect_any, resolve};
 use super::gateway;
 use super::parker::timespec;
-use mesh_trust::{Handshake, Role, SecureStream, Trust, TrustError};
+use mesh_trust::{Handshake, Role, SecureStream, TlsError, Trust, TrustError};
 use mesh_wire::frame::{Frame, HEAD_LEN, Head, Kind};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
@@ -135,7 +135,7 @@ impl Channel {
         let mut sent = 0;
         while sent < bytes.len() || !secure.sealer.pending().is_empty() {
             let piece = [IoSlice::new(&bytes[sent..])];
-            sent += secure.sealer.write(&piece).map_err(io::Error::other)?;
+            sent += secure.sealer.write(&piece).map_err(ended)?;
             let len = secure.sealer.pending().len();
             send_all(&self.stream, secure.sealer.pending(), until)?;
             secure.sealer.sent(len);
@@ -213,7 +213,7 @@ impl FirstFrame {
     }
 
     fn read_sealed(&mut self, stream: &OwnedFd, secure: &mut SecureStream) -> io::Result<bool> {
-        if let Some(plain) = secure.opener.open().map_err(io::Error::other)? {
+        if let Some(plain) = secure.opener.open().map_err(ended)? {
             if self.bytes.len() + plain.len() > HEAD_LEN + FIRST_TAIL_MAX {
                 return Err(io::ErrorKind::InvalidData.into());
             }
@@ -266,6 +266,11 @@ pub(super) fn set_failure_timeouts(stream: &OwnedFd) -> io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, IDLE_MAX)?;
     Ok(sockopt::set_tcp_keepintvl(stream, IDLE_MAX)?)
+}
+
+/// Explains why an encrypted connection has ended.
+pub(super) fn ended(error: TlsError) -> io::Error {
+    io::Error::other(TrustError::from(error))
 }
 
 fn send_pending(stream: &OwnedFd, handshake: &mut Handshake, until: Instant) -> io::Result<()> {

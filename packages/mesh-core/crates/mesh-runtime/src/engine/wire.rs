@@ -1,6 +1,6 @@
 //! One socket that sends and receives frames.
 
-use super::channel::{Channel, set_failure_timeouts, try_receive};
+use super::channel::{Channel, ended, set_failure_timeouts, try_receive};
 use crate::segment::{DirectReceive, Filled};
 use mesh_trust::{Opener, Sealer};
 use mesh_wire::codec::Decoder;
@@ -334,7 +334,7 @@ impl Wire {
             return Ok(ReadProgress::Nothing);
         };
         // Bytes that came with the handshake, or did not fit into the decoder, are already here.
-        while let Some(plain) = opener.open().map_err(io::Error::other)? {
+        while let Some(plain) = opener.open().map_err(ended)? {
             decoder.feed(plain, |frame| frames.push(frame)).map_err(io::Error::other)?;
         }
         if opener.is_closed() {

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each file of tests uses some of it")]
 
 use mesh_trust::handshake::HANDSHAKE_LEN_MAX;
-use mesh_trust::{Authority, Handshake, Identity, Role, SecureStream, Trust, TrustError};
+use mesh_trust::{Authority, Handshake, Identity, Role, SecureStream, TlsError, Trust, TrustError};
 use mesh_wire::id::JobId;
 use rustls::time_provider::TimeProvider;
 use rustls::{AlertDescription, ClientConnection, Error};
@@ -77,7 +77,7 @@ pub(crate) fn meet(mut server: Handshake, mut client: Handshake, piece_len: usiz
     if let (Err(_), Ok(stream)) = (&server, &mut client)
         && let Err(refusal) = stream.opener.open()
     {
-        client = Err(refusal);
+        client = Err(refusal.into());
     }
     Met { server, client }
 }
@@ -123,7 +123,7 @@ pub(crate) fn send(from: &mut SecureStream, to: &mut SecureStream, pieces: &[&[u
 }
 
 /// Transfers the encrypted bytes of one side to the other and decrypts them.
-pub(crate) fn pass(from: &mut SecureStream, to: &mut SecureStream) -> Result<Vec<u8>, TrustError> {
+pub(crate) fn pass(from: &mut SecureStream, to: &mut SecureStream) -> Result<Vec<u8>, TlsError> {
     let mut came = Vec::new();
     loop {
         let spare = to.opener.spare();

@@ -147,7 +147,7 @@ impl Streams {
     /// Returns a connection to the pool after its copy is complete.
     pub(crate) fn release(&self, stream: Stream) {
         let mut idle = lock(&self.idle);
-        if idle.len() < self.width + IDLE_MORE && !stream.socket.is_worn() {
+        if idle.len() < self.width + IDLE_MORE {
             idle.push(stream);
         }
     }

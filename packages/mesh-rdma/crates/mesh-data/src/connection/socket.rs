@@ -6,9 +6,10 @@ use crate::connection::frame::{REPLY_LEN, REQUEST_LEN, Reply, Request};
 use crate::connection::spin_wait::SpinWait;
 use crate::domain::lock;
 use crate::security::handshake::Keys;
-use crate::security::records::{Opener, Sealer};
+use crate::security::records;
 use crate::span::Span;
 use crate::stop::Stop;
+use mesh_tls::{Opener, Sealer};
 use rustix::net::{RecvFlags, Shutdown, shutdown, sockopt};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -55,13 +56,6 @@ impl Socket {
         tick(self.as_fd(), None)
     }
 
-    /// Whether the connection should be replaced because of the amount of data under its keys.
-    pub(crate) fn is_worn(&self) -> bool {
-        self.keys
-            .get()
-            .is_some_and(|(sealer, opener)| lock(sealer).is_worn() || lock(opener).is_worn())
-    }
-
     /// Shuts down both directions, which ends blocked calls on both sides.
     pub(crate) fn shut(&self) {
         let _ = shutdown(&self.fd, Shutdown::Both);
@@ -96,7 +90,7 @@ impl Socket {
     fn send(&self, head: &[u8], body: Span, stop: Option<&Stop>) -> Result<(), SocketError> {
         match self.keys.get() {
             None => blocking_io::push(self.as_fd(), head, body, stop),
-            Some((sealer, _)) => lock(sealer).push(self.as_fd(), head, body, stop),
+            Some((sealer, _)) => records::push(&mut lock(sealer), self.as_fd(), head, body, stop),
         }
     }
 
@@ -236,7 +230,10 @@ impl Socket {
 
     /// Whether received bytes are buffered that have not been taken yet.
     fn has_bytes(&self) -> bool {
-        self.keys.get().is_some_and(|(_, opener)| lock(opener).has_bytes())
+        self.keys.get().is_some_and(|(_, opener)| {
+            let opener = lock(opener);
+            !opener.plain().is_empty() || opener.has_record()
+        })
     }
 
     fn receive_with(
@@ -259,7 +256,9 @@ impl Socket {
     ) -> Result<usize, SocketError> {
         match self.keys.get() {
             None => blocking_io::pull(self.as_fd(), head, body, flags, stop),
-            Some((_, opener)) => lock(opener).pull(self.as_fd(), head, body, flags, stop),
+            Some((_, opener)) => {
+                records::pull(&mut lock(opener), self.as_fd(), head, body, flags, stop)
+            }
         }
     }
 }
@@ -269,6 +268,12 @@ impl Socket {
     /// The same keys with another descriptor.
     pub(crate) fn with_descriptor(self, fd: OwnedFd) -> Self {
         Self { fd: Descriptor::new(fd), keys: self.keys, spin_wait: self.spin_wait }
+    }
+
+    /// Replaces the key with which data is sent.
+    pub(crate) fn update_key(&self) {
+        let (sealer, _) = self.keys.get().expect("the connection is encrypted");
+        lock(sealer).update_key().expect("there is a next key");
     }
 }
 

@@ -2,23 +2,15 @@
 
 use crate::connection::blocking_io::{SocketError, pull, push};
 use crate::security::identity::{Fingerprint, client_config, server_name};
-use crate::security::records::{HEAD_LEN, Opener, Sealer, records};
+use crate::security::records::RECORDS_MAX;
 use crate::span::Span;
 use crate::stop::Stop;
+use mesh_tls::{Handshake, Opener, Sealer};
 use rustix::net::RecvFlags;
-use rustls::client::UnbufferedClientConnection;
-use rustls::server::UnbufferedServerConnection;
-use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
-use rustls::{CertificateError, Error, ServerConfig};
+use rustls::ServerConfig;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// The maximum length of a handshake record; records of this protocol have less than 1000 bytes.
-const RECORD_LEN_MAX: usize = 4 << 10;
-/// The maximum number of records per handshake; this protocol needs four or five in each direction.
-const RECORDS_MAX: usize = 16;
-/// The type of a handshake record, which is the first byte of a connection.
-const HANDSHAKE: u8 = 22;
 const NO_BYTES: Span = Span { start: 0, len: 0 };
 
 /// The keys of both directions of an authenticated connection.
@@ -30,11 +22,8 @@ pub(crate) fn accept(
     config: &Arc<ServerConfig>,
     stop: &Stop,
 ) -> Result<Keys, SocketError> {
-    let connection = UnbufferedServerConnection::new(Arc::clone(config));
-    let mut connection = connection.map_err(in_words)?;
-    drive(fd, stop, |bytes, out| step(connection.process_tls_records(bytes), out))?;
-    let secrets = connection.dangerous_into_kernel_connection().map_err(in_words)?.0;
-    records(secrets)
+    let config = Arc::clone(config);
+    drive(fd, Handshake::server(move || Ok(config)), stop)
 }
 
 /// Connects only to the process that has the certificate with this fingerprint.
@@ -43,115 +32,30 @@ pub(crate) fn connect(
     fingerprint: Fingerprint,
     stop: &Stop,
 ) -> Result<Keys, SocketError> {
-    let config = client_config(fingerprint).map_err(in_words)?;
-    let connection = UnbufferedClientConnection::new(config, server_name());
-    let mut connection = connection.map_err(in_words)?;
-    drive(fd, stop, |bytes, out| step(connection.process_tls_records(bytes), out))?;
-    let secrets = connection.dangerous_into_kernel_connection().map_err(in_words)?.0;
-    records(secrets)
+    let config = client_config(fingerprint).map_err(mesh_tls::TlsError::from)?;
+    drive(fd, Handshake::client(config, server_name())?, stop)
 }
 
-/// The next step that rustls requires.
-enum Next {
-    /// Continue with the same bytes.
-    Again,
-    /// Receive another record.
-    More,
-    /// None: the keys are created.
-    Done,
-}
-
-/// Exchanges records until rustls has finished. Records are received one at a time, so that no byte
-/// after the last one is consumed.
-fn drive(
-    fd: BorrowedFd<'_>,
-    stop: &Stop,
-    mut step: impl FnMut(&mut [u8], &mut Vec<u8>) -> (usize, Result<Next, Error>),
-) -> Result<(), SocketError> {
-    let (mut inbound, mut outbound) = (Vec::new(), Vec::new());
-    for _ in 0..RECORDS_MAX {
-        let next = loop {
-            let (used, next) = step(&mut inbound, &mut outbound);
-            inbound.drain(..used);
-            match next {
-                Ok(Next::Again) => {}
-                other => break other,
-            }
-        };
-        let next = next.map_err(in_words)?;
-        push(fd, &outbound, NO_BYTES, Some(stop))?;
-        outbound.clear();
-        if let Next::Done = next {
-            return Ok(());
+/// Exchanges bytes until the handshake is complete.
+fn drive(fd: BorrowedFd<'_>, mut handshake: Handshake, stop: &Stop) -> Result<Keys, SocketError> {
+    let mut bytes = [0; 4096];
+    let mut fed = Ok(());
+    loop {
+        // After an error, these are the alert that tells the peer why it is refused.
+        let sent = push(fd, handshake.pending(), NO_BYTES, Some(stop));
+        fed?;
+        sent?;
+        handshake.sent(handshake.pending().len());
+        if handshake.is_done() {
+            return Ok(handshake.finish(RECORDS_MAX)?);
         }
-        receive_record(fd, &mut inbound, stop)?;
-    }
-    Err(SocketError::Strange)
-}
-
-fn receive_record(
-    fd: BorrowedFd<'_>,
-    inbound: &mut Vec<u8>,
-    stop: &Stop,
-) -> Result<(), SocketError> {
-    let start = inbound.len();
-    inbound.resize(start + HEAD_LEN, 0);
-    receive(fd, &mut inbound[start..], stop)?;
-    let head = &inbound[start..];
-    let len = usize::from(u16::from_be_bytes([head[3], head[4]]));
-    // The valid record types are 20 to 23.
-    if !(HANDSHAKE - 2..=HANDSHAKE + 1).contains(&head[0]) || head[1] != 3 || len > RECORD_LEN_MAX {
-        return Err(SocketError::Unproven("it speaks no TLS".to_owned()));
-    }
-    inbound.resize(start + HEAD_LEN + len, 0);
-    receive(fd, &mut inbound[start + HEAD_LEN..], stop)
-}
-
-fn receive(fd: BorrowedFd<'_>, mut room: &mut [u8], stop: &Stop) -> Result<(), SocketError> {
-    while !room.is_empty() {
         // A peer that sends single bytes does not get more time.
         stop.check().map_err(SocketError::Stopped)?;
-        match pull(fd, room, NO_BYTES, RecvFlags::empty(), Some(stop))? {
+        match pull(fd, &mut bytes, NO_BYTES, RecvFlags::empty(), Some(stop))? {
             0 => return Err(SocketError::Closed),
-            received => room = &mut room[received..],
+            received => fed = handshake.feed(&bytes[..received]),
         }
     }
-    Ok(())
-}
-
-/// Processes the result of one rustls call.
-fn step<Data>(
-    status: UnbufferedStatus<'_, '_, Data>,
-    outbound: &mut Vec<u8>,
-) -> (usize, Result<Next, Error>) {
-    let next = status.state.map(|state| match state {
-        ConnectionState::EncodeTlsData(mut encode) => {
-            let start = outbound.len();
-            if let Err(EncodeError::InsufficientSize(error)) = encode.encode(&mut []) {
-                outbound.resize(start + error.required_size, 0);
-                encode.encode(&mut outbound[start..]).expect("it has the size that was asked for");
-            }
-            Next::Again
-        }
-        ConnectionState::TransmitTlsData(sent) => {
-            sent.done();
-            Next::Again
-        }
-        ConnectionState::WriteTraffic(_) => Next::Done,
-        _ => Next::More,
-    });
-    (status.discard, next)
-}
-
-/// Translates an error of rustls for the user of a buffer.
-fn in_words(error: Error) -> SocketError {
-    let other = CertificateError::ApplicationVerificationFailure;
-    SocketError::Unproven(match error {
-        Error::InvalidCertificate(why) if why == other => {
-            "another process answers there: its certificate is not that of the handle".to_owned()
-        }
-        other => other.to_string(),
-    })
 }
 
 #[cfg(test)]
@@ -207,6 +111,20 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_goes_on_when_its_keys_are_replaced() {
+        let (ours, theirs) = pair();
+        for number in 0..4 {
+            for (from, to) in [(&ours, &theirs), (&theirs, &ours)] {
+                from.update_key();
+                let request = Request::of(Verb::Fence, 1, number);
+                from.send_request(&request, NO_BYTES, None).expect("it is sent");
+                let (heard, _) = to.receive_request(None).expect("it comes").expect("a frame");
+                assert_eq!(heard, request);
+            }
+        }
+    }
+
+    #[test]
     fn another_certificate_than_that_of_the_handle_is_refused_by_name() {
         let identity = Identity::make().expect("an identity");
         let other = Identity::make().expect("another one");
@@ -227,6 +145,9 @@ mod tests {
         ours.write_all(b"GET / HTTP/1.1\r\n").expect("it is sent");
         let error = accept(theirs.as_fd(), &identity.config, &soon()).err();
         assert!(matches!(error, Some(SocketError::Unproven(_))), "{error:?}");
+        let mut alert = [0; 7];
+        ours.read_exact(&mut alert).expect("the peer learns why");
+        assert_eq!(alert, [21, 3, 3, 0, 2, 2, 10]);
     }
 
     #[test]

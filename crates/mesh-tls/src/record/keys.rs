@@ -1,7 +1,7 @@
 //! The key of one direction, and key updates.
 
 use super::{RECORD_HEAD_LEN, TAG_LEN};
-use crate::error::TrustError;
+use crate::error::TlsError;
 use ring::aead::{
     AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
 };
@@ -24,15 +24,15 @@ pub(super) struct Protection {
 }
 
 impl Protection {
-    pub(super) fn new((number, secrets): (u64, Secrets)) -> Result<Self, TrustError> {
+    pub(super) fn new((number, secrets): (u64, Secrets)) -> Result<Self, TlsError> {
         let (algorithm, key, iv) = match &secrets {
             Secrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
             Secrets::Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv),
             Secrets::Chacha20Poly1305 { key, iv } => (&CHACHA20_POLY1305, key, iv),
-            _ => return Err(TrustError::crypto("unknown algorithm")),
+            _ => return Err(TlsError::crypto("unknown algorithm")),
         };
-        let key = UnboundKey::new(algorithm, key.as_ref()).map_err(TrustError::crypto)?;
-        let iv = iv.as_ref().try_into().map_err(TrustError::crypto)?;
+        let key = UnboundKey::new(algorithm, key.as_ref()).map_err(TlsError::crypto)?;
+        let iv = iv.as_ref().try_into().map_err(TlsError::crypto)?;
         Ok(Self { key: LessSafeKey::new(key), iv, number })
     }
 
@@ -58,10 +58,10 @@ impl Protection {
         head: [u8; RECORD_HEAD_LEN],
         inner: &mut [u8],
         tag: &mut [u8],
-    ) -> Result<(), TrustError> {
-        let nonce = self.next_nonce().ok_or_else(|| TrustError::crypto("too many records"))?;
+    ) -> Result<(), TlsError> {
+        let nonce = self.next_nonce().ok_or_else(|| TlsError::crypto("too many records"))?;
         let sealed = self.key.seal_in_place_separate_tag(nonce, Aad::from(head), inner);
-        tag[..TAG_LEN].copy_from_slice(sealed.map_err(TrustError::crypto)?.as_ref());
+        tag[..TAG_LEN].copy_from_slice(sealed.map_err(TlsError::crypto)?.as_ref());
         Ok(())
     }
 
@@ -70,10 +70,10 @@ impl Protection {
         &mut self,
         head: [u8; RECORD_HEAD_LEN],
         sealed: &mut [u8],
-    ) -> Result<usize, TrustError> {
-        let nonce = self.next_nonce().ok_or_else(|| TrustError::crypto("too many records"))?;
+    ) -> Result<usize, TlsError> {
+        let nonce = self.next_nonce().ok_or_else(|| TlsError::crypto("too many records"))?;
         let opened = self.key.open_in_place(nonce, Aad::from(head), sealed);
-        opened.map(|inner| inner.len()).map_err(|_| TrustError::Tampered)
+        opened.map(|inner| inner.len()).map_err(|_| TlsError::Tampered)
     }
 }
 
@@ -110,22 +110,22 @@ impl Shared {
             && self.is_update_wanted.swap(false, Ordering::Relaxed)
     }
 
-    pub(super) fn next_sealing(&self) -> Result<Protection, TrustError> {
+    pub(super) fn next_sealing(&self) -> Result<Protection, TlsError> {
         let mut schedule = self.schedule.lock().unwrap_or_else(PoisonError::into_inner);
         let secrets = match &mut *schedule {
             Schedule::Client(kernel) => kernel.update_tx_secret(),
             Schedule::Server(kernel) => kernel.update_tx_secret(),
         };
-        Protection::new(secrets.map_err(TrustError::crypto)?)
+        Protection::new(secrets.map_err(TlsError::crypto)?)
     }
 
-    pub(super) fn next_opening(&self) -> Result<Protection, TrustError> {
+    pub(super) fn next_opening(&self) -> Result<Protection, TlsError> {
         let mut schedule = self.schedule.lock().unwrap_or_else(PoisonError::into_inner);
         let secrets = match &mut *schedule {
             Schedule::Client(kernel) => kernel.update_rx_secret(),
             Schedule::Server(kernel) => kernel.update_rx_secret(),
         };
-        Protection::new(secrets.map_err(TrustError::crypto)?)
+        Protection::new(secrets.map_err(TlsError::crypto)?)
     }
 }
 

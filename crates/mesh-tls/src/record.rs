@@ -11,13 +11,12 @@ mod keys;
 mod opener;
 mod sealer;
 
-use crate::claim::Peer;
-use crate::error::TrustError;
+use crate::error::TlsError;
 pub(crate) use keys::Schedule;
 use keys::{Protection, Shared};
-pub use opener::{Opener, RECEIVED_LEN_MAX};
+pub use opener::Opener;
 use rustls::ExtractedSecrets;
-pub use sealer::{PENDING_LEN_MAX, Sealer};
+pub use sealer::Sealer;
 use std::sync::Arc;
 
 /// The maximum number of plaintext bytes in one record.
@@ -26,10 +25,12 @@ pub const PLAIN_LEN_MAX: usize = 1 << 14;
 pub const RECORD_HEAD_LEN: usize = 5;
 /// The length of a record trailer: its real type and the authentication tag.
 pub const RECORD_TAIL_LEN: usize = 1 + TAG_LEN;
+/// The maximum length of a record that a [`Sealer`] writes.
+pub const SEALED_LEN_MAX: usize = RECORD_HEAD_LEN + PLAIN_LEN_MAX + RECORD_TAIL_LEN;
+/// The maximum length of a received record, which may contain padding.
+pub const RECORD_LEN_MAX: usize = RECORD_HEAD_LEN + PLAIN_LEN_MAX + 256;
 
 const TAG_LEN: usize = 16;
-/// The maximum length of a received record, which may contain padding.
-const RECORD_LEN_MAX: usize = RECORD_HEAD_LEN + PLAIN_LEN_MAX + 256;
 
 const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
@@ -39,29 +40,18 @@ const VERSION: [u8; 2] = [3, 3];
 const KEY_UPDATE: u8 = 24;
 const CLOSE_NOTIFY: u8 = 0;
 
-/// An authenticated connection. Its two directions are independent.
-#[derive(Debug)]
-pub struct SecureStream {
-    /// The identity of the peer.
-    pub peer: Peer,
-    /// The receiving direction.
-    pub opener: Opener,
-    /// The sending direction.
-    pub sealer: Sealer,
-}
-
-impl SecureStream {
-    /// Continues after the handshake, with bytes that were received after it or are not sent yet.
-    pub(crate) fn new(
-        peer: Peer,
-        secrets: ExtractedSecrets,
-        schedule: Schedule,
-        received: &[u8],
-        unsent: &[u8],
-    ) -> Result<Self, TrustError> {
-        let shared = Arc::new(Shared::new(schedule));
-        let opener = Opener::new(Protection::new(secrets.rx)?, Arc::clone(&shared), received);
-        let sealer = Sealer::new(Protection::new(secrets.tx)?, shared, unsent);
-        Ok(Self { peer, opener, sealer })
-    }
+/// Continues after the handshake, with bytes that were received after it or are not sent yet.
+///
+/// Each direction buffers at most `records_max` records of maximum length.
+pub(crate) fn directions(
+    secrets: ExtractedSecrets,
+    schedule: Schedule,
+    (received, unsent): (Vec<u8>, Vec<u8>),
+    records_max: usize,
+) -> Result<(Sealer, Opener), TlsError> {
+    let shared = Arc::new(Shared::new(schedule));
+    let sealing = Protection::new(secrets.tx)?;
+    let opening = Protection::new(secrets.rx)?;
+    let sealer = Sealer::new(sealing, Arc::clone(&shared), unsent, records_max);
+    Ok((sealer, Opener::new(opening, shared, received, records_max)))
 }
