@@ -64,7 +64,7 @@ def write_trace(
         until_us: The end, exclusive.
 
     Raises:
-        TelemetryError: No host answers.
+        TelemetryError: No host answered.
         OSError: The file cannot be written.
     """
     with trace_output(path) as file:
