@@ -16,7 +16,7 @@ from pyarrow import flight
 
 from mesh_core.spi import ConnectionLimiter
 from mesh_core.testing import wait_until
-from mesh_telemetry._query.coverage import Answer, Coverage
+from mesh_telemetry._query.coverage import QueryResult, Coverage
 from mesh_telemetry._query.deadline import Cancellation
 from mesh_telemetry._query.stream import Stream
 from mesh_telemetry._serve.flight import FlightSqlServer
@@ -210,8 +210,8 @@ def test_open_pages_are_answered_without_a_thread(servers: Servers) -> None:
 class OneTable:
     """Returns the same rows for all queries."""
 
-    def arrow(self, query: QueryArguments, cancellation: Cancellation) -> Answer:
-        return Answer(TABLE, Coverage((), (), (), ()))
+    def arrow(self, query: QueryArguments, cancellation: Cancellation) -> QueryResult:
+        return QueryResult(TABLE, Coverage((), (), (), ()))
 
     def columns(self, sql: str, parameters: list[object], cancellation: Cancellation) -> pa.Schema:
         return TABLE.schema

@@ -18,7 +18,7 @@ from workers import WorkerProcess, workers
 
 from mesh_core import attach_to_workers, configured, shutdown_context
 from mesh_core.testing import kill_proc, proc_pid, wait_until
-from mesh_telemetry import Answer, Telemetry
+from mesh_telemetry import QueryResult, Telemetry
 
 SQL = "select host, proc, count(*) as n from spans group by host, proc"
 ANSWER_S = 4.0
@@ -43,7 +43,7 @@ class Asker:
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
         self._is_over = False
-        self.answers: list[tuple[float, Answer]] = []
+        self.answers: list[tuple[float, QueryResult]] = []
         self.errors: list[BaseException] = []
         self.asking = threading.Event()
         self._thread = threading.Thread(target=self._ask, daemon=True)
@@ -66,7 +66,7 @@ class Asker:
         assert self.errors == []
 
 
-def failed_of(answer: Answer) -> set[str]:
+def failed_of(answer: QueryResult) -> set[str]:
     return {failure.host.rpartition("/")[2] for failure in answer.coverage.failed}
 
 

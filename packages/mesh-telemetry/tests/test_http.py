@@ -20,7 +20,7 @@ from recorded_program import config
 
 from mesh_telemetry import Telemetry
 from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
-from mesh_telemetry._query.coverage import Answer, Coverage, HostFailure, TransferStats
+from mesh_telemetry._query.coverage import QueryResult, Coverage, HostFailure, TransferStats
 from mesh_telemetry._query.deadline import Cancellation
 from mesh_telemetry._query.plain_json import plain_answer
 from mesh_telemetry._query.stream import Stream
@@ -50,15 +50,15 @@ class Queries:
     def __init__(self, batches: Iterator[pa.RecordBatch] | None = None) -> None:
         self._batches = batches
 
-    def arrow(self, query: QueryArguments, cancellation: Cancellation) -> Answer:
+    def arrow(self, query: QueryArguments, cancellation: Cancellation) -> QueryResult:
         sql, parameters, as_of_us = query
         if sql == "bad":
             raise QueryError("no such thing: ask for another")
         if sql == "nobody":
             raise CoverageError("no host answered")
         if sql == "echo":
-            return Answer(pa.table({"p": [json.dumps([parameters, as_of_us])]}), COVERAGE)
-        return Answer(TABLE, COVERAGE)
+            return QueryResult(pa.table({"p": [json.dumps([parameters, as_of_us])]}), COVERAGE)
+        return QueryResult(TABLE, COVERAGE)
 
     def json(self, query: QueryArguments, cancellation: Cancellation) -> bytes:
         return json.dumps(plain_answer(self.arrow(query, cancellation))).encode()

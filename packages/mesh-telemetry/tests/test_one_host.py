@@ -7,7 +7,7 @@ import pytest
 from shards import HostRows, Shards
 
 from mesh_telemetry._errors import CoverageError, QueryError
-from mesh_telemetry._query.coverage import Answer
+from mesh_telemetry._query.coverage import QueryResult
 from mesh_telemetry._query.fragment import ShardAnswer
 from mesh_telemetry._query.query import Query
 from mesh_telemetry._query.query_plan import QueryPlans
@@ -21,7 +21,7 @@ def alone() -> Shards:
     return Shards({"host": HostRows({"t": TABLE, "other": other, "procs": other})})
 
 
-def whole(shards: Shards, sql: str, parameters: object = None, **options: object) -> Answer:
+def whole(shards: Shards, sql: str, parameters: object = None, **options: object) -> QueryResult:
     schemas = shards.hosts["host"].schemas
     query = Query(sql, parameters, schemas)  # type: ignore[arg-type]
     return query.answer(shards.ask, timeout_s=60, is_one_host=True, **options)  # type: ignore[arg-type]

@@ -208,8 +208,8 @@ def test_one_look_is_for_scripts(around: Path) -> None:
         running.do("lock")
         locked = mesh_top("--once", "--json")
         assert locked.returncode == 1
-        (circle,) = json.loads(locked.stdout)["deadlocks"]
-        assert sorted(one["actor"] for one in circle) == ["left", "right"]
+        (cycle,) = json.loads(locked.stdout)["deadlocks"]
+        assert sorted(one["actor"] for one in cycle) == ["left", "right"]
         running.do("fail no more data")
         failed = mesh_top("--once")
         assert failed.returncode == 1

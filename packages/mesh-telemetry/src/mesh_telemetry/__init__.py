@@ -15,7 +15,7 @@ from mesh_telemetry._errors import StorageError as StorageError
 from mesh_telemetry._errors import TelemetryError as TelemetryError
 from mesh_telemetry._options import TelemetryConfig as TelemetryConfig
 from mesh_telemetry._otlp.options import OtlpConfig as OtlpConfig
-from mesh_telemetry._query.coverage import Answer as Answer
+from mesh_telemetry._query.coverage import QueryResult as QueryResult
 from mesh_telemetry._query.coverage import Coverage as Coverage
 from mesh_telemetry._query.coverage import HostFailure as HostFailure
 from mesh_telemetry._query.coverage import TransferStats as TransferStats

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from mesh_core import Future, HostMesh, ProcMesh
     from mesh_telemetry._profile.file import TraceFile
-    from mesh_telemetry._query.coverage import Answer, Coverage
+    from mesh_telemetry._query.coverage import QueryResult, Coverage
     from mesh_telemetry._query.stream import Stream
     from mesh_telemetry._serve.serving import Serving
     from mesh_telemetry._sources import SourceTable
@@ -134,7 +134,7 @@ class Telemetry:
         as_of: float | datetime | None = None,
         timeout: float = 10.0,
         require_full: bool = False,
-    ) -> Answer:
+    ) -> QueryResult:
         """Query all hosts with SQL.
 
         Args:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from mesh_telemetry._hosts.coordinator import Coordinator
     from mesh_telemetry._profile.file import TraceFile
-    from mesh_telemetry._query.coverage import Answer, Coverage
+    from mesh_telemetry._query.coverage import QueryResult, Coverage
     from mesh_telemetry._query.deadline import Cancellation
     from mesh_telemetry._query.stream import Stream
     from mesh_telemetry._serve.routes import Route
@@ -85,7 +85,7 @@ class TelemetryClient:
         as_of: float | datetime | None = None,
         timeout: float = 10.0,
         require_full: bool = False,
-    ) -> Answer:
+    ) -> QueryResult:
         """Query all hosts with SQL."""
         options = _options(timeout, require_full)
         client = self._query_client()
@@ -147,7 +147,7 @@ class TelemetryClient:
     def save(self, folder: str | Path, timeout: float, require_full: bool) -> Coverage:
         """Write all current rows of all hosts to a directory on this machine, for `Archive`."""
 
-        def ask(sql: str, as_of_us: int | None) -> Answer:
+        def ask(sql: str, as_of_us: int | None) -> QueryResult:
             as_of = None if as_of_us is None else as_of_us / 1e6
             return self.query(sql, as_of=as_of, timeout=timeout, require_full=require_full)
 
@@ -198,7 +198,7 @@ class TelemetryClient:
         """Do the same as `flame_graph` for one process, and stop when it is cancelled."""
         return flame_graph_of(self._coordinator(), [proc], options, None, cancellation)
 
-    def _run_long_query(self, sql: str, until_us: int | None) -> Answer:
+    def _run_long_query(self, sql: str, until_us: int | None) -> QueryResult:
         """Run a query with a long timeout over rows up to a time, which the query also contains."""
         # The query has the exact bound. `as_of` only lets hosts skip rows that are much newer.
         until = None if until_us is None else until_us / 1e6 + 1.0

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh_telemetry._archive.archive_reader import ArchiveReader
-    from mesh_telemetry._query.coverage import Answer
+    from mesh_telemetry._query.coverage import QueryResult
 
 __all__ = ["Archive"]
 
@@ -77,7 +77,7 @@ class Archive:
         *,
         as_of: float | datetime | None = None,
         timeout: float = 60.0,
-    ) -> Answer:
+    ) -> QueryResult:
         """Query the rows of all hosts of the run with SQL.
 
         Live tables contain their last snapshot if `TelemetryConfig.snapshot_s` was set.

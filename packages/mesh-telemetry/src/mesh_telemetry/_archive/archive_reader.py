@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh_telemetry._disk.stored_runs import StoredHost
-    from mesh_telemetry._query.coverage import Answer
+    from mesh_telemetry._query.coverage import QueryResult
     from mesh_telemetry._query.fragment import Fragment
 
 __all__ = ["ArchiveReader"]
@@ -52,7 +52,7 @@ class ArchiveReader:
         params: Sequence[object] | Mapping[str, object] | None,
         as_of: float | datetime | None,
         timeout_s: float,
-    ) -> Answer:
+    ) -> QueryResult:
         """Query the rows of all hosts; arguments and errors as of `Archive.query`."""
         query = Query(sql, params, self.tables())
         return query.answer(self._ask, until_us=microseconds(as_of), timeout_s=timeout_s)

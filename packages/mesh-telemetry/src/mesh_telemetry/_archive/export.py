@@ -14,7 +14,7 @@ from mesh_telemetry._disk.stored_tables import StoredTables
 from mesh_telemetry._errors import StorageError
 from mesh_telemetry._events.program_line import program_line
 from mesh_telemetry._plan.quoting import quoted
-from mesh_telemetry._query.coverage import Answer, Coverage, HostFailure
+from mesh_telemetry._query.coverage import QueryResult, Coverage, HostFailure
 from mesh_telemetry._rows.schemas import LIVE_TABLES, TABLES
 
 __all__ = ["save"]
@@ -23,7 +23,7 @@ _ROWS_AT_ONCE = 200_000
 _SAVED = "saved"
 
 #: Answers a query as of a time in microseconds since the epoch, or as of now.
-QueryFunction = Callable[[str, int | None], Answer]
+QueryFunction = Callable[[str, int | None], QueryResult]
 
 
 def save(query: QueryFunction, folder: Path) -> Coverage:
@@ -61,7 +61,7 @@ def _saved(query: QueryFunction, host: Path) -> Coverage:
     return _together(seen)
 
 
-def _parts(query: QueryFunction, table: str, now_us: int) -> Iterator[Answer]:
+def _parts(query: QueryFunction, table: str, now_us: int) -> Iterator[QueryResult]:
     """Query the rows of a table in parts that fit into memory."""
     name = quoted(table)
     if table in LIVE_TABLES:

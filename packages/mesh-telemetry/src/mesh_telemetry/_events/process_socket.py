@@ -89,7 +89,7 @@ class ProcessSocket:
         return self._socket.fileno()
 
     def serve(self) -> None:
-        """Answer all pending requests without waiting for further ones."""
+        """Serve all pending requests without waiting for further ones."""
         while True:
             try:
                 caller, _ = self._socket.accept()

@@ -125,7 +125,7 @@ class HostRows(Actor):
         is_outside: bool,
         others: tuple[Coordinator, tuple[HostHandle, ...]] | None,
     ) -> bytes:
-        """Answer a query in a query process, which is killed if the call is cancelled.
+        """Run a query in a query process, which is killed if the call is cancelled.
 
         Args:
             request: The query as a pickled `Request`.

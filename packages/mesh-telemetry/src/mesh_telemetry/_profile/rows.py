@@ -10,13 +10,13 @@ from mesh_telemetry._profile.clock_offsets import least_delays
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from mesh_telemetry._query.coverage import Answer
+    from mesh_telemetry._query.coverage import QueryResult
 
 __all__ = ["ProfileRows", "Window"]
 
 Rows = list[tuple[Any, ...]]
 #: Runs a query over rows up to a time in microseconds, or over current rows.
-QueryFunction = Callable[[str, int | None], "Answer"]
+QueryFunction = Callable[[str, int | None], "QueryResult"]
 
 # The number of rows that are in memory at a time.
 _WINDOW_ROWS_MAX = 100_000

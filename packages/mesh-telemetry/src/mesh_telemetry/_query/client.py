@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from mesh_core import MeshError, SupervisionError
 from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError, cause_of
-from mesh_telemetry._query.coverage import Answer
+from mesh_telemetry._query.coverage import QueryResult
 from mesh_telemetry._query.host_list import HostList
 from mesh_telemetry._query.host_queries import HostQueries, label
 from mesh_telemetry._query.query_request import (
@@ -95,7 +95,7 @@ class QueryClient:
             sql, scalars, until_us, options.require_full, form, options.bytes_max, self._added
         )
 
-    def answer(self, request: QueryRequest, options: QueryOptions) -> Answer:
+    def answer(self, request: QueryRequest, options: QueryOptions) -> QueryResult:
         """Return the answer to a query in the form `arrow`.
 
         Raises:
@@ -207,10 +207,10 @@ def _received(call: Future[bytes], timeout_s: float) -> bytes:
         raise TelemetryError(f"the query was not answered: {cause_of(error)}") from error
 
 
-def _answer(reply: QueryReply) -> Answer:
+def _answer(reply: QueryReply) -> QueryResult:
     with pa.ipc.open_stream(reply.body) as reader:
         table = reader.read_all()
-    return Answer(table, coverage_from(reply.head["coverage"]))
+    return QueryResult(table, coverage_from(reply.head["coverage"]))
 
 
 def _no_host(failed: Sequence[tuple[str, str]]) -> CoverageError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Answer", "Coverage", "HostFailure", "TransferStats"]
+__all__ = ["QueryResult", "Coverage", "HostFailure", "TransferStats"]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Coverage:
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueryResult:
     """The answer to a query.
 
     Attributes:

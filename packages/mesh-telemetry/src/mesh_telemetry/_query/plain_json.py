@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from mesh_telemetry._query.query_request import plain_coverage
 
 if TYPE_CHECKING:
-    from mesh_telemetry._query.coverage import Answer
+    from mesh_telemetry._query.coverage import QueryResult
 
 __all__ = ["plain_answer"]
 
 
-def plain_answer(answer: Answer) -> dict[str, Any]:
+def plain_answer(answer: QueryResult) -> dict[str, Any]:
     """Return an answer as an object for JSON with columns, rows and coverage."""
     rows = [
         {name: _json_value(value) for name, value in row.items()}

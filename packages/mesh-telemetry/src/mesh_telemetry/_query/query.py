@@ -15,7 +15,7 @@ from mesh_telemetry._plan.quoting import quoted
 from mesh_telemetry._plan.semi_joins import chosen, count_statement, useful_links, with_keys
 from mesh_telemetry._plan.split import Split, split
 from mesh_telemetry._plan.units import Link, Unit
-from mesh_telemetry._query.coverage import Answer
+from mesh_telemetry._query.coverage import QueryResult
 from mesh_telemetry._query.deadline import DeadlineExceeded, within
 from mesh_telemetry._query.fragment import Fragment
 from mesh_telemetry._query.host_answers import HostAnswers, SendFragment
@@ -87,7 +87,7 @@ class Query:
         timeout_s: float = 10.0,
         require_full: bool = False,
         is_one_host: bool = False,
-    ) -> Answer:
+    ) -> QueryResult:
         """Send fragments to the hosts, and compute the answer from their rows.
 
         Args:
@@ -112,11 +112,11 @@ class Query:
         is_whole = is_one_host and self._can_be_whole()
         if self._planned.text.is_explained:
             explained = self._explained_whole() if is_whole else self._explained()
-            return Answer(explained, host_answers.coverage())
+            return QueryResult(explained, host_answers.coverage())
         if is_whole:
             table = host_answers.alone(*self._whole(until_us, deadline))
             host_answers.check(require_full)
-            return Answer(table, host_answers.coverage())
+            return QueryResult(table, host_answers.coverage())
         self._ship(host_answers, until_us, deadline)
         host_answers.check(require_full)
         # Late hosts may have used up all the time, while little work is left.
@@ -128,7 +128,7 @@ class Query:
                 f"the query was not finished after {timeout_s:.3g} s: increase the timeout, or"
                 " filter more"
             ) from None
-        return Answer(table, host_answers.coverage())
+        return QueryResult(table, host_answers.coverage())
 
     def stream(
         self,

@@ -24,7 +24,7 @@ _REFUSED = re.compile("memory allocation failed|cannot allocate memory", re.IGNO
 
 
 def run(connection: socket.socket, host: dict[str, Any]) -> NoReturn:
-    """Answer requests until the connection is closed; does not return.
+    """Serve requests until the connection is closed; does not return.
 
     Args:
         connection: The connection to the telemetry process of the host.

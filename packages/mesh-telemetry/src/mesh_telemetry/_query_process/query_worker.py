@@ -34,7 +34,7 @@ from mesh_telemetry._tables.extended_rows import ExtendedRows
 from mesh_telemetry._tables.host_tables import HostTables
 
 if TYPE_CHECKING:
-    from mesh_telemetry._query.coverage import Answer
+    from mesh_telemetry._query.coverage import QueryResult
     from mesh_telemetry._query.query_request import QueryAttempt, QueryRequest
     from mesh_telemetry._query_process.link import Link
 
@@ -94,7 +94,7 @@ class QueryWorker:
             return self._run(fragment)
 
     def query(self, attempt: QueryAttempt) -> bytes:
-        """Answer a query; return the reply in the form in which it is sent.
+        """Run a query; return the reply in the form in which it is sent.
 
         Raises:
             QueryError: The query is invalid, or exceeds its limits.
@@ -174,7 +174,7 @@ class _Hosts:
             return [ShardAnswer(self._only_host, None, str(error).partition("\n")[0])]
 
 
-def _reply(answer: Answer, request: QueryRequest) -> QueryReply:
+def _reply(answer: QueryResult, request: QueryRequest) -> QueryReply:
     if request.form == "json":
         body: bytes | memoryview = json.dumps(plain_answer(answer), allow_nan=False).encode()
     else:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
-from mesh_telemetry._query.coverage import Answer
+from mesh_telemetry._query.coverage import QueryResult
 from mesh_telemetry._query.deadline import Cancellation
 from mesh_telemetry._query.query_request import plain_coverage
 from mesh_telemetry._query.stream import Stream
@@ -46,7 +46,7 @@ class Queries(Protocol):
     def json(self, query: QueryArguments, cancellation: Cancellation) -> bytes:
         """Return the answer as JSON."""
 
-    def arrow(self, query: QueryArguments, cancellation: Cancellation) -> Answer:
+    def arrow(self, query: QueryArguments, cancellation: Cancellation) -> QueryResult:
         """Return the answer as a table."""
 
     def stream(self, query: QueryArguments, cancellation: Cancellation) -> Stream:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh_telemetry._query.client import QueryClient
-    from mesh_telemetry._query.coverage import Answer
+    from mesh_telemetry._query.coverage import QueryResult
     from mesh_telemetry._query.deadline import Cancellation
     from mesh_telemetry._query.query_request import QueryRequest
     from mesh_telemetry._query.stream import Stream
@@ -46,7 +46,7 @@ class ServedQueries:
 
     def arrow(
         self, query: tuple[str, Parameters, int | None], cancellation: Cancellation
-    ) -> Answer:
+    ) -> QueryResult:
         """Return the answer as a table."""
         options = _options(cancellation)
         request = self._client.request(*query, "arrow", options)

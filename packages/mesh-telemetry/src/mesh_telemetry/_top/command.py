@@ -82,8 +82,8 @@ def _once(command: _CommandContext, pid: int | None, is_json: bool) -> int:
     )
     for row in snapshot.failures:
         print(f"failed: {row['mesh']}[{row['rank']}]: {row['reason']}")
-    for circle in snapshot.deadlocks:
-        names = " -> ".join(f"{row['actor']}[{row['rank']}]" for row in [*circle, circle[0]])
+    for cycle in snapshot.deadlocks:
+        names = " -> ".join(f"{row['actor']}[{row['rank']}]" for row in [*cycle, cycle[0]])
         print(f"deadlock: {names}")
     for host, cause in snapshot.silent.items():
         print(f"without host {host}: {cause}")

@@ -35,10 +35,10 @@ def deadlocks(waits: Iterable[tuple[int, int]]) -> list[list[int]]:
                 del at[left]
                 done.add(left)
             elif nearest in at:
-                circle = path[at[nearest] :]
-                if not done & set(circle):
-                    found.append(circle)
-                    done.update(circle)
+                cycle = path[at[nearest] :]
+                if not done & set(cycle):
+                    found.append(cycle)
+                    done.update(cycle)
             elif nearest not in done and nearest in ahead:
                 at[nearest] = len(path)
                 path.append(nearest)

@@ -150,10 +150,10 @@ def waits(client: ProgramClient, picture: Picture, entry: Entry, wanted: str) ->
     """Return all waits of the program, deadlocks first."""
     snapshot = picture.snapshot
     text = Text()
-    for circle in snapshot.deadlocks:
-        names = [f"{row['actor']}[{row['rank']}]" for row in [*circle, circle[0]]]
+    for cycle in snapshot.deadlocks:
+        names = [f"{row['actor']}[{row['rank']}]" for row in [*cycle, cycle[0]]]
         text.append(f"deadlock: {' waits for '.join(names)}\n", "bold magenta")
-        for row in circle:
+        for row in cycle:
             text.append(f"  {row['actor']}[{row['rank']}] in {row['running']} ")
             text.append(f"waits for {row['endpoint']} of {row['for_actor']}[{row['for_rank']}]\n")
     text.append(f"\n{'WHO':<20}{'IN':<12}{'WAITS FOR':<26}{'FOR S':>8}\n", "bold")

@@ -180,7 +180,7 @@ def _proc(snapshot: Snapshot, proc: Proc) -> Entry:
         state = "waiting"
     elif "failed" in proc.actors:
         state = "failed"
-    if proc.name in {row["proc"] for circle in snapshot.deadlocks for row in circle}:
+    if proc.name in {row["proc"] for cycle in snapshot.deadlocks for row in cycle}:
         state = "deadlock"
     note = f"{proc.name} pid {row['pid']}" + (f" {proc.state}" if proc.is_over else "")
     measures = (proc.cpu_percent, row["rss_bytes"], proc.messages_s)
@@ -225,7 +225,7 @@ def _mesh(snapshot: Snapshot, mesh: Mesh) -> Entry:
     if not mesh.is_of_procs:
         counts = mesh.actors
         state = _state_of(counts)
-        if any(row["for_mesh_id"] == mesh.number for row in _in_circles(snapshot)):
+        if any(row["for_mesh_id"] == mesh.number for row in _deadlocked_waits(snapshot)):
             state = "deadlock"
         said = ", ".join(f"{n} {what}" for what, n in sorted(counts.items()))
         note = f"{mesh.row['class']} {shape} {said}"
@@ -261,8 +261,8 @@ def _actor(snapshot: Snapshot, row: Row) -> Entry:
     return Entry(("actor", f"{row['proc']}:{row['mesh_id']}"), title, state, note, row=row)
 
 
-def _in_circles(snapshot: Snapshot) -> Iterable[Row]:
-    return (row for circle in snapshot.deadlocks for row in circle)
+def _deadlocked_waits(snapshot: Snapshot) -> Iterable[Row]:
+    return (row for cycle in snapshot.deadlocks for row in cycle)
 
 
 def _is_wanted(picture: Picture, text: str) -> bool:

@@ -25,7 +25,7 @@ def plain(snapshot: Snapshot, pid: int) -> dict[str, Any]:
         "procs": [_proc(one) for one in snapshot.procs.values()],
         "meshes": [{**one.row, "actors": one.actors} for one in snapshot.meshes.values()],
         "failures": snapshot.failures,
-        "deadlocks": [[_wait(row) for row in circle] for circle in snapshot.deadlocks],
+        "deadlocks": [[_wait(row) for row in cycle] for cycle in snapshot.deadlocks],
         "silent": snapshot.silent,
     }
 

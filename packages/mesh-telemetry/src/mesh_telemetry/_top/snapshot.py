@@ -123,7 +123,7 @@ class Snapshot:
     @property
     def waiting(self) -> set[int]:
         """The actors that are deadlocked."""
-        return {row["actor_id"] for circle in self.deadlocks for row in circle}
+        return {row["actor_id"] for cycle in self.deadlocks for row in cycle}
 
 
 def take(client: ProgramClient, before: Snapshot | None) -> Snapshot:
@@ -236,7 +236,7 @@ def _deadlocks(waits: list[Row]) -> list[list[Row]]:
     known = [row for row in waits if row["actor_id"] is not None]
     pairs = {(row["actor_id"], row["for_actor_id"]): row for row in known}
     found = []
-    for circle in deadlocks(pairs):
-        ahead = [*circle[1:], circle[0]]
-        found.append([pairs[pair] for pair in zip(circle, ahead, strict=True)])
+    for cycle in deadlocks(pairs):
+        ahead = [*cycle[1:], cycle[0]]
+        found.append([pairs[pair] for pair in zip(cycle, ahead, strict=True)])
     return found
