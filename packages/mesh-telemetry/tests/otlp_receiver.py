@@ -23,7 +23,7 @@ class Receiver:
         url: The address of the collector.
         status: The status of responses; requests are stored only if it is 200.
         gate: Requests get a response only while this event is set.
-        answered: The number of responses by status.
+        status_counts: The number of responses by status.
         headers: The headers of the last request.
     """
 
@@ -31,7 +31,7 @@ class Receiver:
         self.status = 200
         self.gate = threading.Event()
         self.gate.set()
-        self.answered: dict[int, int] = {}
+        self.status_counts: dict[int, int] = {}
         self.headers: dict[str, str] = {}
         self._turn = threading.Lock()
         self._bodies: dict[str, list[bytes]] = {"metrics": [], "logs": [], "traces": []}
@@ -59,7 +59,7 @@ class Receiver:
         """Store a request if the status is 200."""
         with self._turn:
             self.headers = headers
-            self.answered[self.status] = self.answered.get(self.status, 0) + 1
+            self.status_counts[self.status] = self.status_counts.get(self.status, 0) + 1
             if self.status == 200:
                 self._bodies[path.removeprefix("/v1/")].append(body)
             return self.status

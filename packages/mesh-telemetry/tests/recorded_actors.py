@@ -74,11 +74,11 @@ class Waiter(Actor):
     """Waits for another actor until that is released."""
 
     @endpoint
-    def wait(self, gate: Gate) -> int:
+    def wait(self, gate: Blocker) -> int:
         return gate.passed.call_one().get()
 
 
-class Gate(Actor):
+class Blocker(Actor):
     """Replies when a file exists."""
 
     @endpoint

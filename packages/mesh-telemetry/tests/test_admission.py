@@ -16,7 +16,7 @@ from pyarrow import flight
 
 from mesh_core.spi import ConnectionLimiter
 from mesh_core.testing import wait_until
-from mesh_telemetry._query.coverage import QueryResult, Coverage
+from mesh_telemetry._query.coverage import Coverage, QueryResult
 from mesh_telemetry._query.deadline import Cancellation
 from mesh_telemetry._query.stream import Stream
 from mesh_telemetry._serve.flight import FlightSqlServer

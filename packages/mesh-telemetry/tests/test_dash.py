@@ -131,7 +131,9 @@ def test_the_timeline_has_spans_and_messages_of_actors(page: Any) -> None:
     page.wait_for_function("() => location.hash.startsWith('#/timeline?actors=')")
 
 
-def test_a_new_line_is_shown_without_a_reload(page: Any, program: tuple[ShownProgram, Serving]) -> None:
+def test_a_new_line_is_shown_without_a_reload(
+    page: Any, program: tuple[ShownProgram, Serving]
+) -> None:
     show(page, "logs")
     page.evaluate("window.wasHere = true")
     program[0].trainers.slice(gpus=1).shout.call("a line that comes live").get()
@@ -202,7 +204,7 @@ def test_two_pages_share_one_query_which_ends_when_both_are_closed(
 
 
 def test_a_host_that_does_not_respond_is_shown(page: Any) -> None:
-    silent = {"asked": ["here/0", "there/1"], "failed": [{"host": "there/1", "cause": "it died"}]}
+    silent = {"queried": ["here/0", "there/1"], "failed": [{"host": "there/1", "cause": "it died"}]}
 
     def answer(route: Any) -> None:
         said = route.fetch().json()

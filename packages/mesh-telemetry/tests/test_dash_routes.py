@@ -20,12 +20,12 @@ from mesh_core.testing import wait_until
 from mesh_telemetry import Telemetry, TelemetryConfig
 from mesh_telemetry._dash.dashboard import Dashboard
 from mesh_telemetry._dash.files import file_routes
-from mesh_telemetry._dash.topic_streams import TopicStreams
 from mesh_telemetry._dash.page_queries import pattern
 from mesh_telemetry._dash.queries import TOPICS
+from mesh_telemetry._dash.topic_streams import TopicStreams
 from mesh_telemetry._dash.waits import find_cycles
 from mesh_telemetry._errors import CoverageError
-from mesh_telemetry._query.coverage import QueryResult, Coverage, HostFailure
+from mesh_telemetry._query.coverage import Coverage, HostFailure, QueryResult
 from mesh_telemetry._rows.schemas import TABLE_DOCS
 from mesh_telemetry._serve.dashboard_url import dashboard_url
 from mesh_telemetry._serve.http import HttpServer
@@ -128,7 +128,7 @@ def test_a_topic_lists_hosts_that_did_not_reply(server: HttpServer) -> None:
     assert status == 200
     assert body["value"]["rows"][0]["host"] == "here"
     assert body["coverage"] == {
-        "asked": ["a", "b"],
+        "queried": ["a", "b"],
         "failed": [{"host": "b", "cause": "it died"}],
     }
 
@@ -175,9 +175,9 @@ def test_a_stream_pushes_changes_to_all_subscribers(
 
 
 def test_a_stream_reports_an_error_and_continues(server: HttpServer, program: FakeProgram) -> None:
-    program.error = CoverageError("no host answered: wait")
+    program.error = CoverageError("no host replied: wait")
     connection, reply = get(server, "/live/hosts")
-    assert "no host answered" in event(reply)["error"]
+    assert "no host replied" in event(reply)["error"]
     program.error = None
     assert event(reply)["value"]["rows"]
     reply.close()

@@ -78,7 +78,7 @@ def check(asker: Asker, lost: set[str]) -> None:
         assert failed_of(answer) <= lost
         there = {row["proc"].partition(".")[0] for row in answer.table.to_pylist()}
         assert there == {"1", "2"} - failed_of(answer)
-        assert {name.rpartition("/")[2] for name in answer.coverage.asked} == {"0", "1", "2"}
+        assert {name.rpartition("/")[2] for name in answer.coverage.queried} == {"0", "1", "2"}
 
 
 def lose_in_the_middle(telemetry: Telemetry, rng: random.Random) -> None:

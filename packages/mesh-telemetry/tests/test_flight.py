@@ -40,7 +40,7 @@ class ShardQueries:
 
     def arrow(self, query: QueryArguments, cancellation: Cancellation) -> QueryResult:
         sql, parameters, as_of_us = query
-        return Query(sql, parameters, self._schemas).answer(self._shards.ask, until_us=as_of_us)
+        return Query(sql, parameters, self._schemas).run(self._shards.ask, until_us=as_of_us)
 
     def columns(self, sql: str, parameters: list[object], cancellation: Cancellation) -> pa.Schema:
         return Query(sql, parameters, self._schemas).schema

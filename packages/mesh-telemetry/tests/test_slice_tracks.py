@@ -9,8 +9,8 @@ import pytest
 from perfetto_traces import read_trace
 
 from mesh_telemetry._profile.clock_offsets import ClockOffset, clock_offsets, least_delays
-from mesh_telemetry._profile.slice_tracks import SliceTracks, Slice
 from mesh_telemetry._profile.perfetto import PerfettoWriter
+from mesh_telemetry._profile.slice_tracks import Slice, SliceTracks
 
 
 @pytest.mark.parametrize("seed", range(20))

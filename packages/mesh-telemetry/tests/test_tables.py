@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded_actors import LIMIT_S, Gate, Waiter, Worker
+from recorded_actors import LIMIT_S, Blocker, Waiter, Worker
 from recorded_program import (
     config,
     host_folders,
@@ -207,7 +207,7 @@ def test_failures_of_actors(program: Recorded) -> None:
 
 
 def test_who_waits_for_whom(program: Recorded, tmp_path: Path) -> None:
-    gate = program.procs.slice(gpus=1).spawn("gate", Gate)
+    gate = program.procs.slice(gpus=1).spawn("gate", Blocker)
     gate.close.call_one(str(tmp_path / "open")).get(LIMIT_S)
     waiter = program.procs.slice(gpus=0).spawn("waiter", Waiter)
     waiting = waiter.wait.call_one(gate)
@@ -217,7 +217,7 @@ def test_who_waits_for_whom(program: Recorded, tmp_path: Path) -> None:
     assert wait["for_actor_id"] == asked["id"]
     assert wait["for_proc"] == asked["proc"]
     assert 0 <= wait["waited_ms"] < 1000 * LIMIT_S
-    (stack,) = program.wait("stacks", 1, function="Gate.passed")
+    (stack,) = program.wait("stacks", 1, function="Blocker.passed")
     assert stack["proc"] == asked["proc"]
     (tmp_path / "open").touch()
     assert waiting.get(LIMIT_S) == 1

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from mesh_telemetry._dash.files import file_routes
-from mesh_telemetry._dash.topic_streams import TopicStreams
 from mesh_telemetry._dash.queries import TOPICS, PageQueries
+from mesh_telemetry._dash.topic_streams import TopicStreams
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._serve.routes import JSON, Reply, Request, RequestError, Route, known_route
 
@@ -51,7 +51,10 @@ class Dashboard:
     """
 
     def __init__(
-        self, query: QueryFunction, docs: Mapping[str, TableDoc], streams: TopicStreams | None = None
+        self,
+        query: QueryFunction,
+        docs: Mapping[str, TableDoc],
+        streams: TopicStreams | None = None,
     ) -> None:
         self._query = query
         self._docs = docs

@@ -47,7 +47,7 @@ class PageQueries:
     def __init__(self, query: QueryFunction, docs: Mapping[str, TableDoc]) -> None:
         self._query = query
         self.docs: Mapping[str, TableDoc] = docs
-        self._asked: set[str] = set()
+        self._queried: set[str] = set()
         self._failed: dict[str, str] = {}
 
     def has(self, table: str, column: str) -> bool:
@@ -67,10 +67,10 @@ class PageQueries:
     def coverage(self) -> dict[str, Any]:
         """Return the queried hosts, and the hosts that did not reply, with the cause."""
         failed = [{"host": host, "cause": cause} for host, cause in sorted(self._failed.items())]
-        return {"asked": sorted(self._asked), "failed": failed}
+        return {"queried": sorted(self._queried), "failed": failed}
 
     def _plain(self, result: QueryResult) -> list[dict[str, Any]]:
-        self._asked.update(result.coverage.asked)
+        self._queried.update(result.coverage.queried)
         self._failed.update({one.host: one.cause for one in result.coverage.failed})
         table = result.table
         for at, field in enumerate(table.schema):

@@ -125,7 +125,9 @@ class TopicStreams:
                     self._changed.notify_all()
                 # Queries take at most half of the time.
                 pause_s = max(self._period_s - took_s, took_s)
-                if self._changed.wait_for(lambda: self._is_closed or not poller.subscriber_count, pause_s):
+                if self._changed.wait_for(
+                    lambda: self._is_closed or not poller.subscriber_count, pause_s
+                ):
                     return
 
 

@@ -27,14 +27,18 @@ def profile(
     pid: Annotated[
         int | None, typer.Option(help="The pid of the program, if several serve telemetry.")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.0, help="Seconds to record, starting now.")] = 10.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.0, help="Seconds to record, starting now.")
+    ] = 10.0,
     output: Annotated[
         Path,
         typer.Option("-o", "--output", help="The output file; compressed if its name ends in .gz."),
     ] = Path("trace.pftrace"),
     since: Annotated[
         str | None,
-        typer.Option(help="Export from this time until now: 2026-01-31T12:00:00Z, or seconds since the epoch."),
+        typer.Option(
+            help="Export since this time: 2026-01-31T12:00:00Z, or seconds since the epoch."
+        ),
     ] = None,
     last: Annotated[
         str | None, typer.Option(help="Export this much of the past: 30s, 5m or 1h.")

@@ -6,8 +6,8 @@ from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mesh_telemetry._profile.clock_offsets import clock_offsets
-from mesh_telemetry._profile.slice_tracks import SliceTrack, Slice
 from mesh_telemetry._profile.perfetto import PerfettoWriter
+from mesh_telemetry._profile.slice_tracks import Slice, SliceTrack
 from mesh_telemetry._profile.tracks import ProfileTracks
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class _TraceBuilder:
         if call is None:
             self._casts[actor_id].append(queued)
         else:
-            _keep(self._queued, number, queued)
+            _remember(self._queued, number, queued)
         actor.queue_changed(self._tracks.ns(proc, at_us), +1)
 
     def _change(self, row: tuple[Any, ...]) -> None:
@@ -124,9 +124,9 @@ class _TraceBuilder:
         if queued is not None:
             actor.queue_changed(at_ns, -1)
         if status == "refused":
-            said: dict[str, Value] = {"code": code}
+            arguments: dict[str, Value] = {"code": code}
             self._writer.instant(
-                actor.tracks.first.id, at_ns, "refused", "message", said, number, is_last=True
+                actor.tracks.first.id, at_ns, "refused", "message", arguments, number, is_last=True
             )
         elif status == "active":
             self._serve(actor, at_us, at_ns, number, proc, queued)
@@ -190,12 +190,12 @@ class _TraceBuilder:
         sender = None if sender_id is None else self._tracks.actor(sender_id)
         track = (self._tracks.outside_actors(proc) if sender is None else sender.tracks).first
         to = f"{endpoint or mesh}"
-        said: dict[str, Value] = {"to": f"{mesh}[{rank}]", "bytes": length}
+        arguments: dict[str, Value] = {"to": f"{mesh}[{rank}]", "bytes": length}
         flow = None if call is None else number
         at_ns = self._tracks.ns(proc, at_us)
-        self._writer.instant(track.id, at_ns, f"send {to}", "message", said, flow)
+        self._writer.instant(track.id, at_ns, f"send {to}", "message", arguments, flow)
         if call is not None:
-            _keep(self._sent, number, (track, to))
+            _remember(self._sent, number, (track, to))
 
     def _return(self, at_us: int, number: int | None, proc: str, status: str, code: int) -> None:
         sent = None if number is None else self._sent.pop(number, None)
@@ -203,15 +203,15 @@ class _TraceBuilder:
             return
         track, to = sent
         name = f"{'reply' if status == 'returned' else 'cancel'} {to}"
-        said = _result(status, code)
+        arguments = _result(status, code)
         at_ns = self._tracks.ns(proc, at_us)
-        self._writer.instant(track.id, at_ns, name, "message", said, number, is_last=True)
+        self._writer.instant(track.id, at_ns, name, "message", arguments, number, is_last=True)
 
     def _log(self, row: tuple[Any, ...]) -> None:
         at_us, proc, stream, line = row
         track = self._tracks.named(proc, "output")
-        said = {"line": line}
-        self._writer.instant(track, self._tracks.ns(proc, at_us), stream, "log", said)
+        arguments = {"line": line}
+        self._writer.instant(track, self._tracks.ns(proc, at_us), stream, "log", arguments)
 
     def _gauge(self, row: tuple[Any, ...]) -> None:
         at_us, proc, name, unit, attributes, real, whole = row
@@ -238,16 +238,16 @@ class _TraceBuilder:
     def _fail(self, row: tuple[Any, ...]) -> None:
         at_us, proc, kind, mesh_id, reason, cause = row
         at_ns = self._tracks.ns(proc, at_us)
-        said: dict[str, Value] = {"reason": reason or ""}
+        arguments: dict[str, Value] = {"reason": reason or ""}
         if cause:
-            said["cause"] = cause
+            arguments["cause"] = cause
         actor = self._tracks.actor_of(proc, mesh_id) if kind == "actor" else None
         if actor is not None:
             track, name = actor.tracks.first.id, "the actor failed"
         else:
             track, name = self._tracks.named(proc, "failures"), "the process died"
             self._tracks.end_all(proc, at_ns, {"status": "the process died"})
-        self._writer.instant(track, at_ns, name, "failure", said)
+        self._writer.instant(track, at_ns, name, "failure", arguments)
 
 
 class ProfileTrace:
@@ -269,7 +269,7 @@ class ProfileTrace:
         """Yield the trace in parts.
 
         Raises:
-            TelemetryError: No host answered.
+            TelemetryError: No host replied.
         """
         rows = self._rows
         made = bytearray()
@@ -315,7 +315,7 @@ def _bounded(value: float) -> float:
     return value if not isinstance(value, int) or abs(value) < 1 << 63 else float(value)
 
 
-def _keep(known: OrderedDict[int, Any], number: int, value: Any) -> None:
+def _remember(known: OrderedDict[int, Any], number: int, value: Any) -> None:
     known[number] = value
     if len(known) > _PENDING_MAX:
         known.popitem(last=False)

@@ -53,7 +53,7 @@ def _pieces(
     until_us: int,
     slots: BoundedSemaphore,
 ) -> Generator[bytes, None, None]:
-    """Yield an empty part as soon as hosts have answered, then the trace."""
+    """Yield an empty part as soon as hosts have replied, then the trace."""
     try:
         rows = ProfileRows(query, schemas, since_us, until_us)
         yield b""

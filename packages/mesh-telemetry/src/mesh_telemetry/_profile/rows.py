@@ -82,7 +82,7 @@ class ProfileRows:
         until_us: The end, exclusive.
 
     Attributes:
-        failed: Hosts that did not answer a query, with the cause.
+        failed: Hosts that did not reply a query, with the cause.
     """
 
     def __init__(
@@ -142,7 +142,11 @@ class ProfileRows:
         """Return host and time of a sample of messages, which is the same for every table."""
         within = self._within(self.since_us, self.until_us)
         count = f"select count(*) from {table} where {within} and {condition}"
-        every = self._rows(count, self.until_us)[0][0] // _PAIRS_MAX + 1 if self._sample_step == 0 else 1
+        every = (
+            self._rows(count, self.until_us)[0][0] // _PAIRS_MAX + 1
+            if self._sample_step == 0
+            else 1
+        )
         self._sample_step = max(self._sample_step, every)
         sql = (
             f"select {number}, proc, timestamp_us from {table} "

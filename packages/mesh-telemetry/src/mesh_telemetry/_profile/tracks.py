@@ -111,7 +111,9 @@ class ProfileTracks:
             is_program = self._known_procs.get(proc, ("",))[0] == "root"
             name = "program" if is_program else "outside actors"
             new_track = partial(self.new_slice_track, proc, name)
-            found = self._outside_actors[proc] = SliceTracks(self._writer, new_track, has_messages=False)
+            found = self._outside_actors[proc] = SliceTracks(
+                self._writer, new_track, has_messages=False
+            )
         return found
 
     def named(self, proc: str, name: str) -> int:
@@ -144,13 +146,13 @@ class ProfileTracks:
         for proc, tracks in self._outside_actors.items():
             tracks.settle(self.ns(proc, until_us))
 
-    def end_all(self, proc: str, at_ns: int, said: dict[str, Value]) -> None:
+    def end_all(self, proc: str, at_ns: int, arguments: dict[str, Value]) -> None:
         """Close all slices of a process."""
         for actor_id, actor in self._actors.items():
             if self._known_actors[actor_id][0] == proc:
-                actor.tracks.end_all(at_ns, said)
+                actor.tracks.end_all(at_ns, arguments)
         if proc in self._outside_actors:
-            self._outside_actors[proc].end_all(at_ns, said)
+            self._outside_actors[proc].end_all(at_ns, arguments)
 
     def _process(self, proc: str) -> int:
         found = self._processes.get(proc)

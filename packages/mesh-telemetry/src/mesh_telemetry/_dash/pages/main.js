@@ -99,7 +99,7 @@ function showMissingHosts(coverage) {
   notice.hidden = !coverage.failed.length;
   if (notice.hidden) return;
   const causes = coverage.failed.map((one) => `${one.host} (${one.cause})`);
-  setText(notice, `${causes.length} of ${coverage.asked.length} hosts did not reply: ${causes.join(", ")}`);
+  setText(notice, `${causes.length} of ${coverage.queried.length} hosts did not reply: ${causes.join(", ")}`);
 }
 
 /** Prompts for the token. */

@@ -41,9 +41,9 @@ export function open(root, page) {
   let end = () => {};
   // The counts need only two queries, so they are shown before the rest.
   const showCounts = (value, coverage) => {
-    const answered = coverage.asked.length - coverage.failed.length;
+    const replied = coverage.queried.length - coverage.failed.length;
     const missing = coverage.failed.length;
-    cards.hosts.show(count(answered), missing ? `of ${coverage.asked.length}: ${plural(missing, "host")} not responding` : "all responding", missing ? "bad" : "");
+    cards.hosts.show(count(replied), missing ? `of ${coverage.queried.length}: ${plural(missing, "host")} not responding` : "all responding", missing ? "bad" : "");
     cards.procs.show(count(value.procs), value.procs_dead ? `${count(value.procs_dead)} exited` : "alive");
     cards.actors.show(count(value.actors), ended(value));
     page.ready("overview");

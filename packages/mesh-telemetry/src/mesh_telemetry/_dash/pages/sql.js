@@ -36,7 +36,7 @@ export function open(root, page, wanted) {
       showHistory();
       const failed = reply.coverage.failed.map((one) => `${one.host} (${one.cause})`);
       const took = Math.round(performance.now() - began);
-      const hosts = failed.length ? `, missing ${failed.join(", ")}` : ` from ${plural(reply.coverage.answered.length, "host")}`;
+      const hosts = failed.length ? `, missing ${failed.join(", ")}` : ` from ${plural(reply.coverage.replied.length, "host")}`;
       setChildren(state, `${plural(reply.rows.length, "row")} in ${took} ms`, h("span", { class: failed.length ? "bad" : "" }, hosts));
       show();
     } catch (error) {

@@ -114,7 +114,7 @@ export function open(root, page, wanted) {
   );
   if (chosen.length) start();
   else {
-    // The actors are chosen once, and not again with each answer.
+    // The actors are chosen once, and not again with each value.
     end = page.subscribe("timeline", {}, (first) => {
       chosen = first.actors.map((one) => one.id);
       show(first);
