@@ -22,15 +22,15 @@ class Receiver:
     Attributes:
         url: The address of the collector.
         status: The status of responses; requests are stored only if it is 200.
-        gate: Requests get a response only while this event is set.
+        release: Requests get a response only while this event is set.
         status_counts: The number of responses by status.
         headers: The headers of the last request.
     """
 
     def __init__(self) -> None:
         self.status = 200
-        self.gate = threading.Event()
-        self.gate.set()
+        self.release = threading.Event()
+        self.release.set()
         self.status_counts: dict[int, int] = {}
         self.headers: dict[str, str] = {}
         self._turn = threading.Lock()
@@ -43,7 +43,7 @@ class Receiver:
 
             def do_POST(self) -> None:
                 body = gzip.decompress(self.rfile.read(int(self.headers["Content-Length"])))
-                receiver.gate.wait()
+                receiver.release.wait()
                 status = receiver.take(self.path, body, dict(self.headers.items()))
                 self.send_response(status)
                 self.send_header("Content-Length", "0")
@@ -101,7 +101,7 @@ class Receiver:
 
     def close(self) -> None:
         """Stop the collector."""
-        self.gate.set()
+        self.release.set()
         self._server.shutdown()
         self._server.server_close()
 

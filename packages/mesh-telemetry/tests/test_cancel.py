@@ -96,7 +96,7 @@ class Slow:
     """Two hosts, one of which replies immediately and the other one on request."""
 
     def __init__(self) -> None:
-        self.gate = threading.Event()
+        self.release = threading.Event()
         self.is_closed = False
 
     def __call__(self, fragment: Fragment) -> Slow:
@@ -107,18 +107,18 @@ class Slow:
         yield QueriedHost("a")
         yield QueriedHost("b")
         yield FragmentReply("a", run_fragment(self._fragment, HostRows(TABLES)), None)
-        if self.gate.wait(LIMIT_S) and not self.is_closed:
+        if self.release.wait(LIMIT_S) and not self.is_closed:
             yield FragmentReply("b", run_fragment(self._fragment, HostRows(TABLES)), None)
 
     def close(self) -> None:
         self.is_closed = True
-        self.gate.set()
+        self.release.set()
 
 
 def prompt() -> Slow:
     """Return hosts that reply immediately."""
     hosts = Slow()
-    hosts.gate.set()
+    hosts.release.set()
     return hosts
 
 
@@ -128,7 +128,7 @@ def test_rows_come_before_the_last_host_has_answered() -> None:
     assert next(stream).to_pydict() == {"y": list(range(91, 101))}
     with pytest.raises(TelemetryError, match="read to the end"):
         _ = stream.coverage
-    hosts.gate.set()
+    hosts.release.set()
     assert sum(batch.num_rows for batch in stream) == 10
     assert stream.coverage.replied == ("a", "b")
     assert stream.schema.names == ["y"]

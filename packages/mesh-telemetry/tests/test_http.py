@@ -229,15 +229,15 @@ class Watching:
 
     def __init__(self) -> None:
         self.is_asked, self.is_gone = Event(), Event()
-        self.gate = Event()
+        self.release = Event()
         self.cancelled: list[bool] = []
 
     def __call__(self, asked: Request) -> Reply:
         with asked.cancellation() as cancellation:
             cancellation.call(self.is_gone.set)
-            cancellation.call(self.gate.set)
+            cancellation.call(self.release.set)
             self.is_asked.set()
-            self.gate.wait(20)
+            self.release.wait(20)
         self.cancelled.append(cancellation.is_cancelled)
         return json_reply({})
 
@@ -263,7 +263,7 @@ def test_who_asks_twice_at_once_has_not_hung_up() -> None:
             client.sendall(head)
             assert watching.is_asked.wait(20)
             client.sendall(head)
-            watching.gate.set()
+            watching.release.set()
             with client.makefile("rb") as said:
                 while len(watching.cancelled) < 2:
                     assert said.readline()

@@ -191,7 +191,7 @@ def test_a_collector_that_refuses_is_not_asked_again(place: Path, receiver: Rece
 
 
 def test_a_collector_that_hangs_holds_up_nothing(place: Path, receiver: Receiver) -> None:
-    receiver.gate.clear()
+    receiver.release.clear()
     telemetry = recorded(place, receiver)
     with telemetry:
         procs = this_host().spawn_procs(name="team")

@@ -46,7 +46,7 @@ class Program:
     """Serves requests, and delays one response."""
 
     def __init__(self, folder: Path) -> None:
-        self.gate = threading.Event()
+        self.release = threading.Event()
         self.is_asked = threading.Event()
         routes = [
             Route("POST", "/echo", lambda request: json_reply(request.json_object()), Scope.READ),
@@ -70,7 +70,7 @@ class Program:
 
     def _late(self, request: Request) -> Reply:
         self.is_asked.set()
-        self.gate.wait(LIMIT_S)
+        self.release.wait(LIMIT_S)
         return json_reply({})
 
 
@@ -78,7 +78,7 @@ class Program:
 def program(tmp_path: Path) -> Iterator[Program]:
     made = Program(tmp_path)
     yield made
-    made.gate.set()
+    made.release.set()
     made.server.close()
 
 
