@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from debugged_actors import LIMIT_S, Trainer, wait_until_none_paused, paused_sessions
+from debugged_actors import LIMIT_S, Trainer, paused_sessions, wait_until_none_paused
 from debugging_command import MeshDebug
 from editor import Editor
 
@@ -47,7 +47,7 @@ def relayed(session: str) -> tuple[Any, Editor]:
     return relay, Editor(configuration["connect"]["port"])
 
 
-def test_an_editor_stops_where_the_code_stands(telemetry: Telemetry, trainer: Any) -> None:
+def test_an_editor_stops_where_the_code_is_paused(telemetry: Telemetry, trainer: Any) -> None:
     step = trainer.step.call_one(4)
     (session,) = paused_sessions(telemetry)
     relay, editor = relayed(session["id"])
@@ -98,7 +98,7 @@ def test_an_editor_that_is_killed_lets_the_actor_go(telemetry: Telemetry, traine
         wait_until_none_paused(telemetry)
 
 
-def test_an_editor_needs_debugpy_where_the_code_stands(telemetry: Telemetry, trainer: Any) -> None:
+def test_an_editor_needs_debugpy_on_the_host(telemetry: Telemetry, trainer: Any) -> None:
     trainer.hide.call_one("debugpy").get(LIMIT_S)
     step = trainer.step.call_one(1)
     (session,) = paused_sessions(telemetry)

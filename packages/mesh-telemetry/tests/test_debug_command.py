@@ -1,4 +1,4 @@
-"""`mesh debug` from a shell: what stands, what it is asked, and when it continues."""
+"""`mesh debug` from a shell: paused code, its commands, and when it continues."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from debugged_actors import LIMIT_S, AsyncTrainer, Trainer, wait_until_none_paused, paused_sessions
+from debugged_actors import LIMIT_S, AsyncTrainer, Trainer, paused_sessions, wait_until_none_paused
 from debugging_command import MeshDebug
 
 from mesh_core import (
@@ -116,7 +116,7 @@ def test_nobody_attaches_without_the_token(telemetry: Telemetry, team: Any) -> N
     assert step.get(LIMIT_S) == 60
 
 
-def test_a_failure_stands_before_it_is_told(
+def test_a_failure_pauses_before_the_caller_is_notified(
     telemetry: Telemetry, debug: MeshDebug, team: Any
 ) -> None:
     one = team.slice(gpus=0)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from debugged_actors import LIMIT_S, AsyncTrainer, Trainer, wait_until_none_paused, paused_sessions
+from debugged_actors import LIMIT_S, AsyncTrainer, Trainer, paused_sessions, wait_until_none_paused
 from workers import workers
 
 from mesh_core import (
@@ -31,7 +31,7 @@ def telemetry(place: Path) -> Iterator[Telemetry]:
         yield started
 
 
-def test_an_actor_stands_at_a_breakpoint_and_goes_on(telemetry: Telemetry) -> None:
+def test_an_actor_pauses_at_a_breakpoint_and_continues(telemetry: Telemetry) -> None:
     procs = this_host().spawn_procs(name="team")
     trainer: Any = procs.spawn("trainers", Trainer)
     assert not trainer.is_loaded.call_one("pdb").get(LIMIT_S)
@@ -58,7 +58,7 @@ def test_an_actor_stands_at_a_breakpoint_and_goes_on(telemetry: Telemetry) -> No
     procs.stop().get(LIMIT_S)
 
 
-def test_async_endpoints_stand_too_on_two_hosts(place: Path) -> None:
+def test_async_endpoints_pause_on_two_hosts(place: Path) -> None:
     with workers(2) as started:
         hosts = attach_to_workers([worker.address for worker in started])
         with Telemetry(TelemetryConfig(directory=str(place))) as telemetry:
@@ -95,7 +95,7 @@ def team() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("kind", [Trainer, AsyncTrainer])
-def test_an_actor_that_stands_can_be_stopped(telemetry: Telemetry, kind: type) -> None:
+def test_a_paused_actor_can_be_stopped(telemetry: Telemetry, kind: type) -> None:
     procs = this_host().spawn_procs(name="team")
     trainer: Any = procs.spawn("trainers", kind)
     step = trainer.step.call_one(1)

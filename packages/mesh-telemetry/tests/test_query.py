@@ -270,9 +270,7 @@ def test_a_late_host_does_not_hold_up_the_others(few: Shards) -> None:
 
     started = time.monotonic()
     try:
-        found = Query("SELECT id FROM t", None, few.hosts["host0"].schemas).run(
-            ask, timeout_s=3.0
-        )
+        found = Query("SELECT id FROM t", None, few.hosts["host0"].schemas).run(ask, timeout_s=3.0)
     finally:
         release.set()
     assert time.monotonic() - started < 20

@@ -315,7 +315,7 @@ def stat_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text()
 
 
-def test_a_process_that_stands_still_keeps_its_rows(place: Path, local_procs: LocalProcs) -> None:
+def test_a_suspended_process_keeps_its_rows(place: Path, local_procs: LocalProcs) -> None:
     with Telemetry(config(place)):
         procs, workers = spawn(local_procs)
         workers.work.call(1).get(LIMIT_S)

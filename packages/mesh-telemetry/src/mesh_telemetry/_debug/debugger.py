@@ -35,21 +35,22 @@ class _Input:
     def __init__(self, session: DebugSession, debugger: Debugger) -> None:
         self._session = session
         self._debugger = debugger
-        self._greeted: object = None
+        self._shown_client: object = None
 
     def readline(self) -> str:
         """Return a line; an empty string if the code must continue."""
         prompt = self._debugger.output.take_prompt()
-        # A client that attached during the last output is not prompted before the location was shown:
-        # it would get two prompts, and take the location for the output of its first command.
-        self._session.send(prompt=prompt, to=self._greeted)
+        # A client that attached during the last output is prompted only after the location was
+        # shown: it would get two prompts, and take the location for the output of its first
+        # command.
+        self._session.send(prompt=prompt, to=self._shown_client)
         while True:
-            line, client = self._session.wait(self._greeted)
+            line, client = self._session.wait(self._shown_client)
             if line is not None:
                 return f"{line}\n"
-            if client is self._greeted or client is None or self._session.is_released:
+            if client is self._shown_client or client is None or self._session.is_released:
                 return ""
-            self._greeted = client
+            self._shown_client = client
             self._debugger.show_location()
             self._session.send(prompt=prompt, to=client)
 

@@ -102,8 +102,8 @@ class ProgramClient:
             TelemetryError: The request was rejected, or not replied in time.
         """
         with self._handling("POST", path, value, timeout_s, scope=scope) as (_, reply):
-            value: dict[str, Any] = json.loads(reply.read())
-            return value
+            decoded: dict[str, Any] = json.loads(reply.read())
+            return decoded
 
     def pieces(self, path: str, *, timeout_s: float = _TIMEOUT_S) -> Iterator[bytes]:
         """Fetch a path, and yield the body as it arrives.
