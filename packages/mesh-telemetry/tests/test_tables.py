@@ -213,11 +213,11 @@ def test_who_waits_for_whom(program: Recorded, tmp_path: Path) -> None:
     waiting = waiter.wait.call_one(blocker)
     (wait,) = program.wait("waits", 1, actor="waiter")
     (blocker_row,) = program.wait("actors", 1, display_name="blocker")
-    assert (wait["running"], wait["endpoint"]) == ("wait", "passed")
+    assert (wait["running"], wait["endpoint"]) == ("wait", "wait_for_file")
     assert wait["for_actor_id"] == blocker_row["id"]
     assert wait["for_proc"] == blocker_row["proc"]
     assert 0 <= wait["waited_ms"] < 1000 * LIMIT_S
-    (stack,) = program.wait("stacks", 1, function="Blocker.passed")
+    (stack,) = program.wait("stacks", 1, function="Blocker.wait_for_file")
     assert stack["proc"] == blocker_row["proc"]
     (tmp_path / "open").touch()
     assert waiting.get(LIMIT_S) == 1

@@ -224,7 +224,7 @@ async def test_sql_is_asked_on_a_screen_of_its_own(troubled: Program) -> None:
         await person.press("f5")
         await person.until(lambda: "2 rows" in str(said.content), said)
         assert "2 of 2 hosts replied" in str(said.content)
-        table = screen.query_one("#answer", DataTable)
+        table = screen.query_one("#result", DataTable)
         assert [str(cell) for cell in table.get_row_at(1)] == ["team", "1"]
         editor.text = "select nothing from nowhere"
         await person.press("f5")
