@@ -49,7 +49,7 @@ def _cost_rows() -> Iterator[Row]:
     yield _row(_MEMORY, "proc", title, "MiB", limit=16.0)
     yield _row(_MEMORY, "folder", "  of its events in memory", "MiB")
     yield _row(_MEMORY, "own", "  of the process itself", "MiB")
-    yield _row(_MEMORY, "keeper", "  besides, of what answers for the host", "MiB")
+    yield _row(_MEMORY, "telemetry_process", "  telemetry process of the host, in addition", "MiB")
 
 
 def _count_rows() -> Iterator[Row]:
@@ -67,10 +67,10 @@ def _query_rows() -> Iterator[Row]:
         # A new query has no cached results; the goal applies to the kinds that are expensive to
         # compute.
         gain = 2.0 if shape in ("group", "join") else None
-        yield _row(_STACKS, f"{shape}_other", "  another question each time", "ms", gain=gain)
+        yield _row(_STACKS, f"{shape}_other", "  a different query each time", "ms", gain=gain)
     for shape in SMALL_SHAPES:
         yield _row(_SMALL, shape, f"small tables: {shape}", "ms", gain=1.0)
-    yield _row(_SMALL, "new", "  join, another question each time", "ms", gain=1.0)
+    yield _row(_SMALL, "new", "  join, a different query each time", "ms", gain=1.0)
 
 
 def _paint_rows() -> Iterator[Row]:

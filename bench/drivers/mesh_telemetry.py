@@ -16,7 +16,7 @@ from mesh_core import shutdown_context, this_host
 from mesh_telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from mesh_telemetry import Answer
+    from mesh_telemetry import QueryResult
 
 _NAME = "mesh-telemetry"
 _QUERY_NAME = "mesh-query"
@@ -39,7 +39,7 @@ class MeshTelemetryDriver(TelemetryDriver):
     def record_host(self) -> None:
         self.telemetry = Telemetry().start()
 
-    def query(self, sql: str) -> Answer:
+    def query(self, sql: str) -> QueryResult:
         return self.telemetry.query(sql)
 
     def rows(self, sql: str) -> list[dict[str, Any]]:

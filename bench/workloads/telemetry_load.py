@@ -51,7 +51,7 @@ def memory(driver: TelemetryDriver, scale: Scale, record: Recorder) -> None:
         own[is_recorded] = int(statistics.median(sizes[-5:]))
         if is_recorded:
             folder = program.ask("folder")
-            record.value("keeper", max(0, program.ask("kept") - before) / MIB, "MiB")
+            record.value("telemetry_process", max(0, program.ask("kept") - before) / MIB, "MiB")
         program.close()
     grown = max(0, own[True] - own[False])
     record.value("folder", folder / MIB, "MiB")

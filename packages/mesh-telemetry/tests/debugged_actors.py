@@ -72,7 +72,7 @@ class AsyncTrainer(Actor):
         return number / below
 
 
-def standing(telemetry: Telemetry, count: int = 1) -> list[dict[str, Any]]:
+def paused_sessions(telemetry: Telemetry, count: int = 1) -> list[dict[str, Any]]:
     """Wait until this number of sessions is paused, and return them."""
 
     def found() -> list[dict[str, Any]]:
@@ -82,6 +82,6 @@ def standing(telemetry: Telemetry, count: int = 1) -> list[dict[str, Any]]:
     return wait_until(found, LIMIT_S)
 
 
-def none_standing(telemetry: Telemetry) -> None:
+def wait_until_none_paused(telemetry: Telemetry) -> None:
     """Wait until no session is paused."""
     wait_until(lambda: telemetry.debug_sessions() == [], LIMIT_S)

@@ -26,7 +26,7 @@ class Done(NamedTuple):
     stderr: str
 
 
-class _Door:
+class CommandContext:
     """The context object that mesh-jobs passes to commands."""
 
     def print_json(self, value: Any) -> None:
@@ -42,7 +42,7 @@ class MeshDebug:
 
     def run(self, *words: str, typed: str = "") -> Done:
         """Run the command to completion in this process."""
-        result = CliRunner().invoke(debug, words, input=typed, obj=_Door())
+        result = CliRunner().invoke(debug, words, input=typed, obj=CommandContext())
         if isinstance(result.exception, MeshError):
             # mesh-jobs reports errors in this format.
             return Done(1, result.stdout, f"mesh: {result.exception}\n")

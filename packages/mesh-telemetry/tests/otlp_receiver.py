@@ -22,16 +22,16 @@ class Receiver:
     Attributes:
         url: The address of the collector.
         status: The status of responses; requests are stored only if it is 200.
-        gate: Requests get a response only while this event is set.
-        answered: The number of responses by status.
+        release: Requests get a response only while this event is set.
+        status_counts: The number of responses by status.
         headers: The headers of the last request.
     """
 
     def __init__(self) -> None:
         self.status = 200
-        self.gate = threading.Event()
-        self.gate.set()
-        self.answered: dict[int, int] = {}
+        self.release = threading.Event()
+        self.release.set()
+        self.status_counts: dict[int, int] = {}
         self.headers: dict[str, str] = {}
         self._turn = threading.Lock()
         self._bodies: dict[str, list[bytes]] = {"metrics": [], "logs": [], "traces": []}
@@ -43,7 +43,7 @@ class Receiver:
 
             def do_POST(self) -> None:
                 body = gzip.decompress(self.rfile.read(int(self.headers["Content-Length"])))
-                receiver.gate.wait()
+                receiver.release.wait()
                 status = receiver.take(self.path, body, dict(self.headers.items()))
                 self.send_response(status)
                 self.send_header("Content-Length", "0")
@@ -59,7 +59,7 @@ class Receiver:
         """Store a request if the status is 200."""
         with self._turn:
             self.headers = headers
-            self.answered[self.status] = self.answered.get(self.status, 0) + 1
+            self.status_counts[self.status] = self.status_counts.get(self.status, 0) + 1
             if self.status == 200:
                 self._bodies[path.removeprefix("/v1/")].append(body)
             return self.status
@@ -101,7 +101,7 @@ class Receiver:
 
     def close(self) -> None:
         """Stop the collector."""
-        self.gate.set()
+        self.release.set()
         self._server.shutdown()
         self._server.server_close()
 

@@ -74,18 +74,18 @@ class Waiter(Actor):
     """Waits for another actor until that is released."""
 
     @endpoint
-    def wait(self, gate: Gate) -> int:
-        return gate.passed.call_one().get()
+    def wait(self, blocker: Blocker) -> int:
+        return blocker.wait_for_file.call_one().get()
 
 
-class Gate(Actor):
+class Blocker(Actor):
     """Replies when a file exists."""
 
     @endpoint
-    def passed(self, path: str = "") -> int:
+    def wait_for_file(self, path: str = "") -> int:
         wait_until(lambda: os.path.exists(self.path), LIMIT_S)
         return 1
 
     @endpoint
-    def close(self, path: str) -> None:
+    def set_path(self, path: str) -> None:
         self.path = path

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from mesh_telemetry._query.engine import run_fragment
-from mesh_telemetry._query.fragment import Fragment, ShardAnswer
+from mesh_telemetry._query.fragment import Fragment, FragmentReply
 from mesh_telemetry._rows.time_column import TIME_COLUMN
 
 
@@ -38,17 +38,17 @@ class Shards:
         self.hosts = hosts
         self.fragments: list[Fragment] = []
 
-    def ask(self, fragment: Fragment) -> Iterator[ShardAnswer]:
+    def ask(self, fragment: Fragment) -> Iterator[FragmentReply]:
         self.fragments.append(fragment)
         for host, rows in self.hosts.items():
             try:
-                yield ShardAnswer(host, run_fragment(fragment, rows), None)
+                yield FragmentReply(host, run_fragment(fragment, rows), None)
             except Exception as error:
-                yield ShardAnswer(host, None, str(error))
+                yield FragmentReply(host, None, str(error))
 
 
 def spread(tables: Mapping[str, pa.Table], count: int, rng: random.Random) -> Shards:
-    """Split every table at random into a part for each host; some parts are empty."""
+    """Split every table at random into a part for each host; some table_rows are empty."""
     shares: list[dict[str, pa.Table]] = [{} for _ in range(count)]
     for name, table in tables.items():
         cuts = sorted(rng.randint(0, table.num_rows) for _ in range(max(0, count - 1)))

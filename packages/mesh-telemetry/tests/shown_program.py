@@ -144,7 +144,7 @@ def ready(page: Any, name: str) -> None:
 
 def stream_threads() -> int:
     """Return the number of topics that are refreshed periodically in this process."""
-    return sum(one.name == "mesh-telemetry-live" for one in threading.enumerate())
+    return sum(one.name == "mesh-telemetry-topic" for one in threading.enumerate())
 
 
 def wait_for_quiet() -> None:

@@ -16,7 +16,7 @@ from pyarrow import flight
 
 from mesh_core.spi import ConnectionLimiter
 from mesh_core.testing import wait_until
-from mesh_telemetry._query.coverage import Answer, Coverage
+from mesh_telemetry._query.coverage import Coverage, QueryResult
 from mesh_telemetry._query.deadline import Cancellation
 from mesh_telemetry._query.stream import Stream
 from mesh_telemetry._serve.flight import FlightSqlServer
@@ -51,7 +51,7 @@ class Servers:
 
     def __init__(self, admitted: ConnectionLimiter) -> None:
         self.limiter = admitted
-        self.gate = threading.Event()
+        self.release = threading.Event()
         routes = [
             Route("GET", "/", lambda _: Reply("text/plain", b"page"), Scope.OPEN),
             Route("GET", "/read", lambda _: json_reply({}), Scope.READ),
@@ -61,11 +61,11 @@ class Servers:
         self.http = HttpServer(routes, TOKENS, limiter=admitted)
 
     def _wait(self, request: Request) -> Reply:
-        self.gate.wait(LIMIT_S)
+        self.release.wait(LIMIT_S)
         return json_reply({})
 
     def close(self) -> None:
-        self.gate.set()
+        self.release.set()
         self.http.close()
 
 
@@ -140,9 +140,9 @@ def test_an_endless_head_is_refused_with_a_token_too(servers: Servers) -> None:
 
 @pytest.mark.parametrize("sent", [b"\x16\x03\x01\r\n\r\n", b"GET /\r\n\r\n", PREFACE, b"\r\n\r\n"])
 def test_what_is_no_request_is_refused(servers: Servers, sent: bytes) -> None:
-    with connect(servers.http.url) as stranger:
-        stranger.sendall(sent)
-        assert status_of(stranger) == 400
+    with connect(servers.http.url) as peer:
+        peer.sendall(sent)
+        assert status_of(peer) == 400
 
 
 def test_connections_without_a_token_have_no_thread(servers: Servers) -> None:
@@ -170,7 +170,7 @@ def test_a_flood_does_not_evict_a_reader_that_waits(servers: Servers) -> None:
     with ExitStack() as stack:
         flood = [stack.enter_context(connect(servers.http.url)) for _ in range(50)]
         assert is_closed(flood[0])
-        servers.gate.set()
+        servers.release.set()
         waiting.join(LIMIT_S)
     assert answers == [(200, b"{}")]
 
@@ -181,7 +181,7 @@ def test_too_many_readers_are_told() -> None:
         waiting.start()
         wait_until(lambda: servers.limiter.authenticated_count == 1, LIMIT_S)
         assert ask(servers.http)[0] == 503
-        servers.gate.set()
+        servers.release.set()
         waiting.join(LIMIT_S)
         wait_until(lambda: servers.limiter.authenticated_count == 0, LIMIT_S)
         assert ask(servers.http)[0] == 200
@@ -210,8 +210,8 @@ def test_open_pages_are_answered_without_a_thread(servers: Servers) -> None:
 class OneTable:
     """Returns the same rows for all queries."""
 
-    def arrow(self, query: QueryArguments, cancellation: Cancellation) -> Answer:
-        return Answer(TABLE, Coverage((), (), (), ()))
+    def arrow(self, query: QueryArguments, cancellation: Cancellation) -> QueryResult:
+        return QueryResult(TABLE, Coverage((), (), (), ()))
 
     def columns(self, sql: str, parameters: list[object], cancellation: Cancellation) -> pa.Schema:
         return TABLE.schema
@@ -270,9 +270,9 @@ def test_a_flood_of_flight_does_not_evict_a_reader(flights: FlightSqlServer) -> 
 
 
 def test_flight_closes_a_connection_of_something_else(flights: FlightSqlServer) -> None:
-    with connect(flights.url) as stranger:
-        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        assert is_closed(stranger)
+    with connect(flights.url) as peer:
+        peer.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert is_closed(peer)
 
 
 def test_the_flight_server_leaves_no_file(flights: FlightSqlServer) -> None:

@@ -54,8 +54,8 @@ def run_program(place: Path, spill: Path, end: str) -> None:
         program.communicate(f"{end}\n", timeout=LIMIT_S)
 
 
-def count(past: Archive, table: str = "spans") -> int:
-    answer = past.query(f"select count(*) as n from {table}")
+def count(archive: Archive, table: str = "spans") -> int:
+    answer = archive.query(f"select count(*) as n from {table}")
     assert answer.coverage.is_full, answer.coverage
     found: int = answer.table.to_pylist()[0]["n"]
     return found
@@ -68,23 +68,23 @@ def test_a_program_that_has_ended_is_asked(place: Path, tmp_path: Path, end: str
 
     def is_there() -> bool:
         # Processes of a killed program exit a moment later.
-        with Archive(spill) as past:
-            return count(past) == 4 and not host_folders(place)
+        with Archive(spill) as archive:
+            return count(archive) == 4 and not host_folders(place)
 
     wait_until(is_there, LIMIT_S)
     (run,) = Archive.runs(spill)
     assert "recorded_actors" in run.program
     assert abs(run.begin_us / 1e6 - time.time()) < 600
     assert (run.end_us is None) == (end == "kill")
-    with Archive([spill]) as past:
-        names = past.query("select name, count(*) as n from spans group by name order by name")
+    with Archive([spill]) as archive:
+        names = archive.query("select name, count(*) as n from spans group by name order by name")
         assert names.table.to_pylist() == [{"name": "inner", "n": 2}, {"name": "outer", "n": 2}]
-        early = past.query("select * from spans", as_of=run.begin_us / 1e6 - 1)
+        early = archive.query("select * from spans", as_of=run.begin_us / 1e6 - 1)
         assert early.table.num_rows == 0
         with pytest.raises(QueryError, match="snapshot_s"):
-            past.query("select * from procs")
+            archive.query("select * from procs")
         with pytest.raises(QueryError, match="no table"):
-            past.query("select * from nowhere")
+            archive.query("select * from nowhere")
     if end == "close":
         assert not list(spill.rglob("*.seg"))
         query = f"select count(*) from read_parquet('{spill}/*/*/tables/spans/*.parquet')"
@@ -104,12 +104,12 @@ def test_what_a_killed_program_has_left_is_made_parquet_by_the_next(
 
     wait_until(is_swept, LIMIT_S * 2)
     first = Archive.runs(spill)[0]
-    with Archive(spill, first.name) as past:
-        assert count(past) == 4
+    with Archive(spill, first.name) as archive:
+        assert count(archive) == 4
     # The latest run is queried if none is named.
-    with Archive(spill) as past:
-        assert past.run == Archive.runs(spill)[-1].name != first.name
-        assert count(past) == 0
+    with Archive(spill) as archive:
+        assert archive.run == Archive.runs(spill)[-1].name != first.name
+        assert count(archive) == 0
 
 
 def test_the_past_is_asked_at_the_command_line(place: Path, tmp_path: Path) -> None:
@@ -145,14 +145,14 @@ def test_what_is_saved_is_asked_later(place: Path, tmp_path: Path, local_procs: 
         workers.work.call(2).get(LIMIT_S)
         telemetry.save(tmp_path / "second", timeout=LIMIT_S)
     for name, wanted in [("first", 4), ("second", 8)]:
-        with Archive(tmp_path / name) as past:
-            assert count(past) == wanted
-            assert count(past, "actors") == 2
-            procs = past.query("select mesh, state from procs where mesh = 'team'").table
+        with Archive(tmp_path / name) as archive:
+            assert count(archive) == wanted
+            assert count(archive, "actors") == 2
+            procs = archive.query("select mesh, state from procs where mesh = 'team'").table
             assert len(procs) == 2
     # With several folders, the latest of all runs is queried.
-    with Archive([tmp_path / "second", tmp_path / "first"]) as past:
-        assert count(past) == 8
+    with Archive([tmp_path / "second", tmp_path / "first"]) as archive:
+        assert count(archive) == 8
 
 
 def test_live_tables_have_a_past_where_it_is_recorded(
@@ -173,10 +173,10 @@ def test_live_tables_have_a_past_where_it_is_recorded(
         wait_until(lambda: "team" in procs(time.time()), LIMIT_S)
         assert procs(before) == {"root"}
         assert procs(before - 1000) == set()
-    with Archive(spill) as past:
-        found = past.query("select mesh from procs").table.column("mesh").to_pylist()
+    with Archive(spill) as archive:
+        found = archive.query("select mesh from procs").table.column("mesh").to_pylist()
         assert "team" in found
-        assert past.query("select mesh from procs", as_of=before).table.num_rows == 1
+        assert archive.query("select mesh from procs", as_of=before).table.num_rows == 1
 
 
 def test_what_is_set_without_a_folder_is_refused() -> None:

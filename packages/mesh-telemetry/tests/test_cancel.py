@@ -21,7 +21,7 @@ from mesh_core.testing import LocalProcs, proc_pid, wait_until
 from mesh_telemetry import QueryError, Telemetry, TelemetryError
 from mesh_telemetry._query.deadline import Cancellation
 from mesh_telemetry._query.engine import run_fragment, run_until
-from mesh_telemetry._query.fragment import Fragment, QueriedHost, ShardAnswer
+from mesh_telemetry._query.fragment import Fragment, FragmentReply, QueriedHost
 from mesh_telemetry._query.query import Query, QueryLimits
 
 ENDLESS = "SELECT sum(value % 7) AS s FROM generate_series(1, 1000000000000000)"
@@ -96,29 +96,29 @@ class Slow:
     """Two hosts, one of which replies immediately and the other one on request."""
 
     def __init__(self) -> None:
-        self.gate = threading.Event()
+        self.release = threading.Event()
         self.is_closed = False
 
     def __call__(self, fragment: Fragment) -> Slow:
         self._fragment = fragment
         return self
 
-    def __iter__(self) -> Iterator[QueriedHost | ShardAnswer]:
+    def __iter__(self) -> Iterator[QueriedHost | FragmentReply]:
         yield QueriedHost("a")
         yield QueriedHost("b")
-        yield ShardAnswer("a", run_fragment(self._fragment, HostRows(TABLES)), None)
-        if self.gate.wait(LIMIT_S) and not self.is_closed:
-            yield ShardAnswer("b", run_fragment(self._fragment, HostRows(TABLES)), None)
+        yield FragmentReply("a", run_fragment(self._fragment, HostRows(TABLES)), None)
+        if self.release.wait(LIMIT_S) and not self.is_closed:
+            yield FragmentReply("b", run_fragment(self._fragment, HostRows(TABLES)), None)
 
     def close(self) -> None:
         self.is_closed = True
-        self.gate.set()
+        self.release.set()
 
 
 def prompt() -> Slow:
     """Return hosts that reply immediately."""
     hosts = Slow()
-    hosts.gate.set()
+    hosts.release.set()
     return hosts
 
 
@@ -128,9 +128,9 @@ def test_rows_come_before_the_last_host_has_answered() -> None:
     assert next(stream).to_pydict() == {"y": list(range(91, 101))}
     with pytest.raises(TelemetryError, match="read to the end"):
         _ = stream.coverage
-    hosts.gate.set()
+    hosts.release.set()
     assert sum(batch.num_rows for batch in stream) == 10
-    assert stream.coverage.answered == ("a", "b")
+    assert stream.coverage.replied == ("a", "b")
     assert stream.schema.names == ["y"]
 
 
@@ -145,9 +145,9 @@ def test_who_stops_reading_gives_the_others_up() -> None:
 
 
 def test_who_never_answers_is_named() -> None:
-    answer = Query("select count(*) as n from t", None, SCHEMAS).answer(Slow(), timeout_s=0.5)
+    answer = Query("select count(*) as n from t", None, SCHEMAS).run(Slow(), timeout_s=0.5)
     (failure,) = answer.coverage.failed
-    assert (failure.host, failure.cause) == ("b", "it did not answer in time")
+    assert (failure.host, failure.cause) == ("b", "it did not reply in time")
     stream = Query("select x from t", None, SCHEMAS).stream(Slow(), timeout_s=0.5)
     assert sum(batch.num_rows for batch in stream) == 100
     assert [one.host for one in stream.coverage.failed] == ["b"]
@@ -166,7 +166,7 @@ def test_what_is_left_to_do_is_done_first() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     limits = QueryLimits(memory_max_bytes=1000)
     with pytest.raises(QueryError, match="exceed the memory limit"):
-        Query("select x from t", None, SCHEMAS, limits).answer(prompt())
+        Query("select x from t", None, SCHEMAS, limits).run(prompt())
     # The rows of one host fit, and only those are in memory at a time.
     stream = Query("select x from t", None, SCHEMAS, limits).stream(prompt())
     assert sum(batch.num_rows for batch in stream) == 200

@@ -72,14 +72,14 @@ def test_the_token_does_not_stay_in_the_address(page: Any) -> None:
     ready(page, "overview")
 
 
-def test_a_wrong_token_says_so_and_the_right_one_lets_in(
+def test_a_wrong_token_shows_a_form_that_takes_the_right_one(
     opened: Any, program: tuple[ShownProgram, Serving]
 ) -> None:
     serving = program[1]
     context = opened.new_context()
     page = context.new_page()
     page.goto(f"{serving.url}/#token=guessed")
-    ready(page, "gate")
+    ready(page, "token-form")
     has(page, "The token is missing or invalid")
     page.get_by_label("Token").fill(serving.token)
     page.keyboard.press("Enter")
@@ -111,10 +111,10 @@ def test_the_explorer_goes_from_hosts_to_actors(page: Any) -> None:
     has(page, '{"number":4}', "[aria-label=Spans]")
     has(page, "running", "[aria-label=States]")
     page.get_by_role("button", name="Stacks of its process").click()
-    has(page, "in Mesh and Python alone", "[data-part=stacks]")
+    has(page, "only in Mesh and Python", "[data-part=stacks]")
     page.get_by_label("Filter actors").fill("right")
     page.get_by_role("option").filter(has_text="right[0]").click()
-    has(page, "It waits for left[0] to answer name", "[aria-label=Detail]")
+    has(page, "It waits for left[0] to reply to name", "[aria-label=Detail]")
 
 
 def test_the_timeline_has_spans_and_messages_of_actors(page: Any) -> None:
@@ -131,7 +131,9 @@ def test_the_timeline_has_spans_and_messages_of_actors(page: Any) -> None:
     page.wait_for_function("() => location.hash.startsWith('#/timeline?actors=')")
 
 
-def test_a_line_comes_without_a_reload(page: Any, program: tuple[ShownProgram, Serving]) -> None:
+def test_a_new_line_is_shown_without_a_reload(
+    page: Any, program: tuple[ShownProgram, Serving]
+) -> None:
     show(page, "logs")
     page.evaluate("window.wasHere = true")
     program[0].trainers.slice(gpus=1).shout.call("a line that comes live").get()
@@ -144,7 +146,7 @@ def test_a_line_comes_without_a_reload(page: Any, program: tuple[ShownProgram, S
     page.wait_for_function("() => location.hash.includes('severity=error')")
 
 
-def test_sql_is_answered_kept_and_refused(page: Any) -> None:
+def test_sql_results_and_errors_are_shown_and_queries_are_stored(page: Any) -> None:
     show(page, "sql")
     editor = page.get_by_label("SQL", exact=True)
     editor.fill("select count(*) as n, max(id) as largest from actors")
@@ -153,7 +155,7 @@ def test_sql_is_answered_kept_and_refused(page: Any) -> None:
     # An id keeps all of its digits.
     row = page.locator("[data-part=rows] .list .row").first.text_content()
     assert re.fullmatch(r"15\d{17,20}", row), row
-    has(page, "of 1 host", "[role=status]")
+    has(page, "from 1 host", "[role=status]")
     with page.expect_download() as download:
         page.get_by_role("button", name="CSV").click()
     assert Path(download.value.path()).read_bytes().startswith(b"n,largest\r\n15,")
@@ -165,15 +167,15 @@ def test_sql_is_answered_kept_and_refused(page: Any) -> None:
     assert "largest" in page.get_by_label("SQL", exact=True).input_value()
 
 
-def test_a_circle_of_waits_is_named(page: Any) -> None:
+def test_a_deadlock_is_shown_with_its_actors(page: Any) -> None:
     show(page, "stacks")
-    has(page, "left[0]", "[data-part=circle]")
-    has(page, "right[0]", "[data-part=circle]")
+    has(page, "left[0]", "[data-part=deadlock]")
+    has(page, "right[0]", "[data-part=deadlock]")
     page.get_by_label("Waits").get_by_role("button").first.click()
     has(page, "Partner.", "[data-part=stacks]")
 
 
-def test_names_of_the_program_stay_text(page: Any) -> None:
+def test_names_of_the_program_are_inserted_as_text(page: Any) -> None:
     show(page, "topology")
     page.get_by_role("option").filter(has_text=EVIL).click()
     has(page, EVIL, "[aria-label=Mesh]")
@@ -187,22 +189,22 @@ def test_names_of_the_program_stay_text(page: Any) -> None:
     assert page.title() != "taken"
 
 
-def test_two_pages_share_one_question_and_closed_ones_end_theirs(
+def test_two_pages_share_one_query_which_ends_when_both_are_closed(
     opened: Any, program: tuple[ShownProgram, Serving]
 ) -> None:
-    live = program[1]._dashboard.live
-    wait_until(lambda: live.topics == {}, LIMIT_S)
+    streams = program[1]._dashboard.streams
+    wait_until(lambda: streams.topics == {}, LIMIT_S)
     with page_of(opened, program[1]) as one, page_of(opened, program[1]) as other:
         ready(one, "overview")
         ready(other, "overview")
-        wait_until(lambda: live.topics == {"overview?": 2}, LIMIT_S)
+        wait_until(lambda: streams.topics == {"overview?": 2}, LIMIT_S)
         show(other, "stacks")
-        wait_until(lambda: live.topics == {"overview?": 1, "waits?": 1}, LIMIT_S)
-    wait_until(lambda: live.topics == {}, LIMIT_S)
+        wait_until(lambda: streams.topics == {"overview?": 1, "waits?": 1}, LIMIT_S)
+    wait_until(lambda: streams.topics == {}, LIMIT_S)
 
 
-def test_a_host_that_does_not_answer_is_shown_plainly(page: Any) -> None:
-    silent = {"asked": ["here/0", "there/1"], "failed": [{"host": "there/1", "cause": "it died"}]}
+def test_a_host_that_does_not_respond_is_shown(page: Any) -> None:
+    silent = {"queried": ["here/0", "there/1"], "failed": [{"host": "there/1", "cause": "it died"}]}
 
     def answer(route: Any) -> None:
         said = route.fetch().json()
@@ -212,9 +214,9 @@ def test_a_host_that_does_not_answer_is_shown_plainly(page: Any) -> None:
     page.route("**/live/*", lambda route: route.abort())
     page.reload()
     ready(page, "overview")
-    has(page, "Without 1 of 2 hosts: there/1 (it died)", "#coverage")
-    has(page, "of 2: 1 host silent", "[data-card=Hosts]")
-    has(page, "the program does not answer", "#pulse")
+    has(page, "1 of 2 hosts did not reply: there/1 (it died)", "#coverage")
+    has(page, "of 2: 1 host not responding", "[data-card=Hosts]")
+    has(page, "the program does not respond", "#connection")
 
 
 def test_keys_and_the_theme(page: Any) -> None:

@@ -125,7 +125,7 @@ def take_pictures(page: Any, more: Any) -> None:
     page.locator("[data-part=rows]").wait_for()
     take(page, "sql")
     show(page, "stacks")
-    page.locator("[data-part=circle]").wait_for()
+    page.locator("[data-part=deadlock]").wait_for()
     page.get_by_label("Waits").get_by_role("button").first.click()
     page.locator("[data-part=stacks]").get_by_text("Partner.").first.wait_for()
     take(page, "stacks")

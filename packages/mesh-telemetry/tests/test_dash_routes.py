@@ -20,12 +20,12 @@ from mesh_core.testing import wait_until
 from mesh_telemetry import Telemetry, TelemetryConfig
 from mesh_telemetry._dash.dashboard import Dashboard
 from mesh_telemetry._dash.files import file_routes
-from mesh_telemetry._dash.live import Live
 from mesh_telemetry._dash.page_queries import pattern
 from mesh_telemetry._dash.queries import TOPICS
-from mesh_telemetry._dash.waits import circles
+from mesh_telemetry._dash.topic_streams import TopicStreams
+from mesh_telemetry._dash.waits import find_cycles
 from mesh_telemetry._errors import CoverageError
-from mesh_telemetry._query.coverage import Answer, Coverage, HostFailure
+from mesh_telemetry._query.coverage import Coverage, HostFailure, QueryResult
 from mesh_telemetry._rows.schemas import TABLE_DOCS
 from mesh_telemetry._serve.dashboard_url import dashboard_url
 from mesh_telemetry._serve.http import HttpServer
@@ -36,34 +36,34 @@ LIMIT_S = 30.0
 DASH = Path(__file__).resolve().parents[1] / "src" / "mesh_telemetry" / "_dash" / "pages"
 
 
-class Looked:
+class FakeProgram:
     """Replies like a program with one unresponsive host, and counts requests."""
 
     def __init__(self) -> None:
         self.count = 0
         self.error: Exception | None = None
 
-    def __call__(self, sql: str, values: object) -> Answer:
+    def __call__(self, sql: str, values: object) -> QueryResult:
         self.count += 1
         if self.error is not None:
             raise self.error
         table = pa.table({"host": ["here"], "number": ["0"], "procs": [self.count], "dead": [0]})
-        return Answer(table, Coverage(("a", "b"), ("a",), (HostFailure("b", "it died"),), ()))
+        return QueryResult(table, Coverage(("a", "b"), ("a",), (HostFailure("b", "it died"),), ()))
 
 
 @pytest.fixture
-def looked() -> Looked:
-    return Looked()
+def program() -> FakeProgram:
+    return FakeProgram()
 
 
 @pytest.fixture
-def live() -> Live:
-    return Live(period_s=0.02, heartbeat_s=0.05, stream_count_max=2)
+def streams() -> TopicStreams:
+    return TopicStreams(period_s=0.02, heartbeat_s=0.05, stream_count_max=2)
 
 
 @pytest.fixture
-def server(looked: Looked, live: Live) -> Iterator[HttpServer]:
-    dashboard = Dashboard(looked, TABLE_DOCS, live)
+def server(program: FakeProgram, streams: TopicStreams) -> Iterator[HttpServer]:
+    dashboard = Dashboard(program, TABLE_DOCS, streams)
     with HttpServer(dashboard.routes(), Tokens(TOKEN, "an act token")) as opened:
         yield opened
         dashboard.close()
@@ -94,11 +94,11 @@ def event(reply: http.client.HTTPResponse) -> dict[str, Any]:
         line = reply.readline()
         assert line, "the stream has ended"
         if line.startswith(b"data: "):
-            said: dict[str, Any] = json.loads(line[6:])
-            return said
+            value: dict[str, Any] = json.loads(line[6:])
+            return value
 
 
-def test_files_are_open_and_let_nothing_else_in(server: HttpServer) -> None:
+def test_files_need_no_token_and_topics_do(server: HttpServer) -> None:
     for path, kind in [("/", "text/html"), ("/dash/main.js", "text/javascript")]:
         connection, reply = get(server, path, token=None)
         body = reply.read()
@@ -114,7 +114,7 @@ def test_files_are_open_and_let_nothing_else_in(server: HttpServer) -> None:
         assert read(server, path, token=None)[0] == 401
 
 
-def test_every_file_is_served_and_none_brings_html_to_life() -> None:
+def test_every_file_is_served_and_none_inserts_html() -> None:
     served = {route.path for route in file_routes()}
     assert served == {"/"} | {f"/dash/{path.name}" for path in DASH.iterdir()}
     for path in DASH.glob("*.js"):
@@ -123,12 +123,12 @@ def test_every_file_is_served_and_none_brings_html_to_life() -> None:
             assert word not in text, path.name
 
 
-def test_a_topic_says_which_hosts_are_silent(server: HttpServer) -> None:
-    status, said = read(server, "/topics/hosts")
+def test_a_topic_lists_hosts_that_did_not_reply(server: HttpServer) -> None:
+    status, body = read(server, "/topics/hosts")
     assert status == 200
-    assert said["value"]["rows"][0]["host"] == "here"
-    assert said["coverage"] == {
-        "asked": ["a", "b"],
+    assert body["value"]["rows"][0]["host"] == "here"
+    assert body["coverage"] == {
+        "queried": ["a", "b"],
         "failed": [{"host": "b", "cause": "it died"}],
     }
 
@@ -148,63 +148,63 @@ def test_a_topic_says_which_hosts_are_silent(server: HttpServer) -> None:
     ],
 )
 def test_wrong_arguments_are_refused(server: HttpServer, path: str, status: int) -> None:
-    found, said = read(server, f"/topics/{path}")
+    found, body = read(server, f"/topics/{path}")
     assert found == status
-    assert said["error"]["message"]
+    assert body["error"]["message"]
 
 
-def test_a_stream_pushes_changes_to_all_who_listen(
-    server: HttpServer, looked: Looked, live: Live
+def test_a_stream_pushes_changes_to_all_subscribers(
+    server: HttpServer, program: FakeProgram, streams: TopicStreams
 ) -> None:
     one, first = get(server, "/live/hosts")
     other, second = get(server, "/live/hosts")
     seen = event(first)["value"]["rows"][0]["procs"]
     event(second)
-    assert live.topics == {"hosts?": 2}
+    assert streams.topics == {"hosts?": 2}
     assert event(first)["value"]["rows"][0]["procs"] > seen
     # A third stream exceeds the limit.
     assert read(server, "/live/hosts")[0] == 503
     for connection, reply in ((one, first), (other, second)):
         reply.close()
         connection.close()
-    wait_until(lambda: live.topics == {}, LIMIT_S)
+    wait_until(lambda: streams.topics == {}, LIMIT_S)
     wait_for_quiet()
-    asked = looked.count
+    asked = program.count
     assert read(server, "/topics/tables")[0] == 200
-    assert looked.count == asked
+    assert program.count == asked
 
 
-def test_a_stream_says_what_is_wrong_and_goes_on(server: HttpServer, looked: Looked) -> None:
-    looked.error = CoverageError("no host answered: wait")
+def test_a_stream_reports_an_error_and_continues(server: HttpServer, program: FakeProgram) -> None:
+    program.error = CoverageError("no host replied: wait")
     connection, reply = get(server, "/live/hosts")
-    assert "no host answered" in event(reply)["error"]
-    looked.error = None
+    assert "no host replied" in event(reply)["error"]
+    program.error = None
     assert event(reply)["value"]["rows"]
     reply.close()
     connection.close()
 
 
-def test_streams_end_with_the_dashboard(server: HttpServer, live: Live) -> None:
+def test_streams_end_with_the_dashboard(server: HttpServer, streams: TopicStreams) -> None:
     connection, reply = get(server, "/live/hosts")
     event(reply)
-    live.close()
+    streams.close()
     assert b"data" not in reply.read()[-4:]
     connection.close()
 
 
-def test_an_answer_that_stays_the_same_is_sent_once() -> None:
-    live = Live(period_s=0.01, heartbeat_s=0.05)
+def test_an_unchanged_value_is_sent_once() -> None:
+    streams = TopicStreams(period_s=0.01, heartbeat_s=0.05)
     asked = Event()
 
-    def ask() -> bytes:
+    def query() -> bytes:
         asked.set()
         return b"same"
 
-    stream = live.stream("topic", ask)
+    stream = streams.stream("topic", query)
     assert next(stream) == b"data: same\n\n"
     assert asked.is_set()
     assert next(stream) == b":\n\n"
-    live.close()
+    streams.close()
     assert list(stream) == []
 
 
@@ -218,15 +218,15 @@ def test_an_answer_that_stays_the_same_is_sent_once() -> None:
         ([("a", "b"), ("b", "a"), ("c", "d"), ("d", "c")], [["a", "b"], ["c", "d"]]),
     ],
 )
-def test_circles(edges: list[tuple[str, str]], expected: list[list[str]]) -> None:
-    assert circles(edges) == expected
+def test_cycles_are_found(edges: list[tuple[str, str]], expected: list[list[str]]) -> None:
+    assert find_cycles(edges) == expected
 
 
-def test_text_is_searched_as_it_is() -> None:
+def test_wildcards_in_a_search_text_are_escaped() -> None:
     assert pattern(r"a_b%\c") == r"%a\_b\%\\c%"
 
 
-def test_every_topic_can_be_asked_of_a_program(
+def test_every_topic_can_be_queried(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
@@ -244,8 +244,8 @@ def test_every_topic_can_be_asked_of_a_program(
     ):
         for name in TOPICS:
             path = f"/topics/{name}{wanted.get(name, '')}"
-            status, said = read(serving._http, path, serving.token)
-            assert (name, status) == (name, 200), said
+            status, body = read(serving._http, path, serving.token)
+            assert (name, status) == (name, 200), body
         assert serving.dashboard_url == dashboard_url(serving.url, serving.token)
         printed = dash("--no-open")
         assert printed.stdout.strip() == serving.dashboard_url, printed.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from debugged_actors import LIMIT_S, Trainer, none_standing, standing
+from debugged_actors import LIMIT_S, Trainer, paused_sessions, wait_until_none_paused
 from debugging_command import MeshDebug
 from editor import Editor
 
@@ -47,9 +47,9 @@ def relayed(session: str) -> tuple[Any, Editor]:
     return relay, Editor(configuration["connect"]["port"])
 
 
-def test_an_editor_stops_where_the_code_stands(telemetry: Telemetry, trainer: Any) -> None:
+def test_an_editor_stops_where_the_code_is_paused(telemetry: Telemetry, trainer: Any) -> None:
     step = trainer.step.call_one(4)
-    (session,) = standing(telemetry)
+    (session,) = paused_sessions(telemetry)
     relay, editor = relayed(session["id"])
     editor.attach()
     stopped = editor.event("stopped")
@@ -63,7 +63,7 @@ def test_an_editor_stops_where_the_code_stands(telemetry: Telemetry, trainer: An
     told = editor.ask("evaluate", expression="loss + 2", frameId=frames[0]["id"], context="watch")
     assert told["result"] == "42"
     # Its process still responds.
-    assert standing(telemetry)[0]["attached"]
+    assert paused_sessions(telemetry)[0]["attached"]
     with pytest.raises(DebugError, match="in use"):
         telemetry.debug(session["id"])
     editor.ask("continue", threadId=stopped["threadId"])
@@ -73,12 +73,12 @@ def test_an_editor_stops_where_the_code_stands(telemetry: Telemetry, trainer: An
     editor.ask("continue", threadId=stopped["threadId"])
     assert again.get(LIMIT_S) == 50
     editor.close()
-    none_standing(telemetry)
+    wait_until_none_paused(telemetry)
     assert relay.wait(LIMIT_S) == 0
     relay.communicate()
     # Without an editor, breakpoints work as usual.
     step = trainer.step.call_one(6)
-    (session,) = standing(telemetry)
+    (session,) = paused_sessions(telemetry)
     with telemetry.debug(session["id"]) as console:
         assert console.run("p loss") == "60\n"
     assert step.get(LIMIT_S) == 60
@@ -87,7 +87,7 @@ def test_an_editor_stops_where_the_code_stands(telemetry: Telemetry, trainer: An
 def test_an_editor_that_is_killed_lets_the_actor_go(telemetry: Telemetry, trainer: Any) -> None:
     for number in (1, 2):
         step = trainer.step.call_one(number)
-        (session,) = standing(telemetry)
+        (session,) = paused_sessions(telemetry)
         relay, editor = relayed(session["id"])
         editor.attach()
         editor.event("stopped")
@@ -95,16 +95,16 @@ def test_an_editor_that_is_killed_lets_the_actor_go(telemetry: Telemetry, traine
         relay.communicate()
         assert step.get(LIMIT_S) == number * 10
         editor.close()
-        none_standing(telemetry)
+        wait_until_none_paused(telemetry)
 
 
-def test_an_editor_needs_debugpy_where_the_code_stands(telemetry: Telemetry, trainer: Any) -> None:
+def test_an_editor_needs_debugpy_on_the_host(telemetry: Telemetry, trainer: Any) -> None:
     trainer.hide.call_one("debugpy").get(LIMIT_S)
     step = trainer.step.call_one(1)
-    (session,) = standing(telemetry)
+    (session,) = paused_sessions(telemetry)
     refused = MeshDebug().run("attach", session["id"], "--dap")
     assert refused.returncode == 1
     assert "mesh-telemetry[debug]" in refused.stderr
-    assert standing(telemetry)[0]["id"] == session["id"]
+    assert paused_sessions(telemetry)[0]["id"] == session["id"]
     telemetry.debug(session["id"]).close()
     assert step.get(LIMIT_S) == 10

@@ -1,4 +1,4 @@
-"""`mesh debug` from a shell: what stands, what it is asked, and when it continues."""
+"""`mesh debug` from a shell: paused code, its commands, and when it continues."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from debugged_actors import LIMIT_S, AsyncTrainer, Trainer, none_standing, standing
+from debugged_actors import LIMIT_S, AsyncTrainer, Trainer, paused_sessions, wait_until_none_paused
 from debugging_command import MeshDebug
 
 from mesh_core import (
@@ -46,7 +46,7 @@ def test_the_command_lists_attaches_and_lets_go(
 ) -> None:
     one = team.slice(gpus=2)
     step = one.step.call_one(4)
-    (session,) = standing(telemetry)
+    (session,) = paused_sessions(telemetry)
     listed = debug.run("list")
     assert session["id"] in listed.stdout
     assert "Trainer.step" in listed.stdout
@@ -56,11 +56,11 @@ def test_the_command_lists_attaches_and_lets_go(
     assert "the code continues" in done.stdout
     assert step.get(LIMIT_S) == 41
     step = one.step.call_one(5)
-    (session,) = standing(telemetry)
+    (session,) = paused_sessions(telemetry)
     kept = debug.run("attach", "--keep", session["id"], typed="p loss\n")
     assert "(Pdb) 50" in kept.stdout
     # It detects a moment later that the client has disconnected.
-    wait_until(lambda: not standing(telemetry)[0]["attached"], LIMIT_S)
+    wait_until(lambda: not paused_sessions(telemetry)[0]["attached"], LIMIT_S)
     gone = debug.run("attach", "nowhere")
     assert gone.returncode == 1
     assert "mesh debug list" in gone.stderr
@@ -72,7 +72,7 @@ def test_the_command_lists_attaches_and_lets_go(
 
 def test_a_command_is_cast_to_many(telemetry: Telemetry, debug: MeshDebug, team: Any) -> None:
     steps = team.step.call(1)
-    found = standing(telemetry, 4)
+    found = paused_sessions(telemetry, 4)
     same = debug.run("cast", "p number")
     assert same.stdout == "trainers 0, trainers 1, trainers 2, trainers 3:\n1\n", same.stderr
     some = debug.run("cast", "p loss", "--mesh", "trainers", "--ranks", "0,2-3")
@@ -90,21 +90,21 @@ def test_a_client_that_is_killed_lets_the_actor_go(
     telemetry: Telemetry, debug: MeshDebug, team: Any
 ) -> None:
     step = team.slice(gpus=0).step.call_one(6)
-    (session,) = standing(telemetry)
+    (session,) = paused_sessions(telemetry)
     client = debug.start("attach", session["id"])
-    wait_until(lambda: standing(telemetry)[0]["attached"], LIMIT_S)
+    wait_until(lambda: paused_sessions(telemetry)[0]["attached"], LIMIT_S)
     refused = debug.run("attach", session["id"])
     assert refused.returncode == 1
     assert f"(pid {client.pid}) is attached" in refused.stderr
     client.kill()
     assert step.get(LIMIT_S) == 60
     client.communicate()
-    none_standing(telemetry)
+    wait_until_none_paused(telemetry)
 
 
 def test_nobody_attaches_without_the_token(telemetry: Telemetry, team: Any) -> None:
     step = team.slice(gpus=0).step.call_one(6)
-    (session,) = standing(telemetry)
+    (session,) = paused_sessions(telemetry)
     with telemetry.serve() as serving:
         for path in (f"attach/{session['id']}", "run", "continue", "on-failure"):
             asked = urllib.request.Request(
@@ -116,14 +116,14 @@ def test_nobody_attaches_without_the_token(telemetry: Telemetry, team: Any) -> N
     assert step.get(LIMIT_S) == 60
 
 
-def test_a_failure_stands_before_it_is_told(
+def test_a_failure_pauses_before_the_caller_is_notified(
     telemetry: Telemetry, debug: MeshDebug, team: Any
 ) -> None:
     one = team.slice(gpus=0)
     assert one.count.call_one().get(LIMIT_S) == 0
     assert debug.run("on-failure", "--mesh", "trainers").returncode == 0
     failing = one.divide.call_one(3)
-    (session,) = standing(telemetry)
+    (session,) = paused_sessions(telemetry)
     assert (session["kind"], session["function"]) == ("post_mortem", "Trainer.divide")
     with telemetry.debug(session["id"]) as console:
         assert "return number / below" in console.run()
@@ -132,7 +132,7 @@ def test_a_failure_stands_before_it_is_told(
         failing.get(LIMIT_S)
     late = this_host().spawn_procs(name="late").spawn("trainers", AsyncTrainer)
     failing = late.divide.call_one(3)
-    (session,) = standing(telemetry)
+    (session,) = paused_sessions(telemetry)
     with telemetry.debug(session["id"]) as console:
         assert console.run("p below, number") == "(0, 3)\n"
     with pytest.raises(ZeroDivisionError):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from debugged_actors import LIMIT_S, AsyncTrainer, Trainer, none_standing, standing
+from debugged_actors import LIMIT_S, AsyncTrainer, Trainer, paused_sessions, wait_until_none_paused
 from workers import workers
 
 from mesh_core import (
@@ -31,12 +31,12 @@ def telemetry(place: Path) -> Iterator[Telemetry]:
         yield started
 
 
-def test_an_actor_stands_at_a_breakpoint_and_goes_on(telemetry: Telemetry) -> None:
+def test_an_actor_pauses_at_a_breakpoint_and_continues(telemetry: Telemetry) -> None:
     procs = this_host().spawn_procs(name="team")
     trainer: Any = procs.spawn("trainers", Trainer)
     assert not trainer.is_loaded.call_one("pdb").get(LIMIT_S)
     step = trainer.step.call_one(4)
-    (session,) = standing(telemetry)
+    (session,) = paused_sessions(telemetry)
     assert session["function"] == "Trainer.step"
     assert session["actor"] == "trainers"
     assert session["kind"] == "breakpoint"
@@ -52,13 +52,13 @@ def test_an_actor_stands_at_a_breakpoint_and_goes_on(telemetry: Telemetry) -> No
         console.run("c")
         assert console.is_ended
     assert step.get(LIMIT_S) == 7
-    none_standing(telemetry)
+    wait_until_none_paused(telemetry)
     with pytest.raises(DebugError, match="mesh debug list"):
         telemetry.debug(session["id"])
     procs.stop().get(LIMIT_S)
 
 
-def test_async_endpoints_stand_too_on_two_hosts(place: Path) -> None:
+def test_async_endpoints_pause_on_two_hosts(place: Path) -> None:
     with workers(2) as started:
         hosts = attach_to_workers([worker.address for worker in started])
         with Telemetry(TelemetryConfig(directory=str(place))) as telemetry:
@@ -66,7 +66,7 @@ def test_async_endpoints_stand_too_on_two_hosts(place: Path) -> None:
             plain: Any = procs.spawn("plain", Trainer)
             looped: Any = procs.spawn("looped", AsyncTrainer)
             steps = [looped.step.call(2), plain.step.call(3)]
-            found = standing(telemetry, 4)
+            found = paused_sessions(telemetry, 4)
             assert {(one["actor"], one["rank"]) for one in found} == {
                 ("plain", 0),
                 ("plain", 1),
@@ -95,19 +95,19 @@ def team() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("kind", [Trainer, AsyncTrainer])
-def test_an_actor_that_stands_can_be_stopped(telemetry: Telemetry, kind: type) -> None:
+def test_a_paused_actor_can_be_stopped(telemetry: Telemetry, kind: type) -> None:
     procs = this_host().spawn_procs(name="team")
     trainer: Any = procs.spawn("trainers", kind)
     step = trainer.step.call_one(1)
-    standing(telemetry)
+    paused_sessions(telemetry)
     with configured(stop_grace_s=1), contextlib.suppress(DeadlineExceeded):
         trainer.stop().get(LIMIT_S)
     with pytest.raises(MeshError):
         step.get(LIMIT_S)
-    none_standing(telemetry)
+    wait_until_none_paused(telemetry)
     other: Any = procs.spawn("others", kind)
     step = other.step.call_one(2)
-    (session,) = standing(telemetry)
+    (session,) = paused_sessions(telemetry)
     telemetry.debug(session["id"]).close()
     assert step.get(LIMIT_S) in (20, 21)
     procs.stop().get(LIMIT_S)
@@ -123,7 +123,7 @@ def test_closing_telemetry_lets_go(place: Path) -> None:
         sql = "select * from procs where mesh = 'team'"
         wait_until(lambda: telemetry.query(sql).table.num_rows, LIMIT_S)
         step = trainer.step.call_one(1)
-        standing(telemetry)
+        paused_sessions(telemetry)
     assert sys.breakpointhook is before
     assert step.get(LIMIT_S) == 10
     procs.stop().get(LIMIT_S)
@@ -132,7 +132,7 @@ def test_closing_telemetry_lets_go(place: Path) -> None:
 def test_breakpoints_end_with_their_session(telemetry: Telemetry, team: Any) -> None:
     one = team.slice(gpus=0)
     loop = one.loop.call_one(4)
-    (session,) = standing(telemetry)
+    (session,) = paused_sessions(telemetry)
     with telemetry.debug(session["id"]) as console:
         source = console.run("ll")
         line = next(line for line in source.splitlines() if "total += number" in line).split()[0]
@@ -143,7 +143,7 @@ def test_breakpoints_end_with_their_session(telemetry: Telemetry, team: Any) -> 
         assert console.run("p number, total") == "(1, 0)\n"
     assert loop.get(LIMIT_S) == 6
     loop = one.loop.call_one(2)
-    (session,) = standing(telemetry)
+    (session,) = paused_sessions(telemetry)
     with telemetry.debug(session["id"]) as console:
         console.run("c")
         assert console.is_ended
@@ -153,7 +153,7 @@ def test_breakpoints_end_with_their_session(telemetry: Telemetry, team: Any) -> 
 def test_stepping_ends_with_the_endpoint(telemetry: Telemetry, team: Any) -> None:
     one = team.slice(gpus=0)
     step = one.step.call_one(1)
-    (session,) = standing(telemetry)
+    (session,) = paused_sessions(telemetry)
     with telemetry.debug(session["id"]) as console:
         for _ in range(10):
             if not console.is_ended:
@@ -199,15 +199,15 @@ def test_the_program_itself_has_its_own_terminal(place: Path) -> None:
 
 def test_a_session_is_seen_where_it_was_stepped_to(telemetry: Telemetry, team: Any) -> None:
     step = team.slice(gpus=1).step.call_one(1)
-    (session,) = standing(telemetry)
+    (session,) = paused_sessions(telemetry)
     with telemetry.debug(session["id"]) as console:
         console.run("n")
-        (moved,) = standing(telemetry)
+        (moved,) = paused_sessions(telemetry)
         assert (moved["id"], moved["line"]) == (session["id"], session["line"] + 1)
         assert moved["attached"]
         console.close(is_kept=True)
-    wait_until(lambda: not standing(telemetry)[0]["attached"], LIMIT_S)
+    wait_until(lambda: not paused_sessions(telemetry)[0]["attached"], LIMIT_S)
     with telemetry.debug(session["id"]) as console:
         assert "return loss" in console.run("n")
     assert step.get(LIMIT_S) == 10
-    none_standing(telemetry)
+    wait_until_none_paused(telemetry)

@@ -18,7 +18,7 @@ from workers import WorkerProcess, workers
 
 from mesh_core import attach_to_workers, configured, shutdown_context
 from mesh_core.testing import kill_proc, proc_pid, wait_until
-from mesh_telemetry import Answer, Telemetry
+from mesh_telemetry import QueryResult, Telemetry
 
 SQL = "select host, proc, count(*) as n from spans group by host, proc"
 ANSWER_S = 4.0
@@ -43,7 +43,7 @@ class Asker:
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
         self._is_over = False
-        self.answers: list[tuple[float, Answer]] = []
+        self.answers: list[tuple[float, QueryResult]] = []
         self.errors: list[BaseException] = []
         self.asking = threading.Event()
         self._thread = threading.Thread(target=self._ask, daemon=True)
@@ -66,7 +66,7 @@ class Asker:
         assert self.errors == []
 
 
-def failed_of(answer: Answer) -> set[str]:
+def failed_of(answer: QueryResult) -> set[str]:
     return {failure.host.rpartition("/")[2] for failure in answer.coverage.failed}
 
 
@@ -78,7 +78,7 @@ def check(asker: Asker, lost: set[str]) -> None:
         assert failed_of(answer) <= lost
         there = {row["proc"].partition(".")[0] for row in answer.table.to_pylist()}
         assert there == {"1", "2"} - failed_of(answer)
-        assert {name.rpartition("/")[2] for name in answer.coverage.asked} == {"0", "1", "2"}
+        assert {name.rpartition("/")[2] for name in answer.coverage.queried} == {"0", "1", "2"}
 
 
 def lose_in_the_middle(telemetry: Telemetry, rng: random.Random) -> None:

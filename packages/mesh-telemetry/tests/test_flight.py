@@ -10,7 +10,7 @@ import pytest
 from pyarrow import flight
 from shards import Shards, spread
 
-from mesh_telemetry._query.coverage import Answer
+from mesh_telemetry._query.coverage import QueryResult
 from mesh_telemetry._query.deadline import Cancellation
 from mesh_telemetry._query.query import Query
 from mesh_telemetry._query.stream import Stream
@@ -38,9 +38,9 @@ class ShardQueries:
         self._shards = shards
         self._schemas = schemas
 
-    def arrow(self, query: QueryArguments, cancellation: Cancellation) -> Answer:
+    def arrow(self, query: QueryArguments, cancellation: Cancellation) -> QueryResult:
         sql, parameters, as_of_us = query
-        return Query(sql, parameters, self._schemas).answer(self._shards.ask, until_us=as_of_us)
+        return Query(sql, parameters, self._schemas).run(self._shards.ask, until_us=as_of_us)
 
     def columns(self, sql: str, parameters: list[object], cancellation: Cancellation) -> pa.Schema:
         return Query(sql, parameters, self._schemas).schema

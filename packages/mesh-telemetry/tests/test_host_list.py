@@ -56,7 +56,7 @@ def test_the_only_host_is_asked_once() -> None:
     hosts = HostList(coordinator)
     for _ in range(3):
         ask = Asked()
-        assert hosts.asked(ask, 10.0) == [ONE]
+        assert hosts.with_hosts(ask, 10.0) == [ONE]
         assert ask.hosts == [[ONE]]
 
 
@@ -64,21 +64,21 @@ def test_the_only_host_is_asked_once() -> None:
 def test_others_than_were_presumed_are_asked_instead(now: list[HostHandle]) -> None:
     coordinator: Any = Coordinator(ONE)
     hosts = HostList(coordinator)
-    hosts.asked(Asked(), 10.0)
+    hosts.with_hosts(Asked(), 10.0)
     coordinator.now = now
     ask = Asked()
-    assert hosts.asked(ask, 10.0) == now
+    assert hosts.with_hosts(ask, 10.0) == now
     assert ask.hosts == [[ONE], now]
     again = Asked()
-    assert hosts.asked(again, 10.0) == now
+    assert hosts.with_hosts(again, 10.0) == now
     assert again.hosts == [now]
 
 
 def test_what_goes_wrong_with_the_right_hosts_is_raised() -> None:
     coordinator: Any = Coordinator(ONE)
     hosts = HostList(coordinator)
-    hosts.asked(Asked(), 10.0)
+    hosts.with_hosts(Asked(), 10.0)
     ask = Asked(ValueError("no"))
     with pytest.raises(ValueError, match="no"):
-        hosts.asked(ask, 10.0)
+        hosts.with_hosts(ask, 10.0)
     assert ask.hosts == [[ONE]]

@@ -20,9 +20,9 @@ from recorded_program import config
 
 from mesh_telemetry import Telemetry
 from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
-from mesh_telemetry._query.coverage import Answer, Coverage, HostFailure, TransferStats
+from mesh_telemetry._query.coverage import Coverage, HostFailure, QueryResult, TransferStats
 from mesh_telemetry._query.deadline import Cancellation
-from mesh_telemetry._query.plain_json import plain_answer
+from mesh_telemetry._query.plain_json import plain_result
 from mesh_telemetry._query.stream import Stream
 from mesh_telemetry._serve.http import HttpServer
 from mesh_telemetry._serve.query_routes import ARROW, QueryArguments, query_routes
@@ -50,18 +50,18 @@ class Queries:
     def __init__(self, batches: Iterator[pa.RecordBatch] | None = None) -> None:
         self._batches = batches
 
-    def arrow(self, query: QueryArguments, cancellation: Cancellation) -> Answer:
+    def arrow(self, query: QueryArguments, cancellation: Cancellation) -> QueryResult:
         sql, parameters, as_of_us = query
         if sql == "bad":
             raise QueryError("no such thing: ask for another")
         if sql == "nobody":
-            raise CoverageError("no host answered")
+            raise CoverageError("no host replied")
         if sql == "echo":
-            return Answer(pa.table({"p": [json.dumps([parameters, as_of_us])]}), COVERAGE)
-        return Answer(TABLE, COVERAGE)
+            return QueryResult(pa.table({"p": [json.dumps([parameters, as_of_us])]}), COVERAGE)
+        return QueryResult(TABLE, COVERAGE)
 
     def json(self, query: QueryArguments, cancellation: Cancellation) -> bytes:
-        return json.dumps(plain_answer(self.arrow(query, cancellation))).encode()
+        return json.dumps(plain_result(self.arrow(query, cancellation))).encode()
 
     def columns(self, sql: str, parameters: list[object], cancellation: Cancellation) -> pa.Schema:
         return TABLE.schema
@@ -119,7 +119,7 @@ def test_rows_come_as_arrow_to_who_accepts_it(server: HttpServer) -> None:
     body = json.dumps({"sql": "rows"}).encode()
     _, headers, stream = request(server, "/query", body, Accept=ARROW)
     assert pa.ipc.open_stream(stream).read_all().schema == TABLE.schema
-    assert json.loads(headers["Mesh-Coverage"])["answered"] == ["a"]
+    assert json.loads(headers["Mesh-Coverage"])["replied"] == ["a"]
 
 
 def test_parameters_and_time_are_handed_on(server: HttpServer) -> None:
@@ -229,15 +229,15 @@ class Watching:
 
     def __init__(self) -> None:
         self.is_asked, self.is_gone = Event(), Event()
-        self.gate = Event()
+        self.release = Event()
         self.cancelled: list[bool] = []
 
     def __call__(self, asked: Request) -> Reply:
         with asked.cancellation() as cancellation:
             cancellation.call(self.is_gone.set)
-            cancellation.call(self.gate.set)
+            cancellation.call(self.release.set)
             self.is_asked.set()
-            self.gate.wait(20)
+            self.release.wait(20)
         self.cancelled.append(cancellation.is_cancelled)
         return json_reply({})
 
@@ -263,7 +263,7 @@ def test_who_asks_twice_at_once_has_not_hung_up() -> None:
             client.sendall(head)
             assert watching.is_asked.wait(20)
             client.sendall(head)
-            watching.gate.set()
+            watching.release.set()
             with client.makefile("rb") as said:
                 while len(watching.cancelled) < 2:
                     assert said.readline()

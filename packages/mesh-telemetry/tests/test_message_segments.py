@@ -48,8 +48,8 @@ def calls(worker: Worker, kept: MessageSegments, count: int) -> int:
     for at in range(count):
         worker.add.call_one(at).get()
         if at % 10 == 0:
-            came += kept.tend()
-    return came + kept.tend()
+            came += kept.prepare()
+    return came + kept.prepare()
 
 
 def test_messages_stay_within_their_room(tmp_path: Path, worker: Worker) -> None:
@@ -87,7 +87,7 @@ def test_what_waits_has_room_at_the_next_look(tmp_path: Path, worker: Worker) ->
     try:
         for at in range(100):
             worker.add.call_one(at).get()
-        kept.tend()
+        kept.prepare()
         last = segments_of(tmp_path, "messages")[-1]
         found = message_counts(last.path)
         assert found is not None
@@ -128,9 +128,9 @@ def test_without_a_folder_messages_are_dropped_and_counted(tmp_path: Path, worke
         folder.rmdir()
         for at in range(100):
             worker.add.call_one(at).get()
-        kept.tend()
-        kept.tend()
-        assert kept.is_short
+        kept.prepare()
+        kept.prepare()
+        assert kept.has_no_space
         assert kept.dropped > 0
     finally:
         kept.close()

@@ -7,8 +7,8 @@ import pytest
 from shards import HostRows, Shards
 
 from mesh_telemetry._errors import CoverageError, QueryError
-from mesh_telemetry._query.coverage import Answer
-from mesh_telemetry._query.fragment import ShardAnswer
+from mesh_telemetry._query.coverage import QueryResult
+from mesh_telemetry._query.fragment import FragmentReply
 from mesh_telemetry._query.query import Query
 from mesh_telemetry._query.query_plan import QueryPlans
 
@@ -21,10 +21,10 @@ def alone() -> Shards:
     return Shards({"host": HostRows({"t": TABLE, "other": other, "procs": other})})
 
 
-def whole(shards: Shards, sql: str, parameters: object = None, **options: object) -> Answer:
+def whole(shards: Shards, sql: str, parameters: object = None, **options: object) -> QueryResult:
     schemas = shards.hosts["host"].schemas
     query = Query(sql, parameters, schemas)  # type: ignore[arg-type]
-    return query.answer(shards.ask, timeout_s=60, is_one_host=True, **options)  # type: ignore[arg-type]
+    return query.run(shards.ask, timeout_s=60, is_one_host=True, **options)  # type: ignore[arg-type]
 
 
 def test_a_join_is_one_question_and_only_its_rows_are_sent(alone: Shards) -> None:
@@ -62,7 +62,7 @@ def test_columns_of_one_name_are_both_there(alone: Shards) -> None:
 
 def test_an_explanation_says_so(alone: Shards) -> None:
     (row,) = whole(alone, "explain select id from t").table.to_pylist()
-    assert row["step"] == "the only host computes the answer"
+    assert row["step"] == "the only host computes the result"
     assert alone.fragments == []
 
 
@@ -74,7 +74,7 @@ def test_a_question_that_fails_on_the_rows_is_to_blame(alone: Shards) -> None:
 def test_a_host_that_does_not_answer_is_named(alone: Shards) -> None:
     query = Query("select id from t", None, alone.hosts["host"].schemas)
     with pytest.raises(CoverageError, match="gone"):
-        query.answer(lambda _: [ShardAnswer("host", None, "gone")], is_one_host=True)
+        query.run(lambda _: [FragmentReply("host", None, "gone")], is_one_host=True)
 
 
 def test_what_was_planned_is_planned_once() -> None:

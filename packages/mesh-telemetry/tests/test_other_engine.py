@@ -54,12 +54,12 @@ def test_another_engine_gives_the_same_answers(seed: int) -> None:
         sql = template.format(n=rng.randrange(1, 10))
         schemas = {name: table.schema for name, table in tables.items()}
         limits = QueryLimits(reduced_rows_min=rng.choice([0, 1_000]))
-        ours = Query(sql, None, schemas, limits).answer(shards.ask, timeout_s=60).table
+        ours = Query(sql, None, schemas, limits).run(shards.ask, timeout_s=60).table
         with duckdb.connect(":memory:") as other:
             for name, table in tables.items():
                 other.register(name, table)
             theirs = other.sql(sql).to_arrow_table()
         assert rows_of(ours) == rows_of(theirs), f"seed {seed}: {sql}"
         alone = Shards({"host": HostRows(tables)})
-        whole = Query(sql, None, schemas).answer(alone.ask, timeout_s=60, is_one_host=True).table
+        whole = Query(sql, None, schemas).run(alone.ask, timeout_s=60, is_one_host=True).table
         assert rows_of(whole) == rows_of(theirs), f"whole, seed {seed}: {sql}"

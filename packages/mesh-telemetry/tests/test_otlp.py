@@ -159,7 +159,7 @@ def test_a_collector_that_was_down_gets_all_when_it_is_back(
         worker = procs.spawn("worker", Worker)
         for number in range(3):
             worker.work.call_one(number).get()
-        wait_until(lambda: receiver.answered.get(503, 0) >= 6, LIMIT_S)
+        wait_until(lambda: receiver.status_counts.get(503, 0) >= 6, LIMIT_S)
         assert receiver.spans() == []
         worker.work.call_one(3).get()
         receiver.status = 200
@@ -181,7 +181,7 @@ def test_a_collector_that_refuses_is_not_asked_again(place: Path, receiver: Rece
         procs = this_host().spawn_procs(name="team")
         worker = procs.spawn("worker", Worker)
         worker.work.call_one(1).get()
-        wait_until(lambda: receiver.answered.get(400, 0) >= 1, LIMIT_S)
+        wait_until(lambda: receiver.status_counts.get(400, 0) >= 1, LIMIT_S)
         receiver.status = 200
         worker.work.call_one(2).get()
         wait_until(lambda: 2 in outer(receiver), LIMIT_S)
@@ -191,7 +191,7 @@ def test_a_collector_that_refuses_is_not_asked_again(place: Path, receiver: Rece
 
 
 def test_a_collector_that_hangs_holds_up_nothing(place: Path, receiver: Receiver) -> None:
-    receiver.gate.clear()
+    receiver.release.clear()
     telemetry = recorded(place, receiver)
     with telemetry:
         procs = this_host().spawn_procs(name="team")

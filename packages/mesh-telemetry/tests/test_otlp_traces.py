@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("opentelemetry.proto.trace.v1.trace_pb2")
 
-from mesh_telemetry._events.proc_folder import Place
+from mesh_telemetry._events.proc_folder import ProcIdentity
 from mesh_telemetry._otlp.options import OtlpConfig
 from mesh_telemetry._otlp.segment_tail import NewRows
-from mesh_telemetry._otlp.traces import TRACE_TABLES, TraceParts
+from mesh_telemetry._otlp.traces import TRACE_TABLES, SpanConverter
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 CALLER, CALLEE = "00f067aa0ba902b7", "00f067aa0ba902b8"
@@ -21,8 +21,8 @@ MESSAGE = 77
 
 
 def fresh(slot: int, is_over: bool = False, **tables: list[dict[str, Any]]) -> NewRows:
-    place = Place(0, "here", slot, 0, 17, "team", 0, 100 + slot, 0, slot)
-    folder = SimpleNamespace(path=Path(f"/{slot}"), place=place)
+    identity = ProcIdentity(0, "here", slot, 0, 17, "team", 0, 100 + slot, 0, slot)
+    folder = SimpleNamespace(path=Path(f"/{slot}"), identity=identity)
     return NewRows(
         cast(Any, folder), {name: tables.get(name, []) for name in TRACE_TABLES}, is_over
     )
@@ -64,7 +64,7 @@ def message(at_us: int, sent_in: str | None) -> dict[str, Any]:
 
 @pytest.mark.parametrize("calls", [True, False])
 def test_a_call_is_between_the_spans_of_both_sides(calls: bool) -> None:
-    parts = TraceParts(OtlpConfig(calls=calls))
+    converter = SpanConverter(OtlpConfig(calls=calls))
     caller = fresh(
         1,
         spans=[began(CALLER, 10, None, None)],
@@ -80,7 +80,7 @@ def test_a_call_is_between_the_spans_of_both_sides(calls: bool) -> None:
         span_events=[ended(60, 50)],
     )
     # The callee's rows may be read before the caller's.
-    found = parts.take([callee, caller], {}, False) + parts.take([], {}, True)
+    found = converter.convert([callee, caller], {}, False) + converter.convert([], {}, True)
     spans = {one.message.span_id: one.message for one in found}
     assert {one.trace_id.hex() for one in spans.values()} == {TRACE}
     inner, outer = spans[bytes.fromhex(CALLEE)], spans[bytes.fromhex(CALLER)]
@@ -100,7 +100,7 @@ def test_a_call_is_between_the_spans_of_both_sides(calls: bool) -> None:
 
 
 def test_what_a_process_never_ended_ends_with_it() -> None:
-    parts = TraceParts(OtlpConfig())
+    converter = SpanConverter(OtlpConfig())
     lost = fresh(
         2,
         is_over=True,
@@ -108,7 +108,7 @@ def test_what_a_process_never_ended_ends_with_it() -> None:
         message_status_events=[changed(40, "active")],
         spans=[began(CALLEE, 50, None, MESSAGE)],
     )
-    found = [one.message for one in parts.take([lost], {}, True)]
+    found = [one.message for one in converter.convert([lost], {}, True)]
     assert [one.status.message for one in found] == ["its process has ended"] * 2
     assert {one.end_time_unix_nano for one in found} == {50_000}
     # The caller was not in a span, so the two traces are linked.

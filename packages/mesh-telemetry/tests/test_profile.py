@@ -78,7 +78,7 @@ def served(trace: Trace, name: str) -> list[Any]:
     ]
 
 
-def test_messages_spans_and_answers_are_joined(telemetry: Telemetry, tmp_path: Path) -> None:
+def test_messages_spans_and_replies_are_joined(telemetry: Telemetry, tmp_path: Path) -> None:
     procs = this_host().spawn_procs({"n": 2}, name="tree")
     branch = procs.slice(n=0).spawn("branch", Branch)
     leaf = procs.slice(n=1).spawn("leaf", Leaf)
@@ -103,7 +103,7 @@ def test_messages_spans_and_answers_are_joined(telemetry: Telemetry, tmp_path: P
             key=lambda other: other.begin_ns,
         )
         assert sent.name.startswith("send ")
-        assert came.name.startswith("answer ")
+        assert came.name.startswith("reply ")
         assert sent.begin_ns <= one.begin_ns <= one.end_ns <= came.begin_ns
         assert one.process.startswith("tree[1]" if one in inner else "tree[0]")
         assert sent.process == came.process
@@ -119,7 +119,7 @@ def test_messages_spans_and_answers_are_joined(telemetry: Telemetry, tmp_path: P
     procs.stop().get()
 
 
-def test_what_overlaps_is_shown_side_by_side(telemetry: Telemetry, tmp_path: Path) -> None:
+def test_overlapping_calls_are_on_separate_tracks(telemetry: Telemetry, tmp_path: Path) -> None:
     procs = this_host().spawn_procs(name="crowd")
     many = procs.spawn("many", Many)
     since = time.time()
@@ -138,7 +138,7 @@ def test_what_overlaps_is_shown_side_by_side(telemetry: Telemetry, tmp_path: Pat
     procs.stop().get()
 
 
-def test_failures_and_lines_are_moments(telemetry: Telemetry, tmp_path: Path) -> None:
+def test_failures_and_lines_are_instant_events(telemetry: Telemetry, tmp_path: Path) -> None:
     procs = this_host().spawn_procs({"n": 2}, name="tree")
     leaves = procs.spawn("leaves", Leaf)
     leaves.say.call("hello from a leaf").get()

@@ -46,7 +46,7 @@ class Program:
     """Serves requests, and delays one response."""
 
     def __init__(self, folder: Path) -> None:
-        self.gate = threading.Event()
+        self.release = threading.Event()
         self.is_asked = threading.Event()
         routes = [
             Route("POST", "/echo", lambda request: json_reply(request.json_object()), Scope.READ),
@@ -70,7 +70,7 @@ class Program:
 
     def _late(self, request: Request) -> Reply:
         self.is_asked.set()
-        self.gate.wait(LIMIT_S)
+        self.release.wait(LIMIT_S)
         return json_reply({})
 
 
@@ -78,7 +78,7 @@ class Program:
 def program(tmp_path: Path) -> Iterator[Program]:
     made = Program(tmp_path)
     yield made
-    made.gate.set()
+    made.release.set()
     made.server.close()
 
 
@@ -128,7 +128,7 @@ def test_without_the_act_token_reading_goes_on(program: Program, asking: Program
 
 
 def test_what_is_no_answer_is_none(asking: ProgramClient) -> None:
-    with pytest.raises(TelemetryError, match="did not answer"):
+    with pytest.raises(TelemetryError, match="did not reply"):
         asking.post("/nothing", {})
 
 
@@ -140,7 +140,7 @@ def test_pieces_come_until_their_end(asking: ProgramClient) -> None:
 def test_what_breaks_off_is_told(asking: ProgramClient) -> None:
     pieces = asking.pieces("/broken")
     assert next(pieces) == b"the beginning"
-    with pytest.raises(TelemetryError, match="did not answer"):
+    with pytest.raises(TelemetryError, match="did not reply"):
         list(pieces)
 
 
@@ -182,7 +182,7 @@ def test_who_waits_is_told_when_it_is_closed(program: Program, asking: ProgramCl
 
 
 def test_one_that_says_nothing_for_too_long_is_told(asking: ProgramClient) -> None:
-    with pytest.raises(TelemetryError, match="did not answer: timed out"):
+    with pytest.raises(TelemetryError, match="did not reply: timed out"):
         asking.post("/late", {}, timeout_s=0.2)
 
 

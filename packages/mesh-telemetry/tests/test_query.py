@@ -15,7 +15,7 @@ from shards import HostRows, Shards, evenly, spread
 from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
 from mesh_telemetry._query.coverage import HostFailure
 from mesh_telemetry._query.engine import run_fragment
-from mesh_telemetry._query.fragment import Fragment, ShardAnswer
+from mesh_telemetry._query.fragment import Fragment, FragmentReply
 from mesh_telemetry._query.query import Query, QueryLimits
 from mesh_telemetry._query.query_text import read_query
 
@@ -25,7 +25,7 @@ ROWS = 1_000_000
 
 def answer(sql: str, shards: Shards, parameters: object = None, **options: object):  # noqa: ANN201
     schemas = next(iter(shards.hosts.values())).schemas
-    return Query(sql, parameters, schemas).answer(shards.ask, timeout_s=60, **options)
+    return Query(sql, parameters, schemas).run(shards.ask, timeout_s=60, **options)
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def test_too_many_rows_are_not_sent(few: Shards) -> None:
     schemas = next(iter(few.hosts.values())).schemas
     query = Query("SELECT * FROM t", None, schemas, QueryLimits(rows_max=5))
     with pytest.raises(QueryError, match="more than 5 rows to send: filter, aggregate"):
-        query.answer(few.ask)
+        query.run(few.ask)
 
 
 def test_a_host_does_not_take_more_memory_than_it_may(many: Shards) -> None:
@@ -160,7 +160,7 @@ def test_a_host_does_not_take_more_memory_than_it_may(many: Shards) -> None:
     schemas = many.hosts["host0"].schemas
     query = Query("SELECT id, count(*) FROM messages GROUP BY id", None, schemas, limits)
     with pytest.raises(QueryError, match="wants too much of a host"):
-        query.answer(many.ask)
+        query.run(many.ask)
 
 
 def test_rows_after_the_time_of_a_query_do_not_exist(few: Shards) -> None:
@@ -216,63 +216,61 @@ def test_the_time_is_the_same_in_all_of_a_query(few: Shards) -> None:
 
 def test_no_hosts_are_no_rows() -> None:
     schemas = {"t": pa.schema([("x", pa.int64())])}
-    found = Query("SELECT count(*) AS n, sum(x) AS s FROM t", None, schemas).answer(lambda _: [])
+    found = Query("SELECT count(*) AS n, sum(x) AS s FROM t", None, schemas).run(lambda _: [])
     assert found.table.to_pylist() == [{"n": 0, "s": None}]
-    assert found.coverage.asked == ()
+    assert found.coverage.queried == ()
 
 
 def _failing(shards: Shards, broken: set[str]):  # noqa: ANN202
-    def ask(fragment: Fragment) -> Iterator[ShardAnswer]:
+    def ask(fragment: Fragment) -> Iterator[FragmentReply]:
         for each in shards.ask(fragment):
             is_broken = each.host in broken
-            yield ShardAnswer(each.host, None, "proc died") if is_broken else each
+            yield FragmentReply(each.host, None, "proc died") if is_broken else each
 
     return ask
 
 
 def test_a_host_that_fails_is_named_and_the_others_count(few: Shards) -> None:
     schemas = few.hosts["host0"].schemas
-    found = Query("SELECT id FROM t", None, schemas).answer(_failing(few, {"host1"}))
-    assert found.coverage.asked == ("host0", "host1", "host2", "host3")
-    assert found.coverage.answered == ("host0", "host2", "host3")
+    found = Query("SELECT id FROM t", None, schemas).run(_failing(few, {"host1"}))
+    assert found.coverage.queried == ("host0", "host1", "host2", "host3")
+    assert found.coverage.replied == ("host0", "host2", "host3")
     assert found.coverage.failed == (HostFailure("host1", "proc died"),)
     assert not found.coverage.is_full
 
 
 def test_who_wants_all_hosts_is_told_which_is_missing(few: Shards) -> None:
     query = Query("SELECT id FROM t", None, few.hosts["host0"].schemas)
-    with pytest.raises(CoverageError, match="1 of 4 hosts did not answer"):
-        query.answer(_failing(few, {"host1"}), require_full=True)
+    with pytest.raises(CoverageError, match="1 of 4 hosts did not reply"):
+        query.run(_failing(few, {"host1"}), require_full=True)
 
 
 def test_that_no_host_answers_is_no_answer(few: Shards) -> None:
     query = Query("SELECT count(*) FROM t", None, few.hosts["host0"].schemas)
-    with pytest.raises(CoverageError, match="no host answered") as caught:
-        query.answer(_failing(few, set(few.hosts)))
+    with pytest.raises(CoverageError, match="no host replied") as caught:
+        query.run(_failing(few, set(few.hosts)))
     assert len(caught.value.failed) == 4
 
 
 def test_an_answer_that_cannot_be_read_is_a_failure_of_its_host(few: Shards) -> None:
-    def ask(fragment: Fragment) -> Iterator[ShardAnswer]:
+    def ask(fragment: Fragment) -> Iterator[FragmentReply]:
         for each in few.ask(fragment):
-            yield ShardAnswer(each.host, b"rubbish", None) if each.host == "host2" else each
+            yield FragmentReply(each.host, b"rubbish", None) if each.host == "host2" else each
 
-    found = Query("SELECT id FROM t", None, few.hosts["host0"].schemas).answer(ask)
+    found = Query("SELECT id FROM t", None, few.hosts["host0"].schemas).run(ask)
     assert [each.host for each in found.coverage.failed] == ["host2"]
 
 
 def test_a_late_host_does_not_hold_up_the_others(few: Shards) -> None:
     release = threading.Event()
 
-    def ask(fragment: Fragment) -> Iterator[ShardAnswer]:
+    def ask(fragment: Fragment) -> Iterator[FragmentReply]:
         yield from few.ask(fragment)
         release.wait(30)
 
     started = time.monotonic()
     try:
-        found = Query("SELECT id FROM t", None, few.hosts["host0"].schemas).answer(
-            ask, timeout_s=3.0
-        )
+        found = Query("SELECT id FROM t", None, few.hosts["host0"].schemas).run(ask, timeout_s=3.0)
     finally:
         release.set()
     assert time.monotonic() - started < 20
@@ -307,17 +305,17 @@ def test_a_host_runs_nothing_but_queries() -> None:
 
 def test_a_query_is_answered_once(few: Shards) -> None:
     query = Query("SELECT 1", None, few.hosts["host0"].schemas)
-    query.answer(few.ask)
+    query.run(few.ask)
     with pytest.raises(TelemetryError, match="create a new one"):
-        query.answer(few.ask)
+        query.run(few.ask)
 
 
 def test_what_the_asking_raises_comes_out(few: Shards) -> None:
-    def ask(fragment: Fragment) -> Iterator[ShardAnswer]:
+    def ask(fragment: Fragment) -> Iterator[FragmentReply]:
         raise RuntimeError("no mesh")
 
     with pytest.raises(RuntimeError, match="no mesh"):
-        Query("SELECT id FROM t", None, few.hosts["host0"].schemas).answer(ask)
+        Query("SELECT id FROM t", None, few.hosts["host0"].schemas).run(ask)
 
 
 def test_an_answer_takes_no_more_memory_than_it_may(many: Shards) -> None:
@@ -328,4 +326,4 @@ def test_an_answer_takes_no_more_memory_than_it_may(many: Shards) -> None:
     ]:
         query = Query(sql, None, many.hosts["host0"].schemas, limits)
         with pytest.raises(QueryError, match=r"memory limit|1000000 bytes|exhausted"):
-            query.answer(many.ask, timeout_s=60)
+            query.run(many.ask, timeout_s=60)

@@ -61,16 +61,16 @@ def check(sql: str, seed: str, tables: dict[str, pa.Table], host_count: int) -> 
         wanted, expected = plain_schema(frame.schema()), plain_table(frame.to_arrow_table())
     except Exception:  # DataFusion has no narrower class
         with pytest.raises(QueryError):
-            Query(sql, None, schemas).answer(shards.ask, timeout_s=60)
+            Query(sql, None, schemas).run(shards.ask, timeout_s=60)
         return
-    answer = Query(sql, None, schemas, _LIMITS).answer(shards.ask, timeout_s=60)
+    answer = Query(sql, None, schemas, _LIMITS).run(shards.ask, timeout_s=60)
     assert answer.coverage.is_full, f"{about}: {answer.coverage.failed}"
     assert answer.table.schema.names == wanted.names, about
     assert answer.table.schema.types == wanted.types, about
     is_ordered = "ORDER BY" in sql and ", uid " in sql
     assert rows_of(answer.table, is_ordered) == rows_of(expected, is_ordered), about
     alone = Shards({"host": HostRows(tables)})
-    whole = Query(sql, None, schemas).answer(alone.ask, timeout_s=60, is_one_host=True)
+    whole = Query(sql, None, schemas).run(alone.ask, timeout_s=60, is_one_host=True)
     assert whole.table.schema.types == wanted.types, about
     assert rows_of(whole.table, is_ordered) == rows_of(expected, is_ordered), f"whole, {about}"
 

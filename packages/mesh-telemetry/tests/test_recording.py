@@ -250,7 +250,7 @@ def test_what_there_is_is_said_again_when_there_is_no_more_room(
         procs = local_procs(name="first")
         tables = host_tables(place)
         this = this_proc()
-        while not [row for row in rows(tables, "dropped") if row["family"] == "lives"]:
+        while not [row for row in rows(tables, "dropped") if row["family"] == "lifecycle"]:
             for number in range(20):
                 this.spawn(f"brief-{number}", Worker).stop().get(LIMIT_S)
         assert len(wait_for_rows(tables, "meshes", 1, given_name="first")) == 1
@@ -273,7 +273,7 @@ def test_a_process_stays_within_its_room(place: Path, local_procs: LocalProcs) -
         assert room / 4 < most < room + 4096
         tables = HostTables(folder, cache_bytes=1 << 24)
         lost = wait_for_rows(tables, "dropped", 1, family="messages")
-        assert {row["reason"] for row in lost} <= {"room", "ring"}
+        assert {row["reason"] for row in lost} <= {"space", "ring"}
         # They do not evict other kinds of events.
         assert len(rows(tables, "spans")) >= 2
         assert len(rows(tables, "actors")) == 1
@@ -315,7 +315,7 @@ def stat_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text()
 
 
-def test_a_process_that_stands_still_keeps_its_rows(place: Path, local_procs: LocalProcs) -> None:
+def test_a_suspended_process_keeps_its_rows(place: Path, local_procs: LocalProcs) -> None:
     with Telemetry(config(place)):
         procs, workers = spawn(local_procs)
         workers.work.call(1).get(LIMIT_S)

@@ -17,9 +17,9 @@ from mesh_core.testing import kill_proc, wait_until
 from mesh_telemetry import Telemetry
 from mesh_telemetry._dash.actors import procs as procs_topic
 from mesh_telemetry._dash.page_queries import PageQueries
-from mesh_telemetry._query.plain_json import plain_answer
+from mesh_telemetry._query.plain_json import plain_result
 from mesh_telemetry._rows.schemas import TABLE_DOCS
-from mesh_telemetry._top.snapshot import take
+from mesh_telemetry._top.snapshot import take_snapshot
 
 _TIMES = 3
 
@@ -54,7 +54,7 @@ class Asked:
         self._telemetry = telemetry
 
     def query(self, sql: str, params: list[object]) -> dict[str, Any]:
-        return plain_answer(self._telemetry.query(sql, params, timeout=LIMIT_S))
+        return plain_result(self._telemetry.query(sql, params, timeout=LIMIT_S))
 
 
 def replaced(procs: ProcMesh, pupils: Any) -> list[int]:
@@ -91,7 +91,7 @@ def check_alive(telemetry: Telemetry, pids: list[int]) -> None:
         return all(states.get(pid, "dead") != "dead" for pid in pids)
 
     wait_until(are_alive, LIMIT_S)
-    shown = {one.row["pid"]: one for one in take(Asked(telemetry), None).procs.values()}  # type: ignore[arg-type]
+    shown = {one.row["pid"]: one for one in take_snapshot(Asked(telemetry), None).procs.values()}  # type: ignore[arg-type]
     assert [shown[pid].is_over for pid in pids] == [False, False]
     assert [shown[pid].actors for pid in pids] == [{"running": 1}, {"running": 1}]
 

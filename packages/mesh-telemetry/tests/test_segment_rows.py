@@ -8,12 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from mesh_core.spi import MessageLog
-from mesh_telemetry._events.proc_folder import Place, ProcFolder
+from mesh_telemetry._events.proc_folder import ProcFolder, ProcIdentity
 from mesh_telemetry._events.segments import Segment, message_header
 from mesh_telemetry._rows.message_tables import message_batch
 from mesh_telemetry._rows.segment_rows import SegmentRows
 
-PLACE = Place(0, "here", 1, 0, 27, "procs", 0, 4711, 0, 99)
+IDENTITY = ProcIdentity(0, "here", 1, 0, 27, "procs", 0, 4711, 0, 99)
 RECEIVED = MessageLog.KINDS.index("received")
 
 
@@ -30,7 +30,7 @@ class Written:
         self.path.write_bytes(message_header(0))
         self.made: list[int] = []
         self.rows = SegmentRows(bytes_max, frozenset())
-        self._folder = ProcFolder(folder, None, PLACE)
+        self._folder = ProcFolder(folder, None, IDENTITY)
 
     def append(self, content: bytes, *, counted: int = 1) -> None:
         """Append bytes, and increase the record count afterwards."""

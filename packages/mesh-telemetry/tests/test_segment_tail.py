@@ -13,7 +13,7 @@ from mesh_telemetry._events.folders import Lock
 from mesh_telemetry._events.segments import SegmentWriter
 from mesh_telemetry._otlp.segment_tail import SegmentTail
 
-PLACE = {
+IDENTITY = {
     "host": 0,
     "host_name": "here",
     "slot": 3,
@@ -30,12 +30,12 @@ PLACE = {
 class Program:
     """A process that writes lines; the oldest ones are evicted at the size limit."""
 
-    def __init__(self, host: Path, room: int = 1 << 20) -> None:
+    def __init__(self, host: Path, bytes_max: int = 1 << 20) -> None:
         self.folder = host / "3.1234.aa"
         self.folder.mkdir()
         self.lock = Lock(self.folder, is_shared=False)
-        (self.folder / "place.json").write_text(json.dumps(PLACE))
-        self.writer = SegmentWriter(self.folder, "logs", room, 3600.0)
+        (self.folder / "identity.json").write_text(json.dumps(IDENTITY))
+        self.writer = SegmentWriter(self.folder, "logs", bytes_max, 3600.0)
         self.count = 0
 
     def say(self, count: int, length: int = 1) -> None:
@@ -55,7 +55,7 @@ def tail(host: Path, **options: Any) -> SegmentTail:
 
 
 def taken(reader: SegmentTail) -> tuple[list[int], list[bool], bool]:
-    fresh, has_more = reader.take()
+    fresh, has_more = reader.read()
     numbers = [int(row["line"]) for one in fresh for row in one.tables["logs"]]
     return numbers, [one.is_over for one in fresh], has_more
 
@@ -95,7 +95,7 @@ def test_a_line_that_is_not_whole_yet_comes_when_it_is(tmp_path: Path) -> None:
 
 
 def test_what_has_gone_unread_is_counted(tmp_path: Path) -> None:
-    program = Program(tmp_path, room=8192)
+    program = Program(tmp_path, bytes_max=8192)
     reader = tail(tmp_path)
     program.say(2)
     assert taken(reader)[0] == [0, 1]
@@ -108,7 +108,7 @@ def test_what_has_gone_unread_is_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_alive", [True, False])
 def test_much_is_read_a_part_after_the_other(tmp_path: Path, is_alive: bool) -> None:
-    program = Program(tmp_path, room=16 << 20)
+    program = Program(tmp_path, bytes_max=16 << 20)
     program.say(300, length=10_000)
     if not is_alive:
         program.die()

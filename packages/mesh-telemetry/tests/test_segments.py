@@ -120,7 +120,7 @@ def test_a_folder_is_removed_by_the_last_who_leaves(tmp_path: Path) -> None:
 def test_what_the_dead_have_left_is_swept(tmp_path: Path) -> None:
     folder, lock = open_host_folder(str(tmp_path), "run", 3)
     (folder / "1.2.aa").mkdir()
-    (folder / "1.2.aa" / "place.json").write_text("{}")
+    (folder / "1.2.aa" / "identity.json").write_text("{}")
     other, held = open_host_folder(str(tmp_path), "other", 3)
     lock.close()
     sweep(str(tmp_path))

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from mesh_core import this_host
 from mesh_telemetry import Telemetry
 from mesh_telemetry._stacks.commands import dump, flame
-from mesh_telemetry._stacks.text import grouped, stacks_of, written
+from mesh_telemetry._stacks.text import formatted, grouped, stacks_of
 
 
 class ServedProgram:
@@ -154,11 +154,11 @@ def test_a_hundred_ranks_are_a_few_lines() -> None:
         variables.append(row(proc, 1, frame_depth=0, name="rank", repr=str(rank % 2)))
         variables.append(row(proc, 1, frame_depth=1, name="size", repr="100"))
     first, last = grouped(stacks_of(threads, frames, variables))
-    assert written(first) == [
+    assert formatted(first) == [
         "99 processes 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8 and 91 more, MainThread",
         "    step (/t.py:20)",
         "        rank = 0 in 0.0, 0.2, 0.4, 0.6 and 46 more; 1 in 0.1, 0.3, 0.5, 0.9 and 45 more",
         "    run (/t.py)",
         "        size = 100",
     ]
-    assert written(last)[0] == "process 0.7, MainThread, with the GIL: 0.7"
+    assert formatted(last)[0] == "process 0.7, MainThread, with the GIL: 0.7"

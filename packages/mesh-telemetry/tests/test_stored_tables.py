@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from mesh_core.spi import MessageLog
-from mesh_telemetry._disk.conversion import convert, waiting_in
-from mesh_telemetry._disk.spill import bound
-from mesh_telemetry._disk.stored_runs import HostNote, note_host
+from mesh_telemetry._disk.conversion import convert, pending_segments
+from mesh_telemetry._disk.spill import enforce_size_limit
+from mesh_telemetry._disk.stored_runs import HostMetadata, write_host_metadata
 from mesh_telemetry._disk.stored_tables import StoredTables
-from mesh_telemetry._events.segment_export import COMING, move_proc, move_segment
+from mesh_telemetry._events.segment_export import INCOMPLETE_SUFFIX, move_proc, move_segment
 from mesh_telemetry._events.segments import SegmentWriter, message_header, segments_of
 from mesh_telemetry._query.engine import run_fragment
 from mesh_telemetry._query.fragment import Fragment
@@ -26,7 +26,7 @@ from mesh_telemetry._tables.host_tables import HostTables
 
 PROC = "1.7.ab"
 SENT = "select * from sent_messages order by timestamp_us"
-PLACE = {
+IDENTITY = {
     "host": 0,
     "host_name": "here",
     "slot": 1,
@@ -38,7 +38,7 @@ PLACE = {
     "started_us": 5,
     "token": 9,
 }
-NOTE = HostNote(0, "here", "program", 1, 0, "")
+NOTE = HostMetadata(0, "here", "program", 1, 0, "")
 
 
 class Host:
@@ -48,7 +48,7 @@ class Host:
         self.live, self.spill = folder / "live", folder / "spill" / "1-run" / "0"
         self.proc = self.live / PROC
         self.proc.mkdir(parents=True)
-        (self.proc / "place.json").write_text(json.dumps(PLACE))
+        (self.proc / "identity.json").write_text(json.dumps(IDENTITY))
         (self.proc / "own").write_text("port 99\n")
         lines = SegmentWriter(self.proc, "logs", 1 << 16, 60.0)
         for at in range(count):
@@ -71,14 +71,14 @@ class Host:
     def move(self, count: int) -> None:
         """Move the oldest segments, as the process that wrote them does."""
         (self.spill / PROC).mkdir(parents=True, exist_ok=True)
-        for name in ("place.json", "own"):
+        for name in ("identity.json", "own"):
             (self.spill / PROC / name).write_text((self.proc / name).read_text())
         for family in ("logs", "messages"):
             for segment in segments_of(self.proc, family)[:count]:
                 move_segment(Path(segment.path), self.spill / PROC)
 
     def convert(self, stored: StoredTables | None = None) -> None:
-        waiting = waiting_in(self.live, self.spill)
+        waiting = pending_segments(self.live, self.spill)
         convert(waiting, stored or StoredTables(self.spill), frozenset(), float("inf"))
 
 
@@ -120,7 +120,7 @@ def test_memory_moved_segments_and_files_are_one_table(host: Host) -> None:
         host.move(1)
         assert ask(tables, "select * from logs order by timestamp_us") == before
     assert len(StoredTables(host.spill).files("logs")) == 3
-    assert not list(host.spill.rglob(f"*{COMING}"))
+    assert not list(host.spill.rglob(f"*{INCOMPLETE_SUFFIX}"))
 
 
 def test_files_of_other_times_are_not_looked_at(host: Host) -> None:
@@ -130,8 +130,8 @@ def test_files_of_other_times_are_not_looked_at(host: Host) -> None:
     tables = host.tables()
     files = StoredTables(host.spill).files("logs")
     assert len(files) == 4
-    assert len(tables.parts("logs", None, files[0].last_us).files) == 1
-    assert len(tables.parts("logs", files[2].first_us, None).files) == 2
+    assert len(tables.table_rows("logs", None, files[0].last_us).files) == 1
+    assert len(tables.table_rows("logs", files[2].first_us, None).files) == 2
     middle = files[1].first_us + 3
     assert ask(tables, "select count(*) as n from logs", until_us=middle) == [{"n": middle + 1}]
     sql = f"select count(*) as n from logs where timestamp_us >= {middle}"
@@ -171,7 +171,7 @@ def test_a_kill_between_two_steps_loses_and_doubles_nothing(
         assert found == sent
         # The next process continues the conversion.
         host.convert()
-    assert not waiting_in(host.live, host.spill)
+    assert not pending_segments(host.live, host.spill)
 
 
 def test_a_segment_that_is_at_both_places_is_one(host: Host) -> None:
@@ -222,20 +222,20 @@ def test_small_files_of_a_live_table_become_one(host: Host) -> None:
 
 
 def test_the_oldest_files_go_when_there_is_no_room(host: Host) -> None:
-    note_host(host.spill, NOTE)
+    write_host_metadata(host.spill, NOTE)
     for _ in range(4):
         host.move(1)
         host.convert()
     files = StoredTables(host.spill).files("logs")
     total = sum(path.stat().st_size for path in host.spill.rglob("*.parquet"))
-    bound(host.spill.parents[1], "another", 0)
+    enforce_size_limit(host.spill.parents[1], "another", 0)
     assert StoredTables(host.spill).files("logs") == files
-    bound(host.spill.parents[1], "here", total - 1)
+    enforce_size_limit(host.spill.parents[1], "here", total - 1)
     kept = StoredTables(host.spill).files("logs")
     everything = sum(path.stat().st_size for path in host.spill.rglob("*.parquet"))
     assert everything < total
     assert kept in (files, files[1:])
-    bound(host.spill.parents[1], "here", 0)
+    enforce_size_limit(host.spill.parents[1], "here", 0)
     assert StoredTables(host.spill).files("logs") == []
     assert lines(host.tables())[-1] == 599
 
@@ -243,6 +243,8 @@ def test_the_oldest_files_go_when_there_is_no_room(host: Host) -> None:
 def test_what_waits_long_enough_is_made_a_file_in_the_end(host: Host) -> None:
     host.move(2)
     before = time.monotonic()
-    left = convert(waiting_in(host.live, host.spill), StoredTables(host.spill), frozenset(), before)
+    left = convert(
+        pending_segments(host.live, host.spill), StoredTables(host.spill), frozenset(), before
+    )
     assert len(left) == 4
     assert StoredTables(host.spill).files("logs") == []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded_actors import LIMIT_S, Gate, Waiter, Worker
+from recorded_actors import LIMIT_S, Blocker, Waiter, Worker
 from recorded_program import (
     config,
     host_folders,
@@ -115,13 +115,13 @@ def test_who_has_sent_a_message_and_what_for(program: Recorded) -> None:
     first.ask.call_one(second, 1).get(LIMIT_S)
     second.ask.call_one(first, 1).get(LIMIT_S)
     actors = {row["rank"]: row["id"] for row in program.wait("actors", 2, display_name="workers")}
-    asked = program.wait("messages", 2, endpoint="add")
-    assert {row["from_actor_id"]: row["to_actor_id"] for row in asked} == {
+    blocker_row = program.wait("messages", 2, endpoint="add")
+    assert {row["from_actor_id"]: row["to_actor_id"] for row in blocker_row} == {
         actors[0]: actors[1],
         actors[1]: actors[0],
     }
     sent = {row["id"]: row for row in program.wait("sent_messages", 2, endpoint="add")}
-    for row in asked:
+    for row in blocker_row:
         assert sent[row["id"]]["sender_actor_id"] == row["from_actor_id"]
     by_program = program.wait("messages", 2, endpoint="ask")
     assert {row["from_actor_id"] for row in by_program} == {None}
@@ -155,10 +155,10 @@ def test_spans_are_traces_across_processes(program: Recorded) -> None:
     assert (inner["parent_span_id"], inner["parent_id"]) == (outer["span_id"], outer["id"])
     assert len({row["span_id"] for row in (top, ask, outer, inner)}) == 4
     (served,) = program.wait("messages", 1, endpoint="ask")
-    (asked,) = program.wait("messages", 1, endpoint="add")
+    (blocker_row,) = program.wait("messages", 1, endpoint="add")
     (sent,) = program.wait("sent_messages", 1, endpoint="add")
     assert (ask["message_id"], served["parent_span_id"]) == (served["id"], top["span_id"])
-    assert asked["parent_span_id"] == sent["parent_span_id"] == ask["span_id"]
+    assert blocker_row["parent_span_id"] == sent["parent_span_id"] == ask["span_id"]
 
 
 def test_spans_and_metrics(program: Recorded) -> None:
@@ -207,18 +207,18 @@ def test_failures_of_actors(program: Recorded) -> None:
 
 
 def test_who_waits_for_whom(program: Recorded, tmp_path: Path) -> None:
-    gate = program.procs.slice(gpus=1).spawn("gate", Gate)
-    gate.close.call_one(str(tmp_path / "open")).get(LIMIT_S)
+    blocker = program.procs.slice(gpus=1).spawn("blocker", Blocker)
+    blocker.set_path.call_one(str(tmp_path / "open")).get(LIMIT_S)
     waiter = program.procs.slice(gpus=0).spawn("waiter", Waiter)
-    waiting = waiter.wait.call_one(gate)
+    waiting = waiter.wait.call_one(blocker)
     (wait,) = program.wait("waits", 1, actor="waiter")
-    (asked,) = program.wait("actors", 1, display_name="gate")
-    assert (wait["running"], wait["endpoint"]) == ("wait", "passed")
-    assert wait["for_actor_id"] == asked["id"]
-    assert wait["for_proc"] == asked["proc"]
+    (blocker_row,) = program.wait("actors", 1, display_name="blocker")
+    assert (wait["running"], wait["endpoint"]) == ("wait", "wait_for_file")
+    assert wait["for_actor_id"] == blocker_row["id"]
+    assert wait["for_proc"] == blocker_row["proc"]
     assert 0 <= wait["waited_ms"] < 1000 * LIMIT_S
-    (stack,) = program.wait("stacks", 1, function="Gate.passed")
-    assert stack["proc"] == asked["proc"]
+    (stack,) = program.wait("stacks", 1, function="Blocker.wait_for_file")
+    assert stack["proc"] == blocker_row["proc"]
     (tmp_path / "open").touch()
     assert waiting.get(LIMIT_S) == 1
     wait_until(lambda: not [row for row in program.rows("waits") if row["actor"]], LIMIT_S)

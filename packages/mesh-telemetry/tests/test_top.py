@@ -15,7 +15,7 @@ from top_pilot import top
 from top_program import Program, program
 
 from mesh_telemetry._top.app import ACTIONS
-from mesh_telemetry._top.tree import MOVES
+from mesh_telemetry._top.tree import TREE_KEYS
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ async def test_info_says_why_an_actor_has_failed(troubled: Program) -> None:
         await person.until(lambda: person.tab("Info").startswith("trainers[0]"))
         said = person.tab("Info")
         assert "ValueError: no more data" in said
-        assert "because of OSError: the disk is gone" in said
+        assert "caused by OSError: the disk is gone" in said
         assert said.index("stopped\n") < said.index("failed  ") < said.index("running\n")
 
 
@@ -219,12 +219,12 @@ async def test_sql_is_asked_on_a_screen_of_its_own(troubled: Program) -> None:
         await person.press("S")
         screen = person.app.screen
         await person.until(lambda: screen.query("#sql"))
-        editor, said = screen.query_one("#sql", TextArea), screen.query_one("#sql-said", Static)
+        editor, said = screen.query_one("#sql", TextArea), screen.query_one("#sql-status", Static)
         editor.text = "select mesh, rank from procs where mesh = 'team' order by rank"
         await person.press("f5")
         await person.until(lambda: "2 rows" in str(said.content), said)
-        assert "2 of 2 hosts answered" in str(said.content)
-        table = screen.query_one("#answer", DataTable)
+        assert "2 of 2 hosts replied" in str(said.content)
+        table = screen.query_one("#result", DataTable)
         assert [str(cell) for cell in table.get_row_at(1)] == ["team", "1"]
         editor.text = "select nothing from nowhere"
         await person.press("f5")
@@ -244,7 +244,7 @@ async def test_each_action_is_in_the_help(troubled: Program) -> None:
         await person.press("question_mark")
         await person.until(lambda: len(person.app.screen_stack) == 2)
         said = str(person.app.screen.query_one(Static).content)
-        for one in [*ACTIONS, *MOVES]:
+        for one in [*ACTIONS, *TREE_KEYS]:
             assert isinstance(one, Binding)
             assert one.description in said
             assert not one.show or one.description in footer

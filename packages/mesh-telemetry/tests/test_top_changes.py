@@ -95,18 +95,18 @@ async def test_a_process_that_is_killed_is_seen_with_its_actors(around: Path) ->
             await person.until(lambda: "exited with signal 9" in person.tab("Info"))
 
 
-async def test_a_program_that_ends_is_said_and_another_is_found(around: Path) -> None:
+async def test_the_exit_of_a_program_is_shown_and_another_is_found(around: Path) -> None:
     with program(around) as first:
         async with top(first.pid) as person:
             await person.until(lambda: "office[0]" in person.titles())
             first.kill()
-            await person.until(lambda: f"program {first.pid} has exited" in person.text("said"))
-            assert "waiting for a program" in person.text("said")
+            await person.until(lambda: f"program {first.pid} has exited" in person.text("status"))
+            assert "waiting for a program" in person.text("status")
             with program(around) as second:
                 await person.until(lambda: str(second.pid) in person.text("head"))
-                await person.until(lambda: person.text("said") == "")
+                await person.until(lambda: person.text("status") == "")
                 await person.until(lambda: "office[0]" in person.titles())
-            await person.until(lambda: f"program {second.pid}" in person.text("said"))
+            await person.until(lambda: f"program {second.pid}" in person.text("status"))
             await person.press("q")
 
 
@@ -150,8 +150,8 @@ def answering(rows: dict[str, list[dict[str, Any]]], let_go: threading.Event) ->
         found = next((some for name, some in rows.items() if f"from {name}" in sql), [])
         if "from stacks" in sql:
             let_go.wait(LIMIT_S)
-        failed = [{"host": "b/1", "cause": "it has not answered in time"}]
-        coverage = {"asked": ["a/0", "b/1"], "answered": ["a/0"], "failed": failed}
+        failed = [{"host": "b/1", "cause": "it has not replied in time"}]
+        coverage = {"queried": ["a/0", "b/1"], "replied": ["a/0"], "failed": failed}
         return json_reply({"columns": [], "rows": found, "coverage": coverage})
 
     return [known_route("POST", "/query", query)]
@@ -171,8 +171,8 @@ async def test_hosts_that_are_silent_are_named_and_nothing_blocks(around: Path) 
         note = ServedProgramFile(os.getpid(), server.url, "", tokens)
         try:
             async with top(os.getpid()) as person:
-                await person.until(lambda: "without host b/1" in person.text("said"))
-                assert "it has not answered in time" in person.text("said")
+                await person.until(lambda: "host b/1 did not reply" in person.text("status"))
+                assert "it has not replied in time" in person.text("status")
                 # While one query is pending, keys are handled and other queries are sent.
                 await person.press("4", "m")
                 assert person.app.view.is_by_mesh
@@ -202,14 +202,14 @@ def test_one_look_is_for_scripts(around: Path) -> None:
     with program(around) as running:
         well = mesh_top("--once", "--json", "--pid", str(running.pid))
         said = json.loads(well.stdout)
-        assert (well.returncode, said["is_well"], said["pid"]) == (0, True, running.pid)
+        assert (well.returncode, said["is_healthy"], said["pid"]) == (0, True, running.pid)
         assert {one["mesh"] for one in said["procs"]} >= {"root", "office", "team"}
         assert "trainers" in {one["given_name"] for one in said["meshes"]}
         running.do("lock")
         locked = mesh_top("--once", "--json")
         assert locked.returncode == 1
-        (circle,) = json.loads(locked.stdout)["deadlocks"]
-        assert sorted(one["actor"] for one in circle) == ["left", "right"]
+        (cycle,) = json.loads(locked.stdout)["deadlocks"]
+        assert sorted(one["actor"] for one in cycle) == ["left", "right"]
         running.do("fail no more data")
         failed = mesh_top("--once")
         assert failed.returncode == 1

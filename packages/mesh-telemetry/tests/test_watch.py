@@ -73,7 +73,7 @@ def test_what_is_called_after_it_is_recorded(
     assert calls(telemetry) == [2, 2]
 
 
-def test_a_process_that_stands_is_told_of_and_is_recorded_later(
+def test_a_suspended_process_is_reported_and_recorded_later(
     telemetry: Telemetry, procs: ProcMesh, workers: Any
 ) -> None:
     pid = proc_pid(procs.slice(gpus=1))
@@ -89,7 +89,7 @@ def test_a_process_that_stands_is_told_of_and_is_recorded_later(
     assert calls(telemetry) == [1, 1]
 
 
-def test_a_process_that_has_died_is_told_of_and_the_others_are_recorded(
+def test_a_dead_process_is_reported_and_the_others_are_recorded(
     telemetry: Telemetry, procs: ProcMesh, workers: Any
 ) -> None:
     kill_proc(procs.slice(gpus=0))

@@ -71,7 +71,7 @@ class Person:
     def seen(self) -> str:
         """Return the visible text for error messages."""
         tab = self.app._tab
-        return "\n".join([self.text("head"), self.text("said"), *self.titles(), self.tab(tab)])
+        return "\n".join([self.text("head"), self.text("status"), *self.titles(), self.tab(tab)])
 
     async def go(self, title: str) -> Entry:
         """Move to a line of the tree with the keyboard."""

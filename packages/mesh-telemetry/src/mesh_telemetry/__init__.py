@@ -1,6 +1,6 @@
 """Query a running mesh with SQL.
 
-`Telemetry` records a program and the processes that it spawns, each on its own host, and answers
+`Telemetry` records a program and the processes that it spawns, each on its own host, and runs
 SQL queries over the rows of all hosts.
 """
 
@@ -15,9 +15,9 @@ from mesh_telemetry._errors import StorageError as StorageError
 from mesh_telemetry._errors import TelemetryError as TelemetryError
 from mesh_telemetry._options import TelemetryConfig as TelemetryConfig
 from mesh_telemetry._otlp.options import OtlpConfig as OtlpConfig
-from mesh_telemetry._query.coverage import Answer as Answer
 from mesh_telemetry._query.coverage import Coverage as Coverage
 from mesh_telemetry._query.coverage import HostFailure as HostFailure
+from mesh_telemetry._query.coverage import QueryResult as QueryResult
 from mesh_telemetry._query.coverage import TransferStats as TransferStats
 from mesh_telemetry._query.stream import Stream as Stream
 from mesh_telemetry._stacks.dump import ProcFailure as ProcFailure

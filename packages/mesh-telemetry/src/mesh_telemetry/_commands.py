@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from mesh_telemetry._archive.archive import Archive
-from mesh_telemetry._query.plain_json import plain_answer
+from mesh_telemetry._query.plain_json import plain_result
 from mesh_telemetry._serve.program_client import ProgramClient
 from mesh_telemetry._serve.program_files import served_program
 from mesh_telemetry._serve.scopes import Scope
@@ -57,29 +57,29 @@ def query(
 
     With --past, query a program that has ended, whose rows telemetry has written to a folder.
 
-    Hosts that did not answer are reported on standard error.
+    Hosts that did not reply are reported on standard error.
     """
     command: _CommandContext = ctx.obj
     text = sys.stdin.read() if sql == "-" else sql
     if past:
-        answer = _asked_of_past(past, run, text, timeout)
+        result = _query_archive(past, run, text, timeout)
     else:
         scope = Scope.ACT if is_act else Scope.READ
         with ProgramClient(served_program(pid)) as client:
-            answer = client.query(text, timeout_s=timeout, scope=scope)
+            result = client.query(text, timeout_s=timeout, scope=scope)
     if is_json:
-        command.print_json(answer)
+        command.print_json(result)
         return
-    rows = answer["rows"]
-    columns = answer["columns"]
+    rows = result["rows"]
+    columns = result["columns"]
     command.print_table(columns, [[_text(row[name]) for name in columns] for row in rows])
-    for failure in answer["coverage"]["failed"]:
-        print(f"without host {failure['host']}: {failure['cause']}", file=sys.stderr)
+    for failure in result["coverage"]["failed"]:
+        print(f"host {failure['host']} did not reply: {failure['cause']}", file=sys.stderr)
 
 
-def _asked_of_past(folders: list[str], run: str | None, sql: str, timeout: float) -> dict[str, Any]:
+def _query_archive(folders: list[str], run: str | None, sql: str, timeout: float) -> dict[str, Any]:
     with Archive(folders, run) as kept:
-        return plain_answer(kept.query(sql, timeout=timeout))
+        return plain_result(kept.query(sql, timeout=timeout))
 
 
 def _text(value: Any) -> str:

@@ -36,10 +36,10 @@ class QueryError(TelemetryError):
 
 
 class CoverageError(TelemetryError):
-    """Raised if hosts did not answer although all are required, or if no host answered.
+    """Raised if hosts did not reply although all are required, or if no host replied.
 
     Attributes:
-        failed: The hosts that did not answer, each with the cause as text.
+        failed: The hosts that did not reply, each with the cause as text.
     """
 
     def __init__(self, text: str, failed: tuple[tuple[str, str], ...] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Telemetry of a program: records it from start to close, and answers SQL queries about it."""
+"""Telemetry of a program: records it from start to close, and runs SQL queries over the rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mesh_core import MeshError, this_proc
 from mesh_telemetry._debug.debugging import DebugConsole, Debugging
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._hosts.coordinator import COORDINATOR_NAME, Coordinator
-from mesh_telemetry._hosts.recorded_processes import watch_until_begun
+from mesh_telemetry._hosts.recorded_processes import watch_until_recorded
 from mesh_telemetry._job_extension import RecordedJob
 from mesh_telemetry._options import TelemetryConfig, with_otlp
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from mesh_core import Future, HostMesh, ProcMesh
     from mesh_telemetry._profile.file import TraceFile
-    from mesh_telemetry._query.coverage import Answer, Coverage
+    from mesh_telemetry._query.coverage import Coverage, QueryResult
     from mesh_telemetry._query.stream import Stream
     from mesh_telemetry._serve.serving import Serving
     from mesh_telemetry._sources import SourceTable
@@ -40,7 +40,7 @@ _CLOSE_S = 60.0
 
 
 class Telemetry:
-    """Records a program and all processes that it spawns, and answers SQL queries about them.
+    """Records a program and all processes that it spawns, and runs SQL queries over the rows.
 
     Nothing is recorded before `start`, and nothing is sent over the network until a query arrives.
     Instances are context managers.
@@ -120,7 +120,7 @@ class Telemetry:
         """
         if not timeout > 0:
             raise ValueError(f"timeout {timeout} is not positive")
-        watch_until_begun(self._started(), procs, timeout)
+        watch_until_recorded(self._started(), procs, timeout)
 
     def tables(self) -> Mapping[str, pa.Schema]:
         """Return the schemas of all tables, by name."""
@@ -134,7 +134,7 @@ class Telemetry:
         as_of: float | datetime | None = None,
         timeout: float = 10.0,
         require_full: bool = False,
-    ) -> Answer:
+    ) -> QueryResult:
         """Query all hosts with SQL.
 
         Args:
@@ -142,15 +142,15 @@ class Telemetry:
             params: The values of `$1`, `$2` and so on as a sequence, or of `$name` as a mapping.
             as_of: Return the rows as they were at this time: seconds since the epoch, or a
                 `datetime` with a time zone.
-            timeout: Seconds after which hosts that have not answered are left out.
-            require_full: Raise `CoverageError` unless all hosts have answered.
+            timeout: Seconds after which hosts that have not replied are left out.
+            require_full: Raise `CoverageError` unless all hosts have replied.
 
         Returns:
-            The rows as `table`, and the hosts that answered as `coverage`.
+            The rows as `table`, and the hosts that replied as `coverage`.
 
         Raises:
             QueryError: The query is invalid.
-            CoverageError: No host answered, or a host did not answer and `require_full` is set.
+            CoverageError: No host replied, or a host did not reply and `require_full` is set.
             TelemetryError: Telemetry is not started.
             ValueError: `as_of` has no time zone, or `timeout` is not positive.
         """
@@ -167,14 +167,14 @@ class Telemetry:
         timeout: float = 10.0,
         require_full: bool = False,
     ) -> Stream:
-        """Query all hosts, and return batches as hosts answer.
+        """Query all hosts, and return batches as hosts reply.
 
         Takes the same arguments as `query`. If the query only filters one table, selects columns,
         or limits the rows without an order, batches are passed on as they arrive and not stored.
         Otherwise the result is computed first.
 
         Returns:
-            The batches, and as `coverage`, after the last batch, the hosts that answered.
+            The batches, and as `coverage`, after the last batch, the hosts that replied.
 
         Raises:
             QueryError: The query is invalid.
@@ -278,44 +278,46 @@ class Telemetry:
         Args:
             folder: The directory; it may contain earlier exports.
             timeout: Seconds that one part may take.
-            require_full: Raise `CoverageError` unless all hosts have answered.
+            require_full: Raise `CoverageError` unless all hosts have replied.
 
         Returns:
-            The hosts that answered.
+            The hosts that replied.
 
         Raises:
-            CoverageError: No host answered, or a host did not answer and `require_full` is set.
+            CoverageError: No host replied, or a host did not reply and `require_full` is set.
             StorageError: The directory cannot be written to.
             TelemetryError: Telemetry is not started.
 
         Example:
             >>> telemetry.save("/shared/before-the-change")
-            >>> with Archive("/shared/before-the-change") as past:
-            ...     past.query("select name, count(*) from spans group by name").table
+            >>> with Archive("/shared/before-the-change") as archive:
+            ...     archive.query("select name, count(*) from spans group by name").table
         """
         return self._loaded_client().save(folder, timeout, require_full)
 
-    def store_pyspy_dump(self, dump_id: str, proc: str, said: str, timeout: float = 30.0) -> None:
+    def store_pyspy_dump(
+        self, dump_id: str, proc: str, dump_json: str, timeout: float = 30.0
+    ) -> None:
         """Store a dump of stacks that another program has made with py-spy, for queries.
 
         Args:
             dump_id: The id of the dump; dumps of several processes may share it.
             proc: The process, such as `0.3`; the dump is stored on its host. Processes that are not
                 recorded may have any other name; their dumps are stored on the host of the program.
-            said: JSON: the output of `py-spy dump --json`, or an object that contains it as
+            dump_json: JSON: the output of `py-spy dump --json`, or an object that contains it as
                 `stack_traces`.
             timeout: Seconds that the request may take.
 
         Raises:
-            TelemetryError: The text is not a dump, the host does not answer, or telemetry is not
+            TelemetryError: The text is not a dump, the host does not respond, or telemetry is not
                 started.
             StorageError: The space is insufficient.
 
         Example:
-            >>> said = subprocess.check_output(["py-spy", "dump", "--json", "--pid", "4711"])
-            >>> telemetry.store_pyspy_dump("before the crash", "serving", said.decode())
+            >>> dump_json = subprocess.check_output(["py-spy", "dump", "--json", "--pid", "4711"])
+            >>> telemetry.store_pyspy_dump("before the crash", "serving", dump_json.decode())
         """
-        self._loaded_client().store_pyspy_dump(dump_id, proc, said, timeout)
+        self._loaded_client().store_pyspy_dump(dump_id, proc, dump_json, timeout)
 
     def serve(
         self,
@@ -370,7 +372,7 @@ class Telemetry:
             The path and a summary of the trace.
 
         Raises:
-            CoverageError: No host answered.
+            CoverageError: No host replied.
             TelemetryError: Telemetry is not started.
             ValueError: A time has no time zone.
             OSError: The file cannot be written.
@@ -394,7 +396,7 @@ class Telemetry:
             on_trace_ready: Called with the trace after it is written.
 
         Raises:
-            CoverageError: No host answered.
+            CoverageError: No host replied.
             TelemetryError: Telemetry is not started.
             OSError: The file cannot be written.
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from mesh_telemetry._hosts.coordinator import Coordinator
     from mesh_telemetry._profile.file import TraceFile
-    from mesh_telemetry._query.coverage import Answer, Coverage
+    from mesh_telemetry._query.coverage import Coverage, QueryResult
     from mesh_telemetry._query.deadline import Cancellation
     from mesh_telemetry._query.stream import Stream
     from mesh_telemetry._serve.routes import Route
@@ -85,12 +85,12 @@ class TelemetryClient:
         as_of: float | datetime | None = None,
         timeout: float = 10.0,
         require_full: bool = False,
-    ) -> Answer:
+    ) -> QueryResult:
         """Query all hosts with SQL."""
         options = _options(timeout, require_full)
         client = self._query_client()
         request = client.request(sql, params, microseconds(as_of), "arrow", options)
-        return client.answer(request, options)
+        return client.query(request, options)
 
     def stream(
         self,
@@ -100,7 +100,7 @@ class TelemetryClient:
         timeout: float,
         require_full: bool,
     ) -> Stream:
-        """Query all hosts, and return batches as hosts answer."""
+        """Query all hosts, and return batches as hosts reply."""
         options = _options(timeout, require_full)
         client = self._query_client()
         request = client.request(sql, params, microseconds(as_of), "stream", options)
@@ -125,9 +125,9 @@ class TelemetryClient:
         options = DumpOptions(native, locals, subprocesses)
         return dump_of(self._coordinator(), procs, options, timeout)
 
-    def store_pyspy_dump(self, dump_id: str, proc: str, said: str, timeout: float) -> None:
+    def store_pyspy_dump(self, dump_id: str, proc: str, dump_json: str, timeout: float) -> None:
         """Store a dump of stacks that another program has made with py-spy, for queries."""
-        store_dump_of(self._coordinator(), dump_id, proc, said, timeout)
+        store_dump_of(self._coordinator(), dump_id, proc, dump_json, timeout)
 
     def flame_graph(
         self,
@@ -147,11 +147,11 @@ class TelemetryClient:
     def save(self, folder: str | Path, timeout: float, require_full: bool) -> Coverage:
         """Write all current rows of all hosts to a directory on this machine, for `Archive`."""
 
-        def ask(sql: str, as_of_us: int | None) -> Answer:
+        def query(sql: str, as_of_us: int | None) -> QueryResult:
             as_of = None if as_of_us is None else as_of_us / 1e6
             return self.query(sql, as_of=as_of, timeout=timeout, require_full=require_full)
 
-        return save(ask, Path(folder))
+        return save(query, Path(folder))
 
     def export_perfetto_trace(
         self,
@@ -198,7 +198,7 @@ class TelemetryClient:
         """Do the same as `flame_graph` for one process, and stop when it is cancelled."""
         return flame_graph_of(self._coordinator(), [proc], options, None, cancellation)
 
-    def _run_long_query(self, sql: str, until_us: int | None) -> Answer:
+    def _run_long_query(self, sql: str, until_us: int | None) -> QueryResult:
         """Run a query with a long timeout over rows up to a time, which the query also contains."""
         # The query has the exact bound. `as_of` only lets hosts skip rows that are much newer.
         until = None if until_us is None else until_us / 1e6 + 1.0

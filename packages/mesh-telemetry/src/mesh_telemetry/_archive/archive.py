@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh_telemetry._archive.archive_reader import ArchiveReader
-    from mesh_telemetry._query.coverage import Answer
+    from mesh_telemetry._query.coverage import QueryResult
 
 __all__ = ["Archive"]
 
@@ -41,8 +41,8 @@ class Archive:
         StorageError: The directory does not exist, or has no such run.
 
     Example:
-        >>> with Archive("/shared/telemetry") as past:
-        ...     past.query("select kind, reason from failures order by timestamp_us").table
+        >>> with Archive("/shared/telemetry") as archive:
+        ...     archive.query("select kind, reason from failures order by timestamp_us").table
     """
 
     def __init__(self, folder: Folders, run: str | None = None) -> None:
@@ -52,7 +52,7 @@ class Archive:
         if run is None or run not in found:
             known = ", ".join(found) or "none at all"
             wanted = "no rows" if run is None else f"no run {run!r}"
-            raise StorageError(f"{wanted} in {_text(folder)}: the runs are {known}")
+            raise StorageError(f"{wanted} in {_paths_text(folder)}: the runs are {known}")
         self.run: str = run
         self._hosts = found[run]
         self._reader: ArchiveReader | None = None
@@ -77,7 +77,7 @@ class Archive:
         *,
         as_of: float | datetime | None = None,
         timeout: float = 60.0,
-    ) -> Answer:
+    ) -> QueryResult:
         """Query the rows of all hosts of the run with SQL.
 
         Live tables contain their last snapshot if `TelemetryConfig.snapshot_s` was set.
@@ -135,11 +135,11 @@ def _hosts(folder: Folders) -> dict[str, list[StoredHost]]:
         found = hosts_of(folders)
         for hosts in found.values():
             for host in hosts:
-                _take_along(host)
+                _move_remaining_rows(host)
     except OSError as error:
         raise StorageError(
-            f"cannot read {_text(folder)} ({error.strerror}): pass a folder that telemetry has"
-            " written rows to"
+            f"cannot read {_paths_text(folder)} ({error.strerror}): pass a folder to which"
+            " telemetry has written rows"
         ) from error
     return found
 
@@ -149,10 +149,10 @@ def _runs(folder: Folders) -> list[Run]:
     return runs_in(_folders(folder))
 
 
-def _take_along(host: StoredHost) -> None:
+def _move_remaining_rows(host: StoredHost) -> None:
     """Move the rows that a killed program has left on this machine to the directory."""
-    live = Path(host.note.folder)
-    if host.note.folder and live.is_dir():
+    live = Path(host.metadata.folder)
+    if host.metadata.folder and live.is_dir():
         with suppress(OSError):
             remove_if_free(live)
 
@@ -162,5 +162,5 @@ def _folders(folder: Folders) -> list[Path]:
     return [Path(each) for each in several]
 
 
-def _text(folder: Folders) -> str:
+def _paths_text(folder: Folders) -> str:
     return ", ".join(repr(str(each)) for each in _folders(folder))

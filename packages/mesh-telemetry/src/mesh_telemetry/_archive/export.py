@@ -9,25 +9,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from mesh_telemetry._disk.stored_runs import HostNote, note_host
+from mesh_telemetry._disk.stored_runs import HostMetadata, write_host_metadata
 from mesh_telemetry._disk.stored_tables import StoredTables
 from mesh_telemetry._errors import StorageError
 from mesh_telemetry._events.program_line import program_line
 from mesh_telemetry._plan.quoting import quoted
-from mesh_telemetry._query.coverage import Answer, Coverage, HostFailure
+from mesh_telemetry._query.coverage import Coverage, HostFailure, QueryResult
 from mesh_telemetry._rows.schemas import LIVE_TABLES, TABLES
 
 __all__ = ["save"]
 
-_ROWS_AT_ONCE = 200_000
+_ROWS_PER_QUERY_MAX = 200_000
 _SAVED = "saved"
 
-#: Answers a query as of a time in microseconds since the epoch, or as of now.
-QueryFunction = Callable[[str, int | None], Answer]
+#: Runs a query as of a time in microseconds since the epoch, or as of now.
+QueryFunction = Callable[[str, int | None], QueryResult]
 
 
 def save(query: QueryFunction, folder: Path) -> Coverage:
-    """Write all tables to a directory as a separate run; return the hosts that answered.
+    """Write all tables to a directory as a separate run; return the hosts that replied.
 
     Raises:
         StorageError: The directory cannot be written to.
@@ -36,7 +36,7 @@ def save(query: QueryFunction, folder: Path) -> Coverage:
     host = run / _SAVED
     try:
         try:
-            return _saved(query, host)
+            return _save_tables(query, host)
         except BaseException:
             shutil.rmtree(run, ignore_errors=True)
             raise
@@ -46,22 +46,22 @@ def save(query: QueryFunction, folder: Path) -> Coverage:
         ) from error
 
 
-def _saved(query: QueryFunction, host: Path) -> Coverage:
+def _save_tables(query: QueryFunction, host: Path) -> Coverage:
     now_us = time.time_ns() // 1000
     stored = StoredTables(host)
-    seen: list[Coverage] = []
+    coverages: list[Coverage] = []
     for table in TABLES:
-        for answer in _parts(query, table, now_us):
-            seen.append(answer.coverage)
-            if answer.table.num_rows and answer.table.schema.names == TABLES[table].names:
-                stored.write(table, answer.table.cast(TABLES[table]), ())
-    # The note makes the run visible to readers.
-    note = HostNote(0, _SAVED, program_line(), now_us, 0, "", time.time_ns() // 1000)
-    note_host(host, note)
-    return _together(seen)
+        for result in _row_ranges(query, table, now_us):
+            coverages.append(result.coverage)
+            if result.table.num_rows and result.table.schema.names == TABLES[table].names:
+                stored.write(table, result.table.cast(TABLES[table]), ())
+    # The metadata makes the run visible to readers.
+    metadata = HostMetadata(0, _SAVED, program_line(), now_us, 0, "", time.time_ns() // 1000)
+    write_host_metadata(host, metadata)
+    return _merged_coverage(coverages)
 
 
-def _parts(query: QueryFunction, table: str, now_us: int) -> Iterator[Answer]:
+def _row_ranges(query: QueryFunction, table: str, now_us: int) -> Iterator[QueryResult]:
     """Query the rows of a table in parts that fit into memory."""
     name = quoted(table)
     if table in LIVE_TABLES:
@@ -81,7 +81,7 @@ def _parts(query: QueryFunction, table: str, now_us: int) -> Iterator[Answer]:
         if not found["n"]:
             continue
         first, last = found["a"], found["b"]
-        if found["n"] <= _ROWS_AT_ONCE or first == last:
+        if found["n"] <= _ROWS_PER_QUERY_MAX or first == last:
             yield query(
                 f"select * from {name} where timestamp_us >= {first} and timestamp_us <= {last}",
                 now_us,
@@ -91,13 +91,15 @@ def _parts(query: QueryFunction, table: str, now_us: int) -> Iterator[Answer]:
             ranges += [(middle + 1, last), (first, middle)]
 
 
-def _together(seen: list[Coverage]) -> Coverage:
+def _merged_coverage(coverages: list[Coverage]) -> Coverage:
     """Merge several coverages; a host that failed in one of them has failed."""
     failed: dict[str, HostFailure] = {}
-    asked: set[str] = set()
-    for coverage in seen:
-        asked |= set(coverage.asked)
+    queried: set[str] = set()
+    for coverage in coverages:
+        queried |= set(coverage.queried)
         for failure in coverage.failed:
             failed.setdefault(failure.host, failure)
-    whole = Coverage(tuple(sorted(asked)), (), tuple(failed[host] for host in sorted(failed)), ())
-    return replace(whole, answered=tuple(sorted(asked - failed.keys())))
+    merged = Coverage(
+        tuple(sorted(queried)), (), tuple(failed[host] for host in sorted(failed)), ()
+    )
+    return replace(merged, replied=tuple(sorted(queried - failed.keys())))

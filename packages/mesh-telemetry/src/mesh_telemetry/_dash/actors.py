@@ -16,7 +16,7 @@ _HOSTS_MAX = 10_000
 _FRAMES_MAX = 5000
 
 
-def hosts(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
+def hosts(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any]:
     """Return the hosts with processes; hosts on one machine differ in their number."""
     rows = queries.rows(
         "select host, split_part(proc, '.', 1) as number, count(*) as procs,"
@@ -26,11 +26,11 @@ def hosts(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     return {"rows": rows}
 
 
-def procs(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
+def procs(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any]:
     """Return a page of the processes of `host` and `number`, each with its number of actors."""
-    arguments = Arguments(said)
-    where, values = _where_host(arguments)
-    count, rows, held = queries.together(
+    arguments = Arguments(parameters)
+    where, values = _host_condition(arguments)
+    count, rows, held = queries.rows_of_all(
         (f"select count(*) as n from procs where {where}", *values),
         (
             "select host, proc, mesh, mesh_id, rank, incarnation, pid, state, cpu_s, rss_bytes,"
@@ -46,16 +46,16 @@ def procs(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     return {"count": count[0]["n"], "rows": rows}
 
 
-def actors(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
+def actors(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any]:
     """Return a page of actors with `text` in name or class, optionally of one `host` and `proc`."""
-    arguments = Arguments(said)
+    arguments = Arguments(parameters)
     where, values = "(display_name ilike $1 or class ilike $1 or full_name ilike $1)", []
     values.append(pattern(arguments.text("text")))
     for column in ("host", "proc"):
         if arguments.has(column):
             values.append(arguments.text(column))
             where += f" and {column} = ${len(values)}"
-    count, rows = queries.together(
+    count, rows = queries.rows_of_all(
         (f"select count(*) as n from actors where {where}", *values),
         (
             "select id, display_name, class, rank, mesh_id, full_name, host, proc from actors"
@@ -66,9 +66,9 @@ def actors(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     return {"count": count[0]["n"], "rows": rows}
 
 
-def actor(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
+def actor(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any]:
     """Return the details of one actor, given by its `id` or by its `mesh` and `rank`."""
-    arguments = Arguments(said)
+    arguments = Arguments(parameters)
     if arguments.has("mesh"):
         rank = pa.scalar(arguments.number("rank", 0, 2**63 - 1), pa.uint64())
         found = queries.rows(
@@ -83,7 +83,7 @@ def actor(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
         return {"actor": None}
     row = found[0]
     ident = pa.scalar(int(row["id"]), pa.uint64())
-    statuses, received, counts, spans, lines, waits, awaited, nodes = queries.together(
+    statuses, received, counts, spans, lines, waits, awaited, nodes = queries.rows_of_all(
         (
             "select timestamp_us, new_status, reason from actor_status_events where actor_id = $1"
             f" order by timestamp_us desc limit {_ROWS_MAX}",
@@ -127,9 +127,9 @@ def actor(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def stacks(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
+def stacks(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any]:
     """Return the current stacks of the threads of `proc` on `host`, innermost frame first."""
-    arguments = Arguments(said)
+    arguments = Arguments(parameters)
     rows = queries.rows(
         "select thread, thread_id, depth, function, file, line from stacks"
         f" where host = $1 and proc = $2 order by thread_id, depth limit {_FRAMES_MAX}",
@@ -147,7 +147,7 @@ def _messages(queries: PageQueries) -> str:
     )
 
 
-def _where_host(arguments: Arguments) -> tuple[str, list[str]]:
+def _host_condition(arguments: Arguments) -> tuple[str, list[str]]:
     return "host = $1 and split_part(proc, '.', 1) = $2", [
         arguments.text("host"),
         arguments.text("number"),

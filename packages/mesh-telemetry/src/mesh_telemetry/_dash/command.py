@@ -32,10 +32,10 @@ def dash(
     served = served_program(pid)
     url = dashboard_url(served.url, served.token)
     print(url)
-    if is_opened and _has_screen() and not webbrowser.open(url):
+    if is_opened and _has_display() and not webbrowser.open(url):
         print("no browser was found: open the address yourself", file=sys.stderr)
 
 
-def _has_screen() -> bool:
+def _has_display() -> bool:
     """Return whether there is a display: a text browser would take over the terminal."""
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

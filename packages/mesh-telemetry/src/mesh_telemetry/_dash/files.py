@@ -42,14 +42,14 @@ def file_routes() -> list[Route]:
             continue
         body = file.read_bytes()
         mark = f'"{hashlib.sha256(body).hexdigest()[:24]}"'
-        work = partial(_file, kind, body, _HEADERS | {"ETag": mark})
+        work = partial(_file_reply, kind, body, _HEADERS | {"ETag": mark})
         routes.append(known_route("GET", f"/dash/{file.name}", work, "/dash/*"))
         if file.name == "index.html":
             routes.append(known_route("GET", "/", work))
     return routes
 
 
-def _file(kind: str, body: bytes, headers: Mapping[str, str], request: Request) -> Reply:
+def _file_reply(kind: str, body: bytes, headers: Mapping[str, str], request: Request) -> Reply:
     known = {mark.strip() for mark in request.headers.get("If-None-Match", "").split(",")}
     if headers["ETag"] in known:
         return Reply(kind, b"", headers, 304)

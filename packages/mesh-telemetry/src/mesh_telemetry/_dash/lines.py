@@ -12,8 +12,8 @@ __all__ = ["logs", "timeline"]
 
 _LINES = 500
 _LINES_MAX = 2000
-_LANES_MAX = 20
-_MARKS_MAX = 3000
+_ACTORS_MAX = 20
+_ITEMS_MAX = 3000
 _TIME_MAX = 2**62
 #: Patterns of lines with at least this severity.
 _SEVERITIES = {
@@ -23,12 +23,12 @@ _SEVERITIES = {
 }
 
 
-def logs(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
+def logs(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any]:
     """Return the last lines with `text`, filtered by `mesh`, `proc`, `stream` and `severity`.
 
     With `before`, in microseconds since the epoch, only lines before that time are returned.
     """
-    arguments = Arguments(said)
+    arguments = Arguments(parameters)
     where, values = ["line ilike $1"], [pattern(arguments.text("text"))]
     for column in ("mesh", "proc", "stream"):
         if arguments.has(column):
@@ -44,7 +44,7 @@ def logs(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
         where.append(f"timestamp_us < {arguments.number('before', 0, _TIME_MAX)}")
     limit = arguments.number("limit", _LINES, _LINES_MAX)
     condition = " and ".join(where)
-    count, rows, meshes = queries.together(
+    count, rows, meshes = queries.rows_of_all(
         (f"select count(*) as n from logs where {condition}", *values),
         (
             "select timestamp_us, mesh, rank, stream, line, host, proc from logs"
@@ -56,18 +56,18 @@ def logs(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     return {"count": count[0]["n"], "rows": rows[::-1], "meshes": [row["mesh"] for row in meshes]}
 
 
-def timeline(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
+def timeline(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any]:
     """Return spans and messages of some `actors` between `since` and `until`, latest first.
 
     Without `actors`, the actors with the most spans and messages are chosen.
     """
-    arguments = Arguments(said)
-    chosen = arguments.ids("actors", _LANES_MAX) or _busiest(queries)
+    arguments = Arguments(parameters)
+    chosen = arguments.ids("actors", _ACTORS_MAX) or _busiest(queries)
     since = arguments.number("since", 0, _TIME_MAX)
     until = arguments.number("until", _TIME_MAX, _TIME_MAX)
     ids = id_list(chosen)
     within = f"timestamp_us >= {since} and timestamp_us <= {until}"
-    named, spans, messages = queries.together(
+    named, spans, messages = queries.rows_of_all(
         (
             "select id, display_name, rank, mesh_id, host, proc from actors"
             f" where id in ({ids}) order by display_name, rank, id",
@@ -75,12 +75,12 @@ def timeline(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
         (
             "select process_id, id, name, actor_id, fields_json, timestamp_us from spans"
             f" where actor_id in ({ids}) and {within}"
-            f" order by timestamp_us desc limit {_MARKS_MAX}",
+            f" order by timestamp_us desc limit {_ITEMS_MAX}",
         ),
         (
             "select id, to_actor_id as actor_id, timestamp_us, bytes, from_proc from messages"
             f" where to_actor_id in ({ids}) and {within}"
-            f" order by timestamp_us desc limit {_MARKS_MAX}",
+            f" order by timestamp_us desc limit {_ITEMS_MAX}",
         ),
     )
     ends = {}
@@ -99,12 +99,12 @@ def timeline(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
         row["end_us"] = None if end is None else end["timestamp_us"]
         row["is_error"] = end is not None and end["is_error"]
         del row["process_id"]
-    is_cut = len(spans) == _MARKS_MAX or len(messages) == _MARKS_MAX
+    is_cut = len(spans) == _ITEMS_MAX or len(messages) == _ITEMS_MAX
     return {"actors": named, "spans": spans, "messages": messages, "is_cut": is_cut}
 
 
 def _busiest(queries: PageQueries) -> list[int]:
-    by_spans, by_messages = queries.together(
+    by_spans, by_messages = queries.rows_of_all(
         (
             "select actor_id, count(*) as n from spans where actor_id is not null"
             " group by actor_id order by n desc, actor_id limit 8",

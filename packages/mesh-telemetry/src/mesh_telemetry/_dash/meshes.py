@@ -18,12 +18,12 @@ _FIELDS = (
 )
 
 
-def meshes(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
+def meshes(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any]:
     """Return a page of meshes whose name or class contains `text`, oldest first."""
-    arguments = Arguments(said)
+    arguments = Arguments(parameters)
     wanted = pattern(arguments.text("text"))
     where = "where (given_name ilike $1 or class ilike $1)"
-    count, rows = queries.together(
+    count, rows = queries.rows_of_all(
         (f"select count(*) as n from meshes {where}", wanted),
         (
             f"select {_FIELDS} from meshes {where} order by timestamp_us, id"
@@ -32,7 +32,7 @@ def meshes(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
         ),
     )
     ids = id_list([row["id"] for row in rows])
-    ended, failed = queries.together(
+    ended, failed = queries.rows_of_all(
         (
             "select mesh_id, new_status, count(distinct actor_id) as n from actor_status_events"
             f" where new_status <> 'running' and mesh_id in ({ids}) group by mesh_id, new_status",
@@ -47,10 +47,10 @@ def meshes(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     return {"count": count[0]["n"], "rows": rows}
 
 
-def mesh(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
+def mesh(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any]:
     """Return the mesh with a given `id`: its shape, and its ranks that are not simply running."""
-    wanted = Arguments(said).id("id")
-    found, latest, waiting, procs, failures = queries.together(
+    wanted = Arguments(parameters).id("id")
+    found, latest, waiting, procs, failures = queries.rows_of_all(
         (f"select {_FIELDS} from meshes where id = $1 limit 1", wanted),
         (
             "select rank, new_status, max(timestamp_us) as at from actor_status_events"
@@ -103,11 +103,11 @@ def _states(latest: list[dict[str, Any]]) -> dict[int, str]:
     return states
 
 
-def graph(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
+def graph(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any]:
     """Return the busiest meshes, their spawn relations, and the messages between them."""
-    count, sent, procs, sizes = queries.together(
+    count, sent, procs, sizes = queries.rows_of_all(
         ("select count(*) as n from meshes",),
-        _sent(queries),
+        _sent_query(queries),
         ("select host, proc, mesh_id, mesh from procs group by host, proc, mesh_id, mesh",),
         (f"select id from meshes order by size desc, timestamp_us limit {_NODES_MAX}",),
     )
@@ -119,7 +119,7 @@ def graph(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
             edge = (source, row["actor_mesh_id"])
             totals[edge] = totals.get(edge, 0) + row["n"]
     busiest = sorted(totals, key=lambda edge: -totals[edge])
-    chosen = _first([one for edge in busiest for one in edge] + [row["id"] for row in sizes])
+    chosen = _first_ids([one for edge in busiest for one in edge] + [row["id"] for row in sizes])
     nodes = queries.rows(f"select {_FIELDS} from meshes where id in ({id_list(chosen)})")
     # The parents of a mesh are included.
     parents = {one for row in nodes for one in (row["parent_mesh_id"], row["owner_mesh_id"])}
@@ -138,7 +138,7 @@ def graph(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _sent(queries: PageQueries) -> tuple[str]:
+def _sent_query(queries: PageQueries) -> tuple[str]:
     """Return a query that counts messages from each process, or actor if known, to each mesh."""
     if queries.has("sent_messages", "sender_actor_id"):
         return (
@@ -156,5 +156,5 @@ def _sent(queries: PageQueries) -> tuple[str]:
     )
 
 
-def _first(ids: list[str]) -> list[str]:
+def _first_ids(ids: list[str]) -> list[str]:
     return [one for one in dict.fromkeys(ids) if one != "0"][:_NODES_MAX]

@@ -17,19 +17,19 @@ _ACTORS = "select count(*) as n, count(distinct mesh_id) as meshes from actors"
 _PROCS = "select state = 'dead' as is_dead, count(*) as n from procs group by 1"
 
 
-def counts(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
+def counts(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any]:
     """Return the numbers of actors and processes, which are shown first."""
-    actors, procs = queries.together((_ACTORS,), (_PROCS,))
-    return _counted(actors, procs)
+    actors, procs = queries.rows_of_all((_ACTORS,), (_PROCS,))
+    return _counts_of(actors, procs)
 
 
-def overview(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
+def overview(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any]:
     """Return counts, the activity of the last minute by second, the latest failures, and hosts."""
     # The current second is incomplete.
     until_s = int(time.time()) - 1
     since_us, until_us = (until_s - _SECONDS) * 1_000_000, until_s * 1_000_000
     actors, ended, failed, procs, waits, failures, failure_count, hosts, *activity = (
-        queries.together(
+        queries.rows_of_all(
             (_ACTORS,),
             (
                 "select count(distinct actor_id) as n from actor_status_events"
@@ -55,7 +55,7 @@ def overview(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
         )
     )
     return {
-        **_counted(actors, procs),
+        **_counts_of(actors, procs),
         "actors_failed": failed[0]["n"],
         # A failed actor is stopped afterwards.
         "actors_stopped": ended[0]["n"] - failed[0]["n"],
@@ -70,7 +70,7 @@ def overview(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _counted(actors: list[dict[str, Any]], procs: list[dict[str, Any]]) -> dict[str, int]:
+def _counts_of(actors: list[dict[str, Any]], procs: list[dict[str, Any]]) -> dict[str, int]:
     by_life = {row["is_dead"]: row["n"] for row in procs}
     return {
         "actors": actors[0]["n"],

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from mesh_telemetry._query.coverage import Answer
+from mesh_telemetry._query.coverage import QueryResult
 from mesh_telemetry._rows.schemas import TableDoc
 from mesh_telemetry._serve.routes import RequestError
 
@@ -23,18 +23,18 @@ __all__ = [
 ]
 
 #: Runs a query with its parameters.
-QueryFunction = Callable[[str, Sequence[object]], Answer]
+QueryFunction = Callable[[str, Sequence[object]], QueryResult]
 
 PAGE_LEN_MAX = 1000
 _PAGE_LEN = 200
 _OFFSET_MAX = 10_000_000
 _TEXT_LEN_MAX = 200
 _ID_MAX = 2**64 - 1
-_AT_ONCE = 4
+_CONCURRENT_MAX = 4
 
 
 class PageQueries:
-    """Runs queries, and records which hosts have answered all of them.
+    """Runs queries, and records which hosts have replied to all of them.
 
     Args:
         query: Runs a query.
@@ -47,7 +47,7 @@ class PageQueries:
     def __init__(self, query: QueryFunction, docs: Mapping[str, TableDoc]) -> None:
         self._query = query
         self.docs: Mapping[str, TableDoc] = docs
-        self._asked: set[str] = set()
+        self._queried: set[str] = set()
         self._failed: dict[str, str] = {}
 
     def has(self, table: str, column: str) -> bool:
@@ -58,21 +58,21 @@ class PageQueries:
         """Return the rows of a query, with ids as text, which JavaScript cannot round."""
         return self._plain(self._query(sql, values))
 
-    def together(self, *questions: tuple[Any, ...]) -> list[list[dict[str, Any]]]:
+    def rows_of_all(self, *queries: tuple[Any, ...]) -> list[list[dict[str, Any]]]:
         """Return the rows of several queries with their parameters, which run concurrently."""
-        with ThreadPoolExecutor(min(_AT_ONCE, len(questions))) as threads:
-            answers = list(threads.map(lambda each: self._query(each[0], each[1:]), questions))
-        return [self._plain(answer) for answer in answers]
+        with ThreadPoolExecutor(min(_CONCURRENT_MAX, len(queries))) as threads:
+            results = list(threads.map(lambda each: self._query(each[0], each[1:]), queries))
+        return [self._plain(result) for result in results]
 
     def coverage(self) -> dict[str, Any]:
-        """Return the queried hosts, and the hosts that did not answer with the cause."""
+        """Return the queried hosts, and the hosts that did not reply, with the cause."""
         failed = [{"host": host, "cause": cause} for host, cause in sorted(self._failed.items())]
-        return {"asked": sorted(self._asked), "failed": failed}
+        return {"queried": sorted(self._queried), "failed": failed}
 
-    def _plain(self, answer: Answer) -> list[dict[str, Any]]:
-        self._asked.update(answer.coverage.asked)
-        self._failed.update({one.host: one.cause for one in answer.coverage.failed})
-        table = answer.table
+    def _plain(self, result: QueryResult) -> list[dict[str, Any]]:
+        self._queried.update(result.coverage.queried)
+        self._failed.update({one.host: one.cause for one in result.coverage.failed})
+        table = result.table
         for at, field in enumerate(table.schema):
             if field.type == pa.uint64() and (field.name == "id" or field.name.endswith("_id")):
                 table = table.set_column(at, field.name, table.column(at).cast(pa.string()))
@@ -96,11 +96,11 @@ class Arguments:
     """The arguments of a request.
 
     Args:
-        said: Names and values as received.
+        parameters: Names and values as received.
     """
 
-    def __init__(self, said: Mapping[str, str]) -> None:
-        self._said = said
+    def __init__(self, parameters: Mapping[str, str]) -> None:
+        self._parameters = parameters
 
     def text(self, name: str) -> str:
         """Return a text; empty if it is missing.
@@ -108,7 +108,7 @@ class Arguments:
         Raises:
             RequestError: It is too long.
         """
-        value = self._said.get(name, "")
+        value = self._parameters.get(name, "")
         if len(value) > _TEXT_LEN_MAX:
             text = f"{name} is too long: send at most {_TEXT_LEN_MAX} characters"
             raise RequestError(400, "bad_argument", text)
@@ -120,7 +120,7 @@ class Arguments:
         Raises:
             RequestError: It is not a number, or too large.
         """
-        value = self._said.get(name, "")
+        value = self._parameters.get(name, "")
         if not value:
             return default
         if not (value.isascii() and value.isdecimal()) or int(value) > largest:
@@ -134,7 +134,7 @@ class Arguments:
         Raises:
             RequestError: It is not an id, or is missing.
         """
-        if name not in self._said:
+        if name not in self._parameters:
             raise RequestError(400, "bad_argument", f"missing argument {name}")
         return pa.scalar(self.number(name, 0, _ID_MAX), pa.uint64())
 
@@ -144,7 +144,7 @@ class Arguments:
         Raises:
             RequestError: A value is not an id, or there are too many.
         """
-        values = [one for one in self._said.get(name, "").split(",") if one]
+        values = [one for one in self._parameters.get(name, "").split(",") if one]
         if len(values) > count_max or not all(
             one.isascii() and one.isdecimal() and int(one) <= _ID_MAX for one in values
         ):
@@ -154,7 +154,7 @@ class Arguments:
 
     def has(self, name: str) -> bool:
         """Return whether an argument is present and not empty."""
-        return bool(self._said.get(name))
+        return bool(self._parameters.get(name))
 
     def page(self) -> Page:
         """Return the range given by `offset` and `limit`.

@@ -19,7 +19,7 @@ __all__ = ["TOPICS", "PageQueries", "QueryFunction", "Topic"]
 Topic = Callable[[PageQueries, Mapping[str, str]], dict[str, Any]]
 
 
-def tables(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
+def tables(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any]:
     """Return the tables with their columns, for users who write SQL."""
     rows = [
         {

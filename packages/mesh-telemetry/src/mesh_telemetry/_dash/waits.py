@@ -7,14 +7,14 @@ from typing import Any
 
 from mesh_telemetry._dash.page_queries import PageQueries, id_list
 
-__all__ = ["circles", "waits"]
+__all__ = ["find_cycles", "waits"]
 
 _ROWS_MAX = 2000
 
 
-def waits(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
-    """Return the pending answers, longest wait first, and the deadlocks among them."""
-    count, rows = queries.together(
+def waits(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any]:
+    """Return the pending calls, longest wait first, and the deadlocks among them."""
+    count, rows = queries.rows_of_all(
         ("select count(*) as n from waits",),
         (
             "select actor_id, actor, running, since_us, endpoint, for_actor_id, for_proc, host,"
@@ -33,18 +33,18 @@ def waits(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     return {
         "count": count[0]["n"],
         "rows": rows,
-        "circles": [
-            [{"id": one, "name": names.get(one, one)} for one in circle]
-            for circle in circles(edges)
+        "deadlocks": [
+            [{"id": one, "name": names.get(one, one)} for one in cycle]
+            for cycle in find_cycles(edges)
         ],
     }
 
 
-def circles(edges: Sequence[tuple[str, str]]) -> list[list[str]]:
+def find_cycles(edges: Sequence[tuple[str, str]]) -> list[list[str]]:
     """Find cycles: one for each set of nodes that can all reach each other.
 
     Example:
-        >>> circles([("a", "b"), ("b", "c"), ("c", "b"), ("d", "d")])
+        >>> find_cycles([("a", "b"), ("b", "c"), ("c", "b"), ("d", "d")])
         [['b', 'c'], ['d']]
     """
     following: dict[str, list[str]] = {}
@@ -70,21 +70,21 @@ def circles(edges: Sequence[tuple[str, str]]) -> list[list[str]]:
                 at_depth[node] = len(path)
                 path.append(node)
                 ahead.append(iter(following.get(node, ())))
-    return [sorted_from_least(circle) for circle in _apart(found)]
+    return [rotated_to_least(cycle) for cycle in _disjoint(found)]
 
 
-def sorted_from_least(circle: list[str]) -> list[str]:
+def rotated_to_least(cycle: list[str]) -> list[str]:
     """Rotate a cycle so that it begins with its smallest element."""
-    at = circle.index(min(circle))
-    return circle[at:] + circle[:at]
+    at = cycle.index(min(cycle))
+    return cycle[at:] + cycle[:at]
 
 
-def _apart(found: list[list[str]]) -> list[list[str]]:
+def _disjoint(found: list[list[str]]) -> list[list[str]]:
     """Of cycles that share a node, keep only the first."""
     taken: set[str] = set()
     left = []
-    for circle in found:
-        if taken.isdisjoint(circle):
-            taken.update(circle)
-            left.append(circle)
+    for cycle in found:
+        if taken.isdisjoint(cycle):
+            taken.update(cycle)
+            left.append(cycle)
     return left

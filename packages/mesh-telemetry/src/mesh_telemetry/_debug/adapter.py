@@ -30,7 +30,7 @@ __all__ = ["DebugAdapter", "adapter"]
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LOOPBACK = "127.0.0.1"
 _CONNECT_S = 10.0
-_LOOK_S = 0.05
+_POLL_S = 0.05
 _PIECE_LEN = 1 << 16
 _HEAD_LEN_MAX = 1 << 12
 # The modules of mesh-core that run user code in threads.
@@ -47,7 +47,7 @@ class DebugAdapter:
     """The debugpy of this process, which is started on first use."""
 
     def __init__(self) -> None:
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._token = secrets.token_hex(32)
         self._address: tuple[str, int] | None = None
         self._is_connected = False
@@ -95,7 +95,7 @@ class DebugAdapter:
         while not self.is_attached:
             if is_released():
                 return
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         self.pause(frame)
 
     def pause(self, frame: FrameType) -> None:
@@ -110,7 +110,7 @@ class DebugAdapter:
 
     def _listening(self) -> tuple[str, int]:
         """Start debugpy if necessary; return its address."""
-        with self._turn:
+        with self._lock:
             if self._address is None:
                 hook = sys.breakpointhook
                 _exclude_own_threads()
@@ -141,20 +141,20 @@ class _ConnectionPair:
         server: socket.socket,
         on_end: Sequence[Callable[[], object]],
     ) -> None:
-        self._held: tuple[socket.socket, ...] = (client, server)
+        self._sockets: tuple[socket.socket, ...] = (client, server)
         self._on_end = on_end
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def end(self) -> None:
-        with self._turn:
-            held, self._held = self._held, ()
-        for one in held:
+        with self._lock:
+            sockets, self._sockets = self._sockets, ()
+        for one in sockets:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
-        if held:
-            for tell in self._on_end:
-                tell()
-            for one in held:
+        if sockets:
+            for callback in self._on_end:
+                callback()
+            for one in sockets:
                 one.close()
 
 
@@ -173,21 +173,21 @@ def _authorize(server: socket.socket, token: str) -> bytes:
         ValueError: The peer is not a debug adapter.
     """
     arguments = {"debugServerAccessToken": token}
-    asked = {"seq": 0, "type": "request", "command": "pydevdAuthorize", "arguments": arguments}
-    server.sendall(_framed(asked))
+    request = {"seq": 0, "type": "request", "command": "pydevdAuthorize", "arguments": arguments}
+    server.sendall(_framed(request))
     early = bytearray()
     while True:
-        said = _message(server)
-        if said.get("type") != "response":
-            early += _framed(said)
-        elif said.get("success"):
+        message = _message(server)
+        if message.get("type") != "response":
+            early += _framed(message)
+        elif message.get("success"):
             return bytes(early)
         else:
-            raise ConnectionRefusedError(str(said.get("message")))
+            raise ConnectionRefusedError(str(message.get("message")))
 
 
-def _framed(said: dict[str, Any]) -> bytes:
-    body = json.dumps(said).encode()
+def _framed(message: dict[str, Any]) -> bytes:
+    body = json.dumps(message).encode()
     return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
@@ -203,8 +203,8 @@ def _message(server: socket.socket) -> dict[str, Any]:
         for line in head.split(b"\r\n")
         if line.lower().startswith(b"content-length:")
     )
-    said: dict[str, Any] = json.loads(_exactly(server, length))
-    return said
+    message: dict[str, Any] = json.loads(_exactly(server, length))
+    return message
 
 
 def _exactly(server: socket.socket, length: int) -> bytes:
@@ -226,7 +226,7 @@ def _own_folders() -> tuple[str, ...]:
 def _exclude_own_threads() -> None:
     """Exclude threads that run no user code from debugpy.
 
-    An editor stops all threads of a process at once, but the process must continue to answer.
+    An editor stops all threads of a process at once, but the process must continue to reply.
     """
     for thread in threading.enumerate():
         target = getattr(thread, "_target", None)

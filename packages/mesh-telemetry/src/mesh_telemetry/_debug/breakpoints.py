@@ -31,9 +31,9 @@ __all__ = ["Breakpoints"]
 
 _VARIABLE = "PYTHONBREAKPOINT"
 _ROOT = "root"
-_changing = threading.RLock()
+_lock = threading.RLock()
 # The instances of this process, oldest first: the last one has the sessions.
-_present: list[Breakpoints] = []
+_instances: list[Breakpoints] = []
 _python_hook: Callable[..., Any] = sys.breakpointhook
 
 
@@ -50,11 +50,11 @@ class Breakpoints:
         self._host_folder = host_folder
         self._sessions: dict[str, DebugSession] = {}
         self._rules: list[FailureRule] = []
-        self._unguard: Callable[[], None] | None = None
-        with _changing:
-            if not _present:
+        self._remove_interceptor: Callable[[], None] | None = None
+        with _lock:
+            if not _instances:
                 _set_hook()
-            _present.append(self)
+            _instances.append(self)
         self.read_rules()
 
     def rows(self) -> list[dict[str, Any]]:
@@ -63,33 +63,33 @@ class Breakpoints:
 
     def read_rules(self) -> bool:
         """Read the rules for pausing at failures."""
-        with _changing:
+        with _lock:
             self._rules = read_rules(self._host_folder)
-            unguard = self._unguard
-            if self._rules and unguard is None:
+            remove_interceptor = self._remove_interceptor
+            if self._rules and remove_interceptor is None:
                 # If another interceptor is installed, that one handles failures.
                 with suppress(RuntimeError):
-                    self._unguard = intercept_endpoints(self._guarded)
-            elif unguard is not None and not self._rules:
-                self._unguard = None
-                unguard()
+                    self._remove_interceptor = intercept_endpoints(self._pausing_at_failures)
+            elif remove_interceptor is not None and not self._rules:
+                self._remove_interceptor = None
+                remove_interceptor()
         return True
 
     def close(self) -> None:
         """Let all sessions continue, and restore Python's `breakpoint()`."""
-        with _changing:
-            unguard, self._unguard = self._unguard, None
-            if unguard is not None:
-                unguard()
+        with _lock:
+            remove_interceptor, self._remove_interceptor = self._remove_interceptor, None
+            if remove_interceptor is not None:
+                remove_interceptor()
         self.disable()
         for session in self._paused_sessions():
             session.release()
 
     def disable(self) -> None:
         """Stop opening sessions; also called in forked processes, which no client can reach."""
-        if self in _present:
-            _present.remove(self)
-        if not _present and sys.breakpointhook is _breakpoint_hook:
+        if self in _instances:
+            _instances.remove(self)
+        if not _instances and sys.breakpointhook is _breakpoint_hook:
             sys.breakpointhook = _python_hook
 
     def pause(self, frame: FrameType) -> None:
@@ -111,7 +111,7 @@ class Breakpoints:
         _debugger()(session).pause_at_exception(traceback)
 
     def _paused_sessions(self) -> list[DebugSession]:
-        with _changing:
+        with _lock:
             self._sessions = {one.id: one for one in self._sessions.values() if not one.is_over}
             return list(self._sessions.values())
 
@@ -123,30 +123,36 @@ class Breakpoints:
         limit_s: float | None,
         error: BaseException | None = None,
     ) -> DebugSession:
-        me = context().actor_instance
-        port = me.actor_id.port
-        about = {
+        actor = context().actor_instance
+        port = actor.actor_id.port
+        description = {
             "kind": kind,
             "port": port,
-            "actor": me.name if port else None,
-            "rank": me.rank.rank if port else current_process.location().rank,
+            "actor": actor.name if port else None,
+            "rank": actor.rank.rank if port else current_process.location().rank,
             "function": frame.f_code.co_qualname,
             "file": frame.f_code.co_filename,
             "line": line,
             "since_us": time.time_ns() // 1000,
         }
-        session = DebugSession(self._folder, about, limit_s)
-        with _changing:
+        session = DebugSession(self._folder, description, limit_s)
+        with _lock:
             self._sessions = {**self._sessions, session.id: session}
         what = "a breakpoint" if error is None else type(error).__name__
-        who = f"{about['actor']} of rank {about['rank']}" if port else f"process {os.getpid()}"
-        where = f"{about['function']}, {about['file']}:{line}"
-        notice = f"{who} is paused at {what} in {where}: mesh debug attach {session.id}"
+        owner = (
+            f"{description['actor']} of rank {description['rank']}"
+            if port
+            else f"process {os.getpid()}"
+        )
+        where = f"{description['function']}, {description['file']}:{line}"
+        notice = f"{owner} is paused at {what} in {where}: mesh debug attach {session.id}"
         print(notice, file=sys.stderr)
         sys.stderr.flush()
         return session
 
-    def _guarded(self, function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
+    def _pausing_at_failures(
+        self, function: Callable[..., Any], is_async: bool
+    ) -> Callable[..., Any]:
         """Wrap an endpoint so that it pauses at failures before the caller is notified."""
         if str(getattr(function, "__module__", "")).startswith("mesh_"):
             return function
@@ -157,7 +163,7 @@ class Breakpoints:
                 try:
                     return await function(*args, **kwargs)
                 except Exception as error:
-                    self._failed(error)
+                    self._on_failure(error)
                     raise
 
         else:
@@ -167,12 +173,12 @@ class Breakpoints:
                 try:
                     return function(*args, **kwargs)
                 except Exception as error:
-                    self._failed(error)
+                    self._on_failure(error)
                     raise
 
         return serve
 
-    def _failed(self, error: Exception) -> None:
+    def _on_failure(self, error: Exception) -> None:
         # The first frame belongs to the wrapper.
         traceback = None if error.__traceback__ is None else error.__traceback__.tb_next
         if traceback is None or isinstance(error, CallCancelled):
@@ -203,9 +209,9 @@ def _breakpoint_hook(*args: Any, **kwargs: Any) -> None:
     """Handle `breakpoint()`."""
     frame = sys._getframe(1)
     port = context().actor_instance.actor_id.port
-    present = list(_present)
-    if present and (port or current_process.location().mesh_name != _ROOT):
-        present[-1].pause(frame)
+    instances = list(_instances)
+    if instances and (port or current_process.location().mesh_name != _ROOT):
+        instances[-1].pause(frame)
     elif _python_hook is sys.__breakpointhook__:
         # The same as Python's own hook, but in the frame of the caller.
         _debugger().pause_in_terminal(frame)

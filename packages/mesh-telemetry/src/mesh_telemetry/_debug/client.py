@@ -25,7 +25,7 @@ else:
 if TYPE_CHECKING:
     from mesh_telemetry._serve.program_client import ProgramClient
 
-__all__ = ["Terminal", "opened"]
+__all__ = ["Terminal", "open_session"]
 
 _CONNECT_S = 60.0
 _PIECE_LEN = 1 << 16
@@ -33,12 +33,12 @@ _HISTORY = "debug-history"
 _HISTORY_LEN = 1000
 
 
-def opened(client: ProgramClient, session: str, *, how: str, is_kept: bool) -> socket.socket:
+def open_session(client: ProgramClient, session: str, *, how: str, is_kept: bool) -> socket.socket:
     """Open a stream to a session.
 
     Raises:
         DebugError: The session does not exist, or another client is attached.
-        TelemetryError: The program does not answer.
+        TelemetryError: The program does not respond.
     """
     name = f"{getpass.getuser()} (pid {os.getpid()})"
     greeting = {"how": how, "client": name, "is_kept": is_kept}
@@ -56,22 +56,22 @@ class Terminal:
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream
 
-    def talk(self) -> None:
+    def run(self) -> None:
         """Show the output of the session and send typed lines until either side ends."""
         with _InputHistory(), self._stream, suppress(KeyboardInterrupt, ConnectionError):
             reader = LineReader()
             while piece := self._stream.recv(_PIECE_LEN):
-                for said in reader.feed(piece):
-                    if "text" in said:
-                        print(said["text"], end="", flush=True)
-                    if "end" in said:
-                        print(f"[{said['end']}]")
+                for message in reader.feed(piece):
+                    if "text" in message:
+                        print(message["text"], end="", flush=True)
+                    if "end" in message:
+                        print(f"[{message['end']}]")
                         return
-                    if "prompt" in said and not self._answer(said["prompt"]):
+                    if "prompt" in message and not self._send_input(message["prompt"]):
                         return
             print("[the session has ended]")
 
-    def _answer(self, prompt: str) -> bool:
+    def _send_input(self, prompt: str) -> bool:
         """Send a line; return False at the end of the input."""
         while True:
             try:

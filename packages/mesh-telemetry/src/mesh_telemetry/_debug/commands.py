@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 # mesh-jobs, whose command line loads this module, depends on typer.
 import typer
 
-from mesh_telemetry._debug.client import Terminal, opened
+from mesh_telemetry._debug.client import Terminal, open_session
 from mesh_telemetry._debug.editor import relay_editor
 from mesh_telemetry._errors import DebugError
 from mesh_telemetry._serve.program_client import ProgramClient
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["debug"]
 
 _SQL = "select * from debug_sessions order by actor, rank, since_us, id"
-_ANSWER_S = 60.0
+_REPLY_TIMEOUT_S = 60.0
 
 debug = typer.Typer(
     help="Debug a running program: actors paused at breakpoint() or at a failure, on any host.",
@@ -60,8 +60,10 @@ def list_sessions(
     if is_json:
         command.print_json(sessions)
         return
-    columns = ["id", "kind", "actor", "rank", "host", "function", "place", "attached"]
-    rows = [{**one, "place": f"{os.path.basename(one['file'])}:{one['line']}"} for one in sessions]
+    columns = ["id", "kind", "actor", "rank", "host", "function", "location", "attached"]
+    rows = [
+        {**one, "location": f"{os.path.basename(one['file'])}:{one['line']}"} for one in sessions
+    ]
     command.print_table(columns, [[_text(row[name]) for name in columns] for row in rows])
 
 
@@ -83,11 +85,11 @@ def attach(
 ) -> None:
     """Attach to a session with pdb or an editor; the code continues when you leave."""
     with ProgramClient(served_program(pid)) as client:
-        chosen = session or _only(client)
+        chosen = session or _only_session(client)
         if is_dap:
-            relay_editor(opened(client, chosen, how="dap", is_kept=False), port)
+            relay_editor(open_session(client, chosen, how="dap", is_kept=False), port)
             return
-        Terminal(opened(client, chosen, how="attach", is_kept=is_kept)).talk()
+        Terminal(open_session(client, chosen, how="attach", is_kept=is_kept)).run()
 
 
 @debug.command()
@@ -101,27 +103,31 @@ def cast(
     timeout: Annotated[float, typer.Option(help="Seconds to wait for each session.")] = 30.0,
     is_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run a pdb command in several sessions; print equal answers once."""
+    """Run a pdb command in several sessions; print equal replies once."""
     with ProgramClient(served_program(pid)) as client:
-        found = _chosen_sessions(client, sessions, mesh, ranks)
-        said = {"sessions": [one["id"] for one in found], "command": command, "timeout_s": timeout}
-        limit_s = timeout + _ANSWER_S
-        done = client.post("/debug/run", said, timeout_s=limit_s, scope=Scope.ACT)
-    answers = done["sessions"]
+        found = _selected_sessions(client, sessions, mesh, ranks)
+        arguments = {
+            "sessions": [one["id"] for one in found],
+            "command": command,
+            "timeout_s": timeout,
+        }
+        limit_s = timeout + _REPLY_TIMEOUT_S
+        done = client.post("/debug/run", arguments, timeout_s=limit_s, scope=Scope.ACT)
+    replies = done["sessions"]
     if is_json:
         context: _CommandContext = ctx.obj
-        context.print_json([{**one, **answer} for one, answer in zip(found, answers, strict=True)])
+        context.print_json([{**one, **reply} for one, reply in zip(found, replies, strict=True)])
         return
     groups: dict[tuple[str, str], list[str]] = {}
-    for one, answer in zip(found, answers, strict=True):
-        groups.setdefault((answer["text"], answer["error"] or ""), []).append(_who(one))
+    for one, reply in zip(found, replies, strict=True):
+        groups.setdefault((reply["text"], reply["error"] or ""), []).append(_actor_of(one))
     for (text, error), names in groups.items():
         print(f"{', '.join(names)}:\n{text.rstrip() or error}")
-    _fail_of(answers)
+    _error_of(replies)
 
 
 @debug.command("continue")
-def go_on(
+def continue_sessions(
     sessions: _Ids = None,
     is_all: Annotated[bool, typer.Option("--all", help="Select all paused sessions.")] = False,
     mesh: _Mesh = None,
@@ -132,13 +138,15 @@ def go_on(
     if not (sessions or is_all or mesh or ranks):
         raise DebugError("no session selected: pass session ids, --all, --mesh or --ranks")
     with ProgramClient(served_program(pid)) as client:
-        found = _chosen_sessions(client, sessions, mesh, ranks)
-        said = {"sessions": [one["id"] for one in found]}
-        done = client.post("/debug/continue", said, timeout_s=_ANSWER_S, scope=Scope.ACT)
-    answers = done["sessions"]
-    for one, answer in zip(found, answers, strict=True):
-        print(f"{_who(one)}: {answer['error'] or 'continues'}")
-    _fail_of(answers)
+        found = _selected_sessions(client, sessions, mesh, ranks)
+        arguments = {"sessions": [one["id"] for one in found]}
+        done = client.post(
+            "/debug/continue", arguments, timeout_s=_REPLY_TIMEOUT_S, scope=Scope.ACT
+        )
+    replies = done["sessions"]
+    for one, reply in zip(found, replies, strict=True):
+        print(f"{_actor_of(one)}: {reply['error'] or 'continues'}")
+    _error_of(replies)
 
 
 @debug.command("on-failure")
@@ -151,29 +159,29 @@ def on_failure(
     pid: _Pid = None,
 ) -> None:
     """Pause where unhandled exceptions are raised, before the caller sees them."""
-    said = {"mesh": mesh, "limit_s": limit, "is_on": not is_off}
+    arguments = {"mesh": mesh, "limit_s": limit, "is_on": not is_off}
     with ProgramClient(served_program(pid)) as client:
-        client.post("/debug/on-failure", said, timeout_s=_ANSWER_S, scope=Scope.ACT)
+        client.post("/debug/on-failure", arguments, timeout_s=_REPLY_TIMEOUT_S, scope=Scope.ACT)
 
 
 def _sessions(client: ProgramClient) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = client.query(_SQL, timeout_s=_ANSWER_S)["rows"]
+    rows: list[dict[str, Any]] = client.query(_SQL, timeout_s=_REPLY_TIMEOUT_S)["rows"]
     return rows
 
 
-def _only(client: ProgramClient) -> str:
+def _only_session(client: ProgramClient) -> str:
     found = _sessions(client)
     if not found:
         raise DebugError(
             "no session is paused: call breakpoint() in the code, or run mesh debug on-failure"
         )
     if len(found) > 1:
-        names = ", ".join(f"{one['id']} ({_who(one)})" for one in found)
+        names = ", ".join(f"{one['id']} ({_actor_of(one)})" for one in found)
         raise DebugError(f"several sessions are paused: choose one of {names}")
     return str(found[0]["id"])
 
 
-def _chosen_sessions(
+def _selected_sessions(
     client: ProgramClient, ids: list[str] | None, mesh: str | None, ranks: str | None
 ) -> list[dict[str, Any]]:
     found = _sessions(client)
@@ -207,14 +215,14 @@ def _numbers(ranks: str) -> set[int]:
     return found
 
 
-def _fail_of(answers: list[dict[str, Any]]) -> None:
-    failed = sum(1 for answer in answers if answer["error"])
+def _error_of(replies: list[dict[str, Any]]) -> None:
+    failed = sum(1 for reply in replies if reply["error"])
     if failed:
-        print(f"{failed} of {len(answers)} sessions did not answer", file=sys.stderr)
+        print(f"{failed} of {len(replies)} sessions did not reply", file=sys.stderr)
         raise typer.Exit(1)
 
 
-def _who(session: dict[str, Any]) -> str:
+def _actor_of(session: dict[str, Any]) -> str:
     return f"{session['actor'] or session['mesh']} {session['rank']}"
 
 

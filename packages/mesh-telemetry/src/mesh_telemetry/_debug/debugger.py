@@ -35,23 +35,24 @@ class _Input:
     def __init__(self, session: DebugSession, debugger: Debugger) -> None:
         self._session = session
         self._debugger = debugger
-        self._greeted: object = None
+        self._shown_client: object = None
 
     def readline(self) -> str:
         """Return a line; an empty string if the code must continue."""
         prompt = self._debugger.output.take_prompt()
-        # A client that attached during the last output is not prompted before it was greeted:
-        # it would get two prompts, and take the greeting for the output of its first command.
-        self._session.say(prompt=prompt, to=self._greeted)
+        # A client that attached during the last output is prompted only after the location was
+        # shown: it would get two prompts, and take the location for the output of its first
+        # command.
+        self._session.send(prompt=prompt, to=self._shown_client)
         while True:
-            line, client = self._session.wait(self._greeted)
+            line, client = self._session.wait(self._shown_client)
             if line is not None:
                 return f"{line}\n"
-            if client is self._greeted or client is None or self._session.is_released:
+            if client is self._shown_client or client is None or self._session.is_released:
                 return ""
-            self._greeted = client
-            self._debugger.show_place()
-            self._session.say(prompt=prompt, to=client)
+            self._shown_client = client
+            self._debugger.show_location()
+            self._session.send(prompt=prompt, to=client)
 
 
 class _Output:
@@ -67,7 +68,7 @@ class _Output:
         whole, feed, rest = (self._rest + text).rpartition("\n")
         self._rest = rest
         if feed:
-            self._session.say(text=whole + feed)
+            self._session.send(text=whole + feed)
         return len(text)
 
     def flush(self) -> None:
@@ -139,7 +140,7 @@ class Debugger(pdb.Pdb):
         finally:
             self._end("the exception is delivered to the caller")
 
-    def show_place(self) -> None:
+    def show_location(self) -> None:
         """Show the current location to a client that has just attached."""
         with suppress(Exception):
             self.print_stack_entry(self.stack[self.curindex])
@@ -148,7 +149,7 @@ class Debugger(pdb.Pdb):
         """Process commands until one lets the code continue."""
         if self._is_begun and frame is not None:
             code = frame.f_code
-            self._session.moved(code.co_qualname, code.co_filename, frame.f_lineno)
+            self._session.set_location(code.co_qualname, code.co_filename, frame.f_lineno)
         self._is_begun = True
         super().interaction(frame, traceback)
         if self._session.is_editor:

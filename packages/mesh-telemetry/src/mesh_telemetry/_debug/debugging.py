@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DebugConnection", "DebugConsole", "Debugging"]
 
-_ANSWER_S = 30.0
+_REPLY_TIMEOUT_S = 30.0
 _POLL_S = 5.0
 
 
@@ -38,9 +38,9 @@ class DebugConnection:
             DebugError: The session has ended.
         """
         try:
-            is_there = self._rows.debug_send.call_one(self._name, piece).get(_ANSWER_S)
+            is_there = self._rows.debug_send.call_one(self._name, piece).get(_REPLY_TIMEOUT_S)
         except (MeshError, TimeoutError) as error:
-            raise DebugError(f"the host of the session did not answer: {error}") from error
+            raise DebugError(f"the host of the session did not reply: {error}") from error
         if not is_there:
             raise DebugError(
                 "the session has ended: run mesh debug list to see the paused sessions"
@@ -50,7 +50,7 @@ class DebugConnection:
         """Return received bytes; empty if there are none within `wait_s`, and None at the end."""
         try:
             future = self._rows.debug_receive.call_one(self._name, wait_s)
-            piece: bytes | None = future.get(_ANSWER_S)
+            piece: bytes | None = future.get(_REPLY_TIMEOUT_S)
         except (MeshError, TimeoutError):
             return None
         return piece
@@ -76,35 +76,35 @@ class Debugging:
         Raises:
             DebugError: The session does not exist, or another client is attached.
         """
-        asked = [(rows, rows.debug_open.call_one(session, greeting)) for rows in self._hosts()]
-        silent = ""
-        for rows, future in asked:
+        futures = [(rows, rows.debug_open.call_one(session, greeting)) for rows in self._hosts()]
+        failure = ""
+        for rows, future in futures:
             try:
-                name = future.get(_ANSWER_S)
+                name = future.get(_REPLY_TIMEOUT_S)
             except DebugError as error:
                 raise DebugError(str(error)) from None
             except (MeshError, TimeoutError) as error:
-                silent = f"; a host did not answer: {error}"
+                failure = f"; a host did not reply: {error}"
                 continue
             if name is not None:
                 return DebugConnection(rows, name)
         raise DebugError(
-            f"no session {session!r}: run mesh debug list to see the paused sessions{silent}"
+            f"no session {session!r}: run mesh debug list to see the paused sessions{failure}"
         )
 
     def run(self, sessions: Sequence[str], command: str, timeout_s: float) -> list[CommandResult]:
         """Run a command in sessions; return the result of each."""
         hosts = self._hosts()
-        asked = [rows.debug_run.call_one(list(sessions), command, timeout_s) for rows in hosts]
-        return _gathered(sessions, asked, timeout_s + _ANSWER_S)
+        futures = [rows.debug_run.call_one(list(sessions), command, timeout_s) for rows in hosts]
+        return _collected(sessions, futures, timeout_s + _REPLY_TIMEOUT_S)
 
     def release(self, sessions: Sequence[str]) -> list[CommandResult]:
         """Let sessions continue to which no client is attached."""
-        asked = [rows.debug_release.call_one(list(sessions)) for rows in self._hosts()]
-        return _gathered(sessions, asked, _ANSWER_S)
+        futures = [rows.debug_release.call_one(list(sessions)) for rows in self._hosts()]
+        return _collected(sessions, futures, _REPLY_TIMEOUT_S)
 
     def _hosts(self) -> list[HostRows]:
-        handles = self._coordinator.hosts.call_one().get(_ANSWER_S)
+        handles = self._coordinator.hosts.call_one().get(_REPLY_TIMEOUT_S)
         return [handle.rows for handle in handles if handle.rows is not None]
 
 
@@ -117,7 +117,7 @@ class DebugConsole:
     def __init__(self, connection: DebugConnection) -> None:
         self._connection = connection
         self._lines = LineReader()
-        self._said: list[dict[str, Any]] = []
+        self._messages: list[dict[str, Any]] = []
         self._is_prompted = self._is_closed = False
         self.is_ended: bool = False
 
@@ -169,37 +169,37 @@ class DebugConsole:
     def _until_prompt(self, until: float) -> str:
         shown = ""
         while True:
-            while self._said:
-                said = self._said.pop(0)
-                shown += str(said.get("text", ""))
-                if "prompt" in said:
+            while self._messages:
+                message = self._messages.pop(0)
+                shown += str(message.get("text", ""))
+                if "prompt" in message:
                     self._is_prompted = True
                     return shown
-                if "end" in said:
+                if "end" in message:
                     self.is_ended = True
                     return shown
             left_s = until - time.monotonic()
             if left_s <= 0:
                 raise TimeoutError(
-                    "the session did not answer in time: the command may still be running"
+                    "the session did not reply in time: the command may still be running"
                 )
             piece = self._connection.receive(min(left_s, _POLL_S))
             if piece is None:
                 self.is_ended = True
                 return shown
-            self._said += self._lines.feed(piece)
+            self._messages += self._lines.feed(piece)
 
 
-def _gathered(
-    sessions: Sequence[str], asked: Sequence[Any], timeout_s: float
+def _collected(
+    sessions: Sequence[str], futures: Sequence[Any], timeout_s: float
 ) -> list[CommandResult]:
     """Return the results of all hosts in the order of the sessions; missing ones get an error."""
     until = time.monotonic() + timeout_s
     found: dict[str, CommandResult] = {}
-    for future in asked:
+    for future in futures:
         try:
-            for said in future.get(max(until - time.monotonic(), 0.0)):
-                found[said[0]] = said
+            for message in future.get(max(until - time.monotonic(), 0.0)):
+                found[message[0]] = message
         except (MeshError, TimeoutError):
             continue
     missing = "no such session: run mesh debug list to see the paused sessions"

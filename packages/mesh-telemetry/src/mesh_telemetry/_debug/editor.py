@@ -51,7 +51,7 @@ def _accepted(stream: socket.socket, port: int) -> socket.socket:
                 f"cannot listen on port {port} ({error.strerror}): choose another one with --port"
             ) from error
         listener.listen(_BACKLOG)
-        _say_where(listener.getsockname()[1])
+        _print_configuration(listener.getsockname()[1])
         users = PeerUsers()
         try:
             while True:
@@ -78,7 +78,7 @@ def _is_permitted(user: int | None) -> bool:
     return False
 
 
-def _say_where(port: int) -> None:
+def _print_configuration(port: int) -> None:
     configuration = {
         "name": "mesh",
         "type": "debugpy",

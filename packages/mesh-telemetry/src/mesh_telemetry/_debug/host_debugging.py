@@ -13,7 +13,7 @@ from mesh_telemetry._debug.lines import LineReader, encoded
 from mesh_telemetry._debug.session import PREFIX
 from mesh_telemetry._errors import DebugError
 from mesh_telemetry._events.proc_folder import proc_folders
-from mesh_telemetry._events.process_socket import RULES, ask_all, short_socket_path
+from mesh_telemetry._events.process_socket import RULES, request_all, short_socket_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +71,7 @@ class HostDebugging:
             raise DebugError(
                 f"{_CONNECTIONS_MAX} clients are attached on this host, the maximum: detach some"
             )
-        connection = await _greet(found, session, greeting)
+        connection = await _attach(found, session, greeting)
         name = os.urandom(8).hex()
         self._connections[name] = connection
         self._renew(name)
@@ -137,7 +137,7 @@ class HostDebugging:
             if folder is None:
                 continue
             try:
-                connection = await _greet(folder, session, {"how": "release"})
+                connection = await _attach(folder, session, {"how": "release"})
             except DebugError as error:
                 found.append((session, "", str(error)))
             else:
@@ -149,7 +149,7 @@ class HostDebugging:
         """Set the rules for pausing at failures on this host."""
         write_rules(self._folder, rules)
         living = [one.path for one in proc_folders(self._folder, None) if one.is_alive]
-        await asyncio.to_thread(ask_all, living, RULES, _RULES_S)
+        await asyncio.to_thread(request_all, living, RULES, _RULES_S)
 
     async def _run(self, session: str, command: str, timeout_s: float) -> CommandResult:
         folder = self._find(session)
@@ -158,13 +158,13 @@ class HostDebugging:
                 raise DebugError(f"session {session} has ended")
             greeting = {"how": "attach", "client": "mesh debug cast", "is_kept": True}
             async with asyncio.timeout(timeout_s):
-                connection = await _greet(folder, session, greeting)
+                connection = await _attach(folder, session, greeting)
                 try:
-                    return session, await _answer_of(connection, command), None
+                    return session, await _run_command(connection, command), None
                 finally:
                     await _disconnect(connection)
         except TimeoutError:
-            return session, "", f"no answer within {timeout_s:g} s"
+            return session, "", f"no reply within {timeout_s:g} s"
         except (DebugError, OSError) as error:
             return session, "", str(error)
 
@@ -184,7 +184,7 @@ class HostDebugging:
         connection.lease = loop.call_later(_LEASE_S, self.close, name)
 
 
-async def _greet(folder: Path, session: str, greeting: dict[str, Any]) -> _Connection:
+async def _attach(folder: Path, session: str, greeting: dict[str, Any]) -> _Connection:
     """Attach to the session whose socket is in a folder.
 
     Raises:
@@ -204,9 +204,9 @@ async def _greet(folder: Path, session: str, greeting: dict[str, Any]) -> _Conne
     try:
         writer.write(encoded(greeting))
         async with asyncio.timeout(_GREETING_S):
-            (said,) = LineReader().feed(await reader.readline()) or [{}]
-        if not said.get("ok"):
-            raise DebugError(str(said.get("error") or f"session {session} is ending"))
+            (message,) = LineReader().feed(await reader.readline()) or [{}]
+        if not message.get("ok"):
+            raise DebugError(str(message.get("error") or f"session {session} is ending"))
     except (OSError, ValueError) as error:
         writer.close()
         raise DebugError(f"session {session} is ending: {error}") from error
@@ -223,7 +223,7 @@ async def _disconnect(connection: _Connection) -> None:
         await connection.writer.wait_closed()
 
 
-async def _answer_of(connection: _Connection, command: str) -> str:
+async def _run_command(connection: _Connection, command: str) -> str:
     """Run a command, and return its output.
 
     Raises:
@@ -233,12 +233,12 @@ async def _answer_of(connection: _Connection, command: str) -> str:
     shown: list[str] = []
     prompt_count = 0
     while piece := await connection.reader.read(_PIECE_LEN):
-        for said in lines.feed(piece):
-            if "text" in said and prompt_count:
-                shown.append(said["text"])
-            if "end" in said:
-                return "".join(shown) or str(said["end"])
-            if "prompt" in said:
+        for message in lines.feed(piece):
+            if "text" in message and prompt_count:
+                shown.append(message["text"])
+            if "end" in message:
+                return "".join(shown) or str(message["end"])
+            if "prompt" in message:
                 prompt_count += 1
                 if prompt_count == 1:
                     connection.writer.write(encoded({"line": command}))

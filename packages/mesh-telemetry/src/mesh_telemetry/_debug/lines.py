@@ -19,9 +19,9 @@ __all__ = ["LineReader", "encoded"]
 _LINE_LEN_MAX = 1 << 22
 
 
-def encoded(said: dict[str, Any]) -> bytes:
+def encoded(message: dict[str, Any]) -> bytes:
     """Encode a message, including its line feed."""
-    return json.dumps(said, separators=(",", ":")).encode() + b"\n"
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
 class LineReader:
@@ -41,10 +41,10 @@ class LineReader:
         if len(rest) > _LINE_LEN_MAX:
             raise ValueError(f"a line of more than {_LINE_LEN_MAX} bytes")
         self._rest = bytearray(rest)
-        said = [json.loads(line) for line in lines if line.strip()]
-        if not all(isinstance(one, dict) for one in said):
+        message = [json.loads(line) for line in lines if line.strip()]
+        if not all(isinstance(one, dict) for one in message):
             raise ValueError("a line is not a JSON object")
-        return said
+        return message
 
     def rest(self) -> bytes:
         """Return the bytes after the last line, once."""

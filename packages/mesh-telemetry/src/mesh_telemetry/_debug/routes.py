@@ -40,34 +40,34 @@ def debug_routes(
     """
 
     def attach(request: Request) -> Reply:
-        said = request.json_object()
+        body = request.json_object()
         greeting = {
-            "how": "dap" if said.get("how") == "dap" else "attach",
-            "client": str(said.get("client") or "somebody"),
-            "is_kept": bool(said.get("is_kept")),
+            "how": "dap" if body.get("how") == "dap" else "attach",
+            "client": str(body.get("client") or "somebody"),
+            "is_kept": bool(body.get("is_kept")),
         }
         try:
             connection = debugging().open(request.tail, greeting)
         except DebugError as error:
             raise RequestError(409, "no_session", str(error)) from error
-        return Reply(STREAM, b"", take_over=lambda client: _carry(client, connection))
+        return Reply(STREAM, b"", take_over=lambda client: _copy_from_client(client, connection))
 
     def run(request: Request) -> Reply:
-        said = request.json_object()
-        command, timeout_s = said.get("command"), said.get("timeout_s", 30.0)
+        body = request.json_object()
+        command, timeout_s = body.get("command"), body.get("timeout_s", 30.0)
         if not isinstance(command, str) or not command or "\n" in command:
             raise RequestError(400, "bad_json", "command is not one line: send one pdb command")
         if not isinstance(timeout_s, int | float) or not 0 < timeout_s <= _TIMEOUT_S_MAX:
             text = f"invalid timeout_s: send seconds above 0 and up to {_TIMEOUT_S_MAX:g}"
             raise RequestError(400, "bad_json", text)
-        return _answers(debugging().run(_sessions(said), command, timeout_s))
+        return _results_reply(debugging().run(_sessions(body), command, timeout_s))
 
     def release(request: Request) -> Reply:
-        return _answers(debugging().release(_sessions(request.json_object())))
+        return _results_reply(debugging().release(_sessions(request.json_object())))
 
     def failures(request: Request) -> Reply:
-        said = request.json_object()
-        mesh, limit_s, is_on = said.get("mesh"), said.get("limit_s", 600.0), said.get("is_on", True)
+        body = request.json_object()
+        mesh, limit_s, is_on = body.get("mesh"), body.get("limit_s", 600.0), body.get("is_on", True)
         if not isinstance(mesh, str | None) or not isinstance(limit_s, int | float):
             raise RequestError(400, "bad_json", "send the name of a mesh, and limit_s in seconds")
         try:
@@ -84,22 +84,22 @@ def debug_routes(
     ]
 
 
-def _sessions(said: dict[str, Any]) -> list[str]:
-    sessions = said.get("sessions")
+def _sessions(body: dict[str, Any]) -> list[str]:
+    sessions = body.get("sessions")
     if not isinstance(sessions, list) or not all(isinstance(one, str) for one in sessions):
         raise RequestError(400, "bad_json", "invalid sessions: send a list of session ids")
     return sessions
 
 
-def _answers(said: list[tuple[str, str, str | None]]) -> Reply:
-    rows = [{"id": session, "text": text, "error": error} for session, text, error in said]
+def _results_reply(body: list[tuple[str, str, str | None]]) -> Reply:
+    rows = [{"id": session, "text": text, "error": error} for session, text, error in body]
     return json_reply({"sessions": rows})
 
 
-def _carry(client: socket.socket, connection: DebugConnection) -> None:
+def _copy_from_client(client: socket.socket, connection: DebugConnection) -> None:
     """Relay bytes in both directions until one side ends."""
     back = Thread(
-        target=_carry_back, args=(client, connection), name="mesh-telemetry-debug", daemon=True
+        target=_copy_to_client, args=(client, connection), name="mesh-telemetry-debug", daemon=True
     )
     back.start()
     with suppress(OSError, DebugError):
@@ -109,7 +109,7 @@ def _carry(client: socket.socket, connection: DebugConnection) -> None:
     back.join(_JOIN_S)
 
 
-def _carry_back(client: socket.socket, connection: DebugConnection) -> None:
+def _copy_to_client(client: socket.socket, connection: DebugConnection) -> None:
     with suppress(OSError):
         while (piece := connection.receive()) is not None:
             client.sendall(piece)

@@ -29,8 +29,8 @@ ANY_CLIENT = object()
 #: Prefix of the names of session sockets.
 PREFIX = "debug-"
 # Exceptions from other threads are raised only between two waits.
-_LOOK_S = 0.1
-_EDITOR_LOOK_MS = 500.0
+_POLL_S = 0.1
+_EDITOR_POLL_MS = 500.0
 _GREETING_S = 2.0
 _SEND_S = 10.0
 _PIECE_LEN = 1 << 16
@@ -41,20 +41,20 @@ _LISTENING_MAX = 16
 class DebugSession:
     """A location where a thread is paused, and the client that is attached to it.
 
-    The paused thread calls `wait` and `say`; another thread serves connections.
+    The paused thread calls `wait` and `send`; another thread serves connections.
 
     Args:
         folder: The folder of the process, which other users cannot enter.
-        about: The description of the session: the actor, the function, the line.
+        description: The description of the session: the actor, the function, the line.
         limit_s: Seconds after which the code continues automatically; None for never.
 
     Attributes:
         id: Its id, unique in the job.
     """
 
-    def __init__(self, folder: Path, about: dict[str, Any], limit_s: float | None) -> None:
+    def __init__(self, folder: Path, description: dict[str, Any], limit_s: float | None) -> None:
         self.id: str = os.urandom(4).hex()
-        self._about = about
+        self._description = description
         self._until = None if limit_s is None else time.monotonic() + limit_s
         self._changed = threading.Condition()
         self._client: socket.socket | None = None
@@ -62,7 +62,7 @@ class DebugSession:
         self._is_kept = False
         self._is_editor = self._is_stepped = False
         # The context of the actor, whose end is polled from another thread.
-        self._place = contextvars.copy_context()
+        self._context = contextvars.copy_context()
         self._lines: deque[str] = deque()
         self._is_released = False
         self._is_over = False
@@ -71,14 +71,14 @@ class DebugSession:
         with short_socket_path(folder, PREFIX + self.id) as path:
             self._socket.bind(path)
         self._socket.listen(_LISTENING_MAX)
-        self._bell, self._ear = socket.socketpair()
-        thread = threading.Thread(target=self._attend, name=f"mesh-{PREFIX}{self.id}", daemon=True)
+        self._waker, self._wake_socket = socket.socketpair()
+        thread = threading.Thread(target=self._serve, name=f"mesh-{PREFIX}{self.id}", daemon=True)
         thread.start()
 
     def row(self) -> dict[str, Any]:
         """Return the description of the session."""
         with self._changed:
-            return {"id": self.id, **self._about, "attached": self._client is not None}
+            return {"id": self.id, **self._description, "attached": self._client is not None}
 
     @property
     def is_released(self) -> bool:
@@ -111,21 +111,21 @@ class DebugSession:
             with suppress(OSError):
                 editor.shutdown(socket.SHUT_RDWR)
 
-    def moved(self, function: str, file: str, line: int) -> None:
+    def set_location(self, function: str, file: str, line: int) -> None:
         """Record a new location; from now on, no editor can attach."""
         with self._changed:
-            self._about |= {"function": function, "file": file, "line": line}
+            self._description |= {"function": function, "file": file, "line": line}
             self._is_stepped = True
 
-    def wait(self, greeted: object) -> tuple[str | None, object]:
+    def wait(self, shown_client: object) -> tuple[str | None, object]:
         """Wait in the paused thread until there is something to do.
 
         Args:
-            greeted: The client to which the location was shown: the value that was returned before.
+            shown_client: The client to which the location was shown, as returned before.
 
         Returns:
             A line that the client has sent, or None if the code must continue or another client is
-            attached than `greeted`; and the attached client.
+            attached than `shown_client`; and the attached client.
         """
         while True:
             with self._changed:
@@ -133,32 +133,32 @@ class DebugSession:
                 if (
                     self._is_released
                     or self._is_editor
-                    or (client is not None and client is not greeted)
+                    or (client is not None and client is not shown_client)
                 ):
                     return None, client
                 if self._lines:
                     return self._lines.popleft(), client
-                self._changed.wait(_LOOK_S)
+                self._changed.wait(_POLL_S)
             if self.is_released:
                 return None, client
 
-    def say(self, *, to: object = ANY_CLIENT, **said: Any) -> None:
+    def send(self, *, to: object = ANY_CLIENT, **message: Any) -> None:
         """Send a message to the client, if one is attached.
 
         Args:
             to: Send it only if this client is attached.
-            said: The message.
+            message: The message.
         """
         client = self._client
         if client is None or self._is_editor or not (to is ANY_CLIENT or to is client):
             return
-        text = said.get("text")
+        text = message.get("text")
         if isinstance(text, str) and len(text) > _TEXT_LEN_MAX:
-            said["text"] = f"{text[:_TEXT_LEN_MAX]}\n[cut: {len(text)} characters]\n"
+            message["text"] = f"{text[:_TEXT_LEN_MAX]}\n[cut: {len(text)} characters]\n"
         try:
-            client.sendall(encoded(said))
+            client.sendall(encoded(message))
         except OSError:
-            self._leave(client)
+            self._detach(client)
 
     def close(self, why: str) -> None:
         """End the session when the code continues; later calls do nothing."""
@@ -166,11 +166,11 @@ class DebugSession:
             if self._is_over:
                 return
             self._is_over = self._is_released = True
-        self.say(end=why)
+        self.send(end=why)
         with suppress(OSError), short_socket_path(self._folder, PREFIX + self.id) as path:
             os.unlink(path)
         with suppress(OSError):
-            self._bell.send(b"x")
+            self._waker.send(b"x")
 
     def _is_late(self) -> bool:
         # The limit does not apply while a client is attached.
@@ -178,81 +178,81 @@ class DebugSession:
             return False
         return time.monotonic() > self._until
 
-    def _attend(self) -> None:
+    def _serve(self) -> None:
         """Serve connections until the session ends."""
         reader = LineReader()
-        heard: socket.socket | None = None
+        served: socket.socket | None = None
         while not self._is_over:
             client = None if self._is_editor else self._client
-            if client is not heard:
-                reader, heard = LineReader(), client
+            if client is not served:
+                reader, served = LineReader(), client
             poll = select.poll()
-            for one in (self._socket, self._ear, client):
+            for one in (self._socket, self._wake_socket, client):
                 if one is not None and one.fileno() >= 0:
                     poll.register(one, select.POLLIN)
             ready = {
-                number for number, _ in poll.poll(_EDITOR_LOOK_MS if self._is_editor else None)
+                number for number, _ in poll.poll(_EDITOR_POLL_MS if self._is_editor else None)
             }
             if (
                 self._is_editor
                 and not self._is_released
-                and self._place.run(current_process.is_actor_ending)
+                and self._context.run(current_process.is_actor_ending)
             ):
                 self.release()
             if client is not None and client.fileno() in ready:
                 # Served before new clients: if this client has disconnected, it no longer occupies
                 # the session.
-                self._hear(client, reader)
+                self._read_client(client, reader)
             elif self._socket.fileno() in ready:
-                self._greet()
+                self._accept()
         mine = None if self._is_editor else self._client
-        for held in (self._socket, self._bell, self._ear, mine):
-            if held is not None:
-                held.close()
+        for each in (self._socket, self._waker, self._wake_socket, mine):
+            if each is not None:
+                each.close()
 
-    def _greet(self) -> None:
+    def _accept(self) -> None:
         """Accept a client, or send it the reason for the rejection."""
         try:
-            caller, _ = self._socket.accept()
+            client, _ = self._socket.accept()
         except OSError:
             return
         try:
-            caller.settimeout(_GREETING_S)
-            greeting = _greeting_of(caller)
-            refusal = self._take_in(caller, greeting)
+            client.settimeout(_GREETING_S)
+            greeting = _read_greeting(client)
+            refusal = self._attach(client, greeting)
             if refusal is not None:
-                caller.sendall(encoded({"error": refusal}))
+                client.sendall(encoded({"error": refusal}))
         except (OSError, ValueError):
             refusal = ""
         if refusal is not None:
-            caller.close()
+            client.close()
 
-    def _take_in(self, caller: socket.socket, greeting: dict[str, Any]) -> str | None:
+    def _attach(self, client: socket.socket, greeting: dict[str, Any]) -> str | None:
         """Attach a client; return the reason if it is rejected, else None."""
         name = str(greeting.get("client") or "somebody")
         with self._changed:
             if self._client is not None:
                 return f"session {self.id} is in use: {self._client_name} is attached"
             is_editor = greeting.get("how") == "dap"
-            if is_editor and (why := self._no_editor()) is not None:
+            if is_editor and (why := self._editor_refusal()) is not None:
                 return why
-            caller.sendall(encoded({"ok": True}))
+            client.sendall(encoded({"ok": True}))
             if greeting.get("how") == "release":
                 self._is_released = True
                 self._changed.notify_all()
-                caller.close()
+                client.close()
                 return None
-            caller.settimeout(_SEND_S)
-            self._client, self._client_name = caller, name
+            client.settimeout(_SEND_S)
+            self._client, self._client_name = client, name
             self._is_kept = bool(greeting.get("is_kept"))
             self._is_editor = is_editor
             self._lines.clear()
             self._changed.notify_all()
         return None
 
-    def _no_editor(self) -> str | None:
+    def _editor_refusal(self) -> str | None:
         """Return why no editor can attach; None if one can."""
-        if self._about["kind"] != "breakpoint":
+        if self._description["kind"] != "breakpoint":
             return f"session {self.id} is not at a breakpoint: attach without --dap"
         if self._is_stepped:
             return f"session {self.id} has been stepped through with pdb: attach without --dap"
@@ -263,24 +263,24 @@ class DebugSession:
             )
         return None
 
-    def _hear(self, client: socket.socket, reader: LineReader) -> None:
+    def _read_client(self, client: socket.socket, reader: LineReader) -> None:
         """Process data from the attached client."""
         try:
             piece = client.recv(_PIECE_LEN)
-            said = reader.feed(piece)
+            message = reader.feed(piece)
         except (OSError, ValueError):
-            piece, said = b"", []
+            piece, message = b"", []
         with self._changed:
-            for one in said:
+            for one in message:
                 if isinstance(one.get("line"), str):
                     self._lines.append(one["line"])
                 if "is_kept" in one:
                     self._is_kept = bool(one["is_kept"])
             self._changed.notify_all()
         if not piece:
-            self._leave(client)
+            self._detach(client)
 
-    def _leave(self, client: socket.socket) -> None:
+    def _detach(self, client: socket.socket) -> None:
         """Detach a client; the code continues unless it must stay paused."""
         with self._changed:
             if self._client is client:
@@ -300,7 +300,7 @@ def _has_debugpy() -> bool:
         return False
 
 
-def _greeting_of(caller: socket.socket) -> dict[str, Any]:
+def _read_greeting(client: socket.socket) -> dict[str, Any]:
     """Read the first line from a client.
 
     Raises:
@@ -309,7 +309,7 @@ def _greeting_of(caller: socket.socket) -> dict[str, Any]:
     """
     reader = LineReader()
     while True:
-        piece = caller.recv(_PIECE_LEN)
+        piece = client.recv(_PIECE_LEN)
         if not piece:
             raise ConnectionResetError
         lines = reader.feed(piece)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Make = Callable[..., pa.RecordBatch | None]
 
-__all__ = ["PendingSegment", "convert", "families_of", "source_of", "waiting_in"]
+__all__ = ["PendingSegment", "convert", "families_of", "pending_segments", "source_of"]
 
 _BYTES_AT_ONCE = 8 << 20
 _SOURCES: dict[str, list[tuple[str, Callable[..., pa.RecordBatch | None]]]] = defaultdict(list)
@@ -53,7 +53,7 @@ def source_of(folder: ProcFolder, segment: Segment) -> str:
     return f"{folder.path.name}/{segment.family}.{segment.number}"
 
 
-def waiting_in(live: Path, spill: Path) -> list[PendingSegment]:
+def pending_segments(live: Path, spill: Path) -> list[PendingSegment]:
     """Return the segments of a host that wait for conversion, oldest first."""
     found = []
     for folder in proc_folders(live, spill):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from mesh_telemetry._disk.conversion import convert, waiting_in
-from mesh_telemetry._disk.stored_runs import HostNote, note_host, noted_host
+from mesh_telemetry._disk.conversion import convert, pending_segments
+from mesh_telemetry._disk.stored_runs import HostMetadata, read_host_metadata, write_host_metadata
 from mesh_telemetry._disk.stored_tables import StoredTables
 from mesh_telemetry._events.folders import Lock, is_locked, remove_if_free
 from mesh_telemetry._events.proc_folder import proc_folders
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from mesh_telemetry._options import TelemetryConfig
 
-__all__ = ["Spill", "adopt"]
+__all__ = ["Spill", "convert_remaining"]
 
 _log = logging.getLogger("mesh_telemetry")
 _PERIOD_S = 1.0
@@ -45,22 +45,24 @@ class Spill:
     Args:
         live: The folder of the host in memory.
         folder: The folder for its evicted segments and Parquet files.
-        note: The description of the host and the program.
+        metadata: The description of the host and the program.
         config: The options.
     """
 
-    def __init__(self, live: Path, folder: Path, note: HostNote, config: TelemetryConfig) -> None:
+    def __init__(
+        self, live: Path, folder: Path, metadata: HostMetadata, config: TelemetryConfig
+    ) -> None:
         self._live = live
         self._folder = folder
         self._config = config
-        self._note = note
-        self._own_procs = frozenset((note.own_proc,))
+        self._metadata = metadata
+        self._own_procs = frozenset((metadata.own_proc,))
         self._stored = StoredTables(folder)
         self._lock: Lock | None = None
         self._turn = threading.Lock()
         self._end = threading.Event()
         self._snapshot_at = time.monotonic()
-        self._thread = threading.Thread(target=self._work, name="mesh-telemetry-spill", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="mesh-telemetry-spill", daemon=True)
         self._thread.start()
 
     def close(self, budget_s: float) -> None:
@@ -68,24 +70,26 @@ class Spill:
         self._end.set()
         self._thread.join(budget_s)
         with self._turn:
-            self._move_rest()
+            self._move_remaining()
             if self._has_lock():
-                self._tidy(time.monotonic() + budget_s, is_last=True)
+                self._convert_pending(time.monotonic() + budget_s, is_last=True)
                 assert self._lock is not None, "it was just taken"
                 self._lock.close()
                 self._lock = None
             with suppress(OSError):
-                note_host(self._folder, self._note._replace(end_us=time.time_ns() // 1000))
+                write_host_metadata(
+                    self._folder, self._metadata._replace(end_us=time.time_ns() // 1000)
+                )
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         with suppress(Exception):
-            adopt(Path(self._config.spill or ""), self._note.name)
+            convert_remaining(Path(self._config.spill or ""), self._metadata.name)
         rest_s = 0.0
         while not self._end.wait(rest_s):
             rest_s = self._period_s
             with self._turn:
                 if self._has_lock():
-                    if self._tidy(time.monotonic() + _PERIOD_S, is_last=False):
+                    if self._convert_pending(time.monotonic() + _PERIOD_S, is_last=False):
                         rest_s = 0.0
                     self._snapshot()
 
@@ -116,15 +120,17 @@ class Spill:
         if self._lock is None:
             with suppress(OSError):
                 self._lock = Lock(self._folder, is_shared=False)
-                self._stored.remove_torn()
+                self._stored.remove_incomplete()
         return self._lock is not None
 
-    def _tidy(self, deadline: float, *, is_last: bool) -> bool:
+    def _convert_pending(self, deadline: float, *, is_last: bool) -> bool:
         """Convert waiting segments if there are enough of them; return whether some remain."""
         try:
             if self._config.spill_bytes is not None:
-                bound(Path(self._config.spill or ""), self._note.name, self._config.spill_bytes)
-            waiting = waiting_in(self._live, self._folder)
+                enforce_size_limit(
+                    Path(self._config.spill or ""), self._metadata.name, self._config.spill_bytes
+                )
+            waiting = pending_segments(self._live, self._folder)
             if not is_last:
                 now = time.time()
                 waiting = [one for one in waiting if now - one.moved_s > _SETTLED_S]
@@ -138,7 +144,7 @@ class Spill:
             _log.warning("cannot write evicted events to %s: %s", self._folder, error)
             return False
 
-    def _move_rest(self) -> None:
+    def _move_remaining(self) -> None:
         with suppress(OSError), os.scandir(self._live) as entries:
             folders = [Path(one.path) for one in entries if one.is_dir(follow_symlinks=False)]
             for folder in folders:
@@ -146,25 +152,25 @@ class Spill:
                     move_proc(folder, self._folder / folder.name)
 
 
-def adopt(spill: Path, host_name: str) -> None:
+def convert_remaining(spill: Path, host_name: str) -> None:
     """Convert the segments that killed programs have left on this host."""
-    for folder, note in _hosts_in(spill, host_name):
-        live = Path(note.folder)
+    for folder, metadata in _hosts_in(spill, host_name):
+        live = Path(metadata.folder)
         if live.exists() and not remove_if_free(live):
             continue
         with suppress(OSError):
             lock = Lock(folder, is_shared=False)
             try:
                 stored = StoredTables(folder)
-                stored.remove_torn()
-                waiting = waiting_in(live, folder)
-                own = frozenset((note.own_proc,))
+                stored.remove_incomplete()
+                waiting = pending_segments(live, folder)
+                own = frozenset((metadata.own_proc,))
                 convert(waiting, stored, own, float("inf"))
             finally:
                 lock.close()
 
 
-def bound(spill: Path, host_name: str, bytes_max: int) -> None:
+def enforce_size_limit(spill: Path, host_name: str, bytes_max: int) -> None:
     """Delete the oldest files of this host in all runs until the rest fits."""
     files = []
     for folder, _ in _hosts_in(spill, host_name):
@@ -183,11 +189,11 @@ def bound(spill: Path, host_name: str, bytes_max: int) -> None:
             total -= length
 
 
-def _hosts_in(spill: Path, host_name: str) -> Iterator[tuple[Path, HostNote]]:
+def _hosts_in(spill: Path, host_name: str) -> Iterator[tuple[Path, HostMetadata]]:
     with suppress(OSError):
         for run in sorted(spill.iterdir()):
             with suppress(OSError):
                 for folder in sorted(run.iterdir()):
-                    note = noted_host(folder)
-                    if note is not None and note.name == host_name:
-                        yield folder, note
+                    metadata = read_host_metadata(folder)
+                    if metadata is not None and metadata.name == host_name:
+                        yield folder, metadata

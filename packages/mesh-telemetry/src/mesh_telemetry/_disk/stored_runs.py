@@ -9,14 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from mesh_telemetry._events.segment_export import make_folder, write_whole
+from mesh_telemetry._events.segment_export import make_folder, write_atomically
 
-__all__ = ["HostNote", "Run", "StoredHost", "hosts_of", "note_host", "noted_host", "runs_in"]
+__all__ = [
+    "HostMetadata",
+    "Run",
+    "StoredHost",
+    "hosts_of",
+    "read_host_metadata",
+    "runs_in",
+    "write_host_metadata",
+]
 
-_HOST_NOTE = "host.json"
+_METADATA_FILE = "host.json"
 
 
-class HostNote(NamedTuple):
+class HostMetadata(NamedTuple):
     """The description of a host and its program, written when the host began to keep rows."""
 
     number: int
@@ -35,7 +43,7 @@ class StoredHost(NamedTuple):
     """A host of a run, and the folder with its rows."""
 
     folder: Path
-    note: HostNote
+    metadata: HostMetadata
 
 
 @dataclass(frozen=True)
@@ -57,20 +65,20 @@ class Run:
     hosts: tuple[str, ...]
 
 
-def note_host(folder: Path, note: HostNote) -> None:
+def write_host_metadata(folder: Path, metadata: HostMetadata) -> None:
     """Write the description of a host to its folder, which makes its rows visible to readers.
 
     Raises:
         OSError: It cannot be written.
     """
     make_folder(folder)
-    write_whole(folder / _HOST_NOTE, json.dumps(note._asdict()))
+    write_atomically(folder / _METADATA_FILE, json.dumps(metadata._asdict()))
 
 
-def noted_host(folder: Path) -> HostNote | None:
+def read_host_metadata(folder: Path) -> HostMetadata | None:
     """Return the description of a host from its folder; None if there is none."""
     with suppress(OSError, ValueError, TypeError):
-        return HostNote(**json.loads((folder / _HOST_NOTE).read_text()))
+        return HostMetadata(**json.loads((folder / _METADATA_FILE).read_text()))
     return None
 
 
@@ -85,10 +93,10 @@ def hosts_of(folders: Iterable[Path]) -> dict[str, list[StoredHost]]:
         for run in sorted(folder.iterdir()):
             with suppress(NotADirectoryError, FileNotFoundError):
                 for host in sorted(run.iterdir()):
-                    note = noted_host(host)
-                    if note is not None:
+                    metadata = read_host_metadata(host)
+                    if metadata is not None:
                         hosts = found.setdefault(run.name, {})
-                        hosts[host.resolve()] = StoredHost(host, note)
+                        hosts[host.resolve()] = StoredHost(host, metadata)
     return {run: list(hosts.values()) for run, hosts in found.items()}
 
 
@@ -100,15 +108,15 @@ def runs_in(folders: Iterable[Path]) -> list[Run]:
     """
     runs = []
     for name, hosts in hosts_of(folders).items():
-        notes = [host.note for host in hosts]
-        ends = [note.end_us for note in notes]
+        metadata = [host.metadata for host in hosts]
+        ends = [metadata.end_us for metadata in metadata]
         runs.append(
             Run(
                 name,
-                notes[0].program,
-                min(note.began_us for note in notes),
+                metadata[0].program,
+                min(metadata.began_us for metadata in metadata),
                 None if None in ends else max(end for end in ends if end is not None),
-                tuple(sorted({note.name for note in notes})),
+                tuple(sorted({metadata.name for metadata in metadata})),
             )
         )
     return sorted(runs, key=lambda run: (run.begin_us, run.name))

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mesh_telemetry._events.segment_export import COMING, make_folder
+from mesh_telemetry._events.segment_export import INCOMPLETE_SUFFIX, make_folder
 from mesh_telemetry._rows.time_column import TIME_COLUMN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["TABLES_FOLDER", "Parts", "StoredFile", "StoredTables", "read_files"]
+__all__ = ["TABLES_FOLDER", "StoredFile", "StoredTables", "TableRows", "read_files"]
 
 TABLES_FOLDER = "tables"
 _NAME = re.compile(r"(-?\d+)-(-?\d+)-[0-9a-f]{16}\.parquet")
@@ -50,7 +50,7 @@ class StoredFile(NamedTuple):
         return os.path.basename(self.path)
 
 
-class Parts(NamedTuple):
+class TableRows(NamedTuple):
     """The rows of a table in memory, and the files with the rest."""
 
     batches: list[pa.RecordBatch]
@@ -93,15 +93,15 @@ class StoredTables:
         make_folder(folder)
         path = folder / f"{first_us}-{last_us}-{os.urandom(8).hex()}.parquet"
         named = tuple(sources)
-        coming = path.with_name(path.name + COMING)
+        incomplete = path.with_name(path.name + INCOMPLETE_SUFFIX)
         rows = rows.replace_schema_metadata({_SOURCES: json.dumps(named)})
         try:
-            pq.write_table(rows, coming, compression="zstd", row_group_size=_ROW_GROUP_ROWS)
-            with open(coming, "rb") as file:
+            pq.write_table(rows, incomplete, compression="zstd", row_group_size=_ROW_GROUP_ROWS)
+            with open(incomplete, "rb") as file:
                 os.fsync(file.fileno())
-            coming.rename(path)
+            incomplete.rename(path)
         except BaseException:
-            coming.unlink(missing_ok=True)
+            incomplete.unlink(missing_ok=True)
             raise
         return StoredFile(str(path), first_us, last_us, frozenset(named))
 
@@ -127,9 +127,9 @@ class StoredTables:
         with suppress(OSError):
             os.unlink(stored.path)
 
-    def remove_torn(self) -> None:
+    def remove_incomplete(self) -> None:
         """Remove incomplete files of killed processes; no other process may be writing."""
-        for path in self._folder.glob(f"*/*{COMING}"):
+        for path in self._folder.glob(f"*/*{INCOMPLETE_SUFFIX}"):
             path.unlink(missing_ok=True)
 
     def tables(self) -> list[str]:

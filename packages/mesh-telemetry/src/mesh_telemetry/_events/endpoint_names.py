@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from mesh_telemetry._events.segment_export import write_whole
+from mesh_telemetry._events.segment_export import write_atomically
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def write_endpoints(folder: Path, names: Sequence[str]) -> None:
     Raises:
         OSError: The file cannot be written; the previous version remains.
     """
-    write_whole(folder / ENDPOINTS, json.dumps(names))
+    write_atomically(folder / ENDPOINTS, json.dumps(names))
 
 
 def read_endpoints(folder: Path) -> list[str]:

@@ -25,10 +25,10 @@ def line_of(event: Event) -> tuple[str, dict[str, Any]]:
     line: dict[str, Any] = {"t": event.time_ns // 1000, "k": event.kind}
     if event.kind in ("span_begin", "span_end"):
         line |= {"n": event.call, "outer": event.size, "code": event.code}
-        line |= {"name": _cut(event.text), "actor": event.actor}
+        line |= {"name": _truncated(event.text), "actor": event.actor}
         line["attributes"] = attributes_text(event.attributes)
         if isinstance(event.subject, SpanIdentity):
-            line |= _identity(event.subject)
+            line |= _trace_context(event.subject)
         return "spans", line
     if event.kind == "row":
         line |= {"actor": event.actor, "table": event.text}
@@ -36,19 +36,24 @@ def line_of(event: Event) -> tuple[str, dict[str, Any]]:
         return "rows", line
     line |= {"peer": event.peer, "actor": event.actor, "rank": event.rank}
     if event.kind == "log_line":
-        line["text"] = _cut(event.text)
+        line["text"] = _truncated(event.text)
         if isinstance(event.subject, LogLine):
             line["stream"] = event.subject.stream
             line["mesh"] = event.subject.name.partition("{")[0]
         return "logs", line
-    line |= {"call": event.call, "code": event.code, "size": event.size, "text": _cut(event.text)}
+    line |= {
+        "call": event.call,
+        "code": event.code,
+        "size": event.size,
+        "text": _truncated(event.text),
+    }
     attributes = dict(event.attributes or {})
     if isinstance(event.subject, BaseException):
-        line["reason"] = _cut(_said(event.subject))
-        line["cause"] = _cut(_causes(event.subject))
+        line["reason"] = _truncated(_error_text(event.subject))
+        line["cause"] = _truncated(_causes(event.subject))
     if event.kind == "proc_died":
         tail = attributes.pop("log_tail", None) or ()
-        line["log_tail"] = _cut("\n".join(map(str, tail)))
+        line["log_tail"] = _truncated("\n".join(map(str, tail)))
         line["reason"] = attributes.pop("reason", None)
         for name in ("pid", "exit_code", "signal"):
             line[name] = attributes.get(name)
@@ -58,15 +63,15 @@ def line_of(event: Event) -> tuple[str, dict[str, Any]]:
     if event.kind == "started":
         line["class_name"] = attributes.get("class_name")
     line["attributes"] = attributes_text(attributes)
-    return "lives", line
+    return "lifecycle", line
 
 
-def _identity(span: SpanIdentity) -> dict[str, Any]:
+def _trace_context(span: SpanIdentity) -> dict[str, Any]:
     own, parent = span.context, span.parent
-    said: dict[str, Any] = {"trace": own.trace_id, "span": own.span_id, "call": span.served_call}
+    context: dict[str, Any] = {"trace": own.trace_id, "span": own.span_id, "call": span.served_call}
     if parent is not None:
-        said["parent"] = parent.span_id
-    return said
+        context["parent"] = parent.span_id
+    return context
 
 
 def attributes_text(attributes: Mapping[str, Any] | None) -> str:
@@ -93,13 +98,13 @@ def encode_line(line: dict[str, Any]) -> bytes:
     return json.dumps(line, separators=(",", ":"), default=repr).encode() + b"\n"
 
 
-def _cut(text: str) -> str:
+def _truncated(text: str) -> str:
     if len(text) <= _TEXT_LEN_MAX:
         return text
     return f"{text[:_TEXT_LEN_MAX]} [cut: {len(text)} characters]"
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     with suppress(Exception):
         text = str(error)
         return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -111,6 +116,6 @@ def _causes(error: BaseException) -> str:
     lines: list[str] = []
     inner = error.__cause__ or error.__context__
     while inner is not None and len(lines) < _CAUSES_MAX:
-        lines.append(_said(inner))
+        lines.append(_error_text(inner))
         inner = inner.__cause__ or inner.__context__
     return "\n".join(lines)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from mesh_telemetry._errors import StorageError
-from mesh_telemetry._events.segment_export import note_spill, rescue
+from mesh_telemetry._events.segment_export import move_remaining, write_spill_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ __all__ = [
     "sweep",
 ]
 
-#: Subfolder of a host's folder with the files of queries that are being answered.
-SCRATCH_FOLDER = "asked"
+#: Subfolder of a host's folder with the files of queries that are being run.
+SCRATCH_FOLDER = "queries"
 _LOCK = "lock"
 _SHARED_MEMORY = "/dev/shm"
 # A folder without a lock is still being created unless it is older than this.
@@ -56,7 +56,7 @@ class Lock:
         self._fd: int = os.open(folder / _LOCK, flags, 0o600)
         how = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
         try:
-            _take(self._fd, how, tries=1 if is_shared else _TRIES_MAX)
+            _flock(self._fd, how, tries=1 if is_shared else _TRIES_MAX)
         except OSError:
             self.close()
             raise
@@ -101,12 +101,12 @@ def open_host_folder(
         for _ in range(_TRIES_MAX):
             # Another process that removes remains may delete the folder between any two steps.
             with suppress(FileNotFoundError, BlockingIOError):
-                folder = _made_run_folder(directory, run) / str(host)
+                folder = _run_folder(directory, run) / str(host)
                 folder.mkdir(mode=0o700, exist_ok=True)
                 lock = Lock(folder, is_shared=True)
                 if lock.is_of(folder):
                     if spill is not None:
-                        note_spill(folder, spill)
+                        write_spill_path(folder, spill)
                     return folder, lock
                 lock.close()
             time.sleep(_PAUSE_S)
@@ -169,7 +169,7 @@ def remove_if_free(folder: Path) -> bool:
     except OSError:
         return False
     try:
-        if not rescue(folder):
+        if not move_remaining(folder):
             return False
         shutil.rmtree(folder, ignore_errors=True)
     finally:
@@ -189,7 +189,7 @@ def bytes_below(folder: Path) -> int:
     return total
 
 
-def _take(fd: int, how: int, tries: int) -> None:
+def _flock(fd: int, how: int, tries: int) -> None:
     """Acquire a lock that is free except while other processes briefly test it.
 
     Raises:
@@ -205,7 +205,7 @@ def _take(fd: int, how: int, tries: int) -> None:
         time.sleep(_PAUSE_S)
 
 
-def _made_run_folder(directory: str | None, run: str) -> Path:
+def _run_folder(directory: str | None, run: str) -> Path:
     """Return the folder of a run on this host, created for this user only.
 
     Its name contains the first half of the run's name. Another user who read it on another host and

@@ -32,11 +32,13 @@ class Measurements:
         time_us, value = event.time_ns // 1000, event.value or 0
         attributes = attributes_text(event.attributes)
         if event.code == GAUGE:
-            line = _begun(event, attributes)
+            line = _new_measurement(event, attributes)
             self._gauges.append({**line, "value": value, "n": 1})
             return
         key = (event.code, event.text, attributes, event.actor)
-        line = self._lines.get(key) or self._lines.setdefault(key, _begun(event, attributes))
+        line = self._lines.get(key) or self._lines.setdefault(
+            key, _new_measurement(event, attributes)
+        )
         line["t"] = time_us
         line["n"] = line.get("n", 0) + 1
         line["value"] = line.get("value", 0) + value
@@ -53,7 +55,7 @@ class Measurements:
         return lines
 
 
-def _begun(event: Event, attributes: str) -> dict[str, Any]:
+def _new_measurement(event: Event, attributes: str) -> dict[str, Any]:
     time_us = event.time_ns // 1000
     return {
         "t": time_us,

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from mesh_core.spi import MessageLog
 from mesh_telemetry._events.sealed_segments import SealedSegments
-from mesh_telemetry._events.segment_export import COMING
+from mesh_telemetry._events.segment_export import INCOMPLETE_SUFFIX
 from mesh_telemetry._events.segments import (
     MESSAGES,
-    PARTS,
     SEGMENT_SUFFIX,
+    SEGMENTS_PER_FAMILY,
     message_header,
     message_length,
 )
@@ -43,7 +43,7 @@ class MessageSegments:
     Attributes:
         sealed: The segments that are complete.
         dropped: The number of messages that were lost because no file was available in time.
-        is_short: Whether the space for the next file is insufficient.
+        has_no_space: Whether the space for the next file is insufficient.
     """
 
     def __init__(
@@ -56,47 +56,50 @@ class MessageSegments:
     ) -> None:
         self.sealed = SealedSegments(retention_s, spill)
         self.dropped = 0
-        self.is_short = False
+        self.has_no_space = False
         self._folder = folder
         self._log = log
         self._bytes_max = bytes_max
         self._retention_s = retention_s
         self._number = 0
         self._length = min(_FIRST_LEN, self._length_max)
-        self._coming: dict[Path, int] = {}
+        self._unused: dict[Path, int] = {}
         self._open: dict[Path, int] = {}
         self._opened_s = 0.0
         self._used = 0
-        self.tend()
+        self.prepare()
 
     @property
     def _length_max(self) -> int:
         # Two segments are not sealed: the one being written, and the next one.
-        return max(self._bytes_max // PARTS, _LEN_MIN)
+        return max(self._bytes_max // SEGMENTS_PER_FAMILY, _LEN_MIN)
 
     @property
-    def ahead(self) -> int:
+    def free_bytes(self) -> int:
         """The number of bytes that can be written before another file is needed."""
-        return sum(self._coming.values()) + sum(self._open.values()) - self._used
+        return sum(self._unused.values()) + sum(self._open.values()) - self._used
 
-    def tend(self) -> int:
+    def prepare(self) -> int:
         """Ensure that the log has a file to write to; return the bytes written since last time."""
         state = self._log.state()
-        came = self._note(state)
+        written = self._update(state)
         # Waiting messages may fill more than one file.
-        for _ in range(PARTS):
+        for _ in range(SEGMENTS_PER_FAMILY):
             if not state.wants_file or not self._prepare():
                 break
             state = self._log.state()
-            came += self._note(state)
-        return came
+            written += self._update(state)
+        return written
 
     def expire(self) -> None:
         """Remove expired segments, and keep the open file from looking expired."""
         now = time.time()
-        if self._used > _HEADER_LEN and now - self._opened_s > self._retention_s / PARTS:
+        if (
+            self._used > _HEADER_LEN
+            and now - self._opened_s > self._retention_s / SEGMENTS_PER_FAMILY
+        ):
             self._log.turn()
-            self.tend()
+            self.prepare()
         for path in self._open:
             # Writes through mapped memory do not update the modification time.
             with suppress(OSError):
@@ -105,38 +108,38 @@ class MessageSegments:
 
     def close(self) -> None:
         """Stop writing."""
-        self._note(self._log.close())
-        for path in self._coming:
+        self._update(self._log.close())
+        for path in self._unused:
             path.unlink(missing_ok=True)
 
-    def _note(self, state: MessageLog.State) -> int:
-        came = state.used - self._used
+    def _update(self, state: MessageLog.State) -> int:
+        written = state.used - self._used
         self._used = state.used
         self.dropped += state.dropped
         for path in state.begun:
             number = int(path.name.split(".")[1])
-            coming = self._path(number)
-            self._open[path] = self._coming.pop(coming)
+            unused = self._path(number)
+            self._open[path] = self._unused.pop(unused)
             self._opened_s = time.time()
         for path, length in state.ended:
-            came += length
+            written += length
             self._open.pop(path)
             with suppress(OSError):
                 os.truncate(path, length)
             self.sealed.add(path, length, (length - _HEADER_LEN) // MessageLog.RECORD.size)
-        return came
+        return written
 
     def _prepare(self) -> bool:
         """Pass another file to the log; return whether there was space for it."""
         self._number += 1
         path, length = self._path(self._number), self._length
-        kept = sum(self._coming.values()) + sum(self._open.values())
+        kept = sum(self._unused.values()) + sum(self._open.values())
         self.sealed.shrink(self._bytes_max - kept - length)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             file = os.open(path, flags, 0o600)
         except OSError:
-            self.is_short = True
+            self.has_no_space = True
             return False
         try:
             os.write(file, message_header(self._log.time_base_ns))
@@ -145,13 +148,13 @@ class MessageSegments:
             self._log.extend(file, length, path, prefix, SEGMENT_SUFFIX)
         except OSError:
             path.unlink(missing_ok=True)
-            self.is_short = True
+            self.has_no_space = True
             return False
         finally:
             os.close(file)
-        self._coming[path] = length
+        self._unused[path] = length
         self._length = min(2 * length, self._length_max)
-        self.is_short = False
+        self.has_no_space = False
         return True
 
     def _allocate(self, file: int, length: int) -> None:
@@ -170,4 +173,4 @@ class MessageSegments:
                 return
 
     def _path(self, number: int) -> Path:
-        return self._folder / f"{MESSAGES}.{number:08d}{COMING}"
+        return self._folder / f"{MESSAGES}.{number:08d}{INCOMPLETE_SUFFIX}"

@@ -12,21 +12,21 @@ from typing import NamedTuple
 
 from mesh_telemetry._events.endpoint_names import read_endpoints
 from mesh_telemetry._events.folders import is_locked
-from mesh_telemetry._events.pulse import read_pulse
 from mesh_telemetry._events.segments import MESSAGES, Segment, message_counts, segments_of
+from mesh_telemetry._events.write_progress import read_write_progress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["KnownFolder", "Place", "ProcFolder", "proc_folders"]
+__all__ = ["CachedFolder", "ProcFolder", "ProcIdentity", "proc_folders"]
 
 # Number of dots in a folder name, which separate slot, process id and a random suffix.
 _DOTS = 2
 
 
 @dataclass(frozen=True)
-class Place:
+class ProcIdentity:
     """The description of a process that it wrote when recording began."""
 
     host: int
@@ -51,7 +51,7 @@ class Place:
         return f"{self.host}.{self.slot}"
 
 
-class OwnNumbers(NamedTuple):
+class OwnIds(NamedTuple):
     """Ports and processes of telemetry itself, from a file of the given length."""
 
     ports: frozenset[int]
@@ -59,19 +59,19 @@ class OwnNumbers(NamedTuple):
     length: int
 
 
-class KnownFolder:
+class CachedFolder:
     """Contents of a folder that are cached between queries.
 
     Attributes:
         path: The folder.
-        place: The process.
+        identity: The process.
         own: The numbers of telemetry itself that were read; more may have been added since.
     """
 
-    def __init__(self, path: Path, place: Place) -> None:
+    def __init__(self, path: Path, identity: ProcIdentity) -> None:
         self.path = path
-        self.place = place
-        self.own = OwnNumbers(frozenset(), frozenset(), 0)
+        self.identity = identity
+        self.own = OwnIds(frozenset(), frozenset(), 0)
 
 
 class ProcFolder:
@@ -80,24 +80,28 @@ class ProcFolder:
     Args:
         path: The folder.
         spilled: See the attribute.
-        place: See the attribute.
+        identity: See the attribute.
         known: Contents that were read earlier.
 
     Attributes:
         path: The folder.
         spilled: The folder with evicted segments, if they are kept. Equal to `path` if nothing
             remains of the process elsewhere.
-        place: The process.
+        identity: The process.
         is_alive: Whether the process is still recording.
     """
 
     def __init__(
-        self, path: Path, spilled: Path | None, place: Place, known: KnownFolder | None = None
+        self,
+        path: Path,
+        spilled: Path | None,
+        identity: ProcIdentity,
+        known: CachedFolder | None = None,
     ) -> None:
         self.path = path
         self.spilled = spilled
-        self.place = place
-        self._known = known or KnownFolder(path, place)
+        self.identity = identity
+        self._known = known or CachedFolder(path, identity)
         # A string, because building paths is slow.
         self._folder = str(path)
         self.is_alive = path != spilled and is_locked(self._folder)
@@ -120,15 +124,15 @@ class ProcFolder:
         """
         if not self.is_alive:
             return False
-        pulse = read_pulse(self._folder)
-        if pulse is None or pulse.happened != pulse.written:
+        progress = read_write_progress(self._folder)
+        if progress is None or progress.event_count != progress.written_count:
             return True
         messages = segments_of(self._folder, MESSAGES) if MESSAGES in families else []
         counts = message_counts(messages[-1].path) if messages else None
         if counts is None:
             return False
         _, endpoint_count, waiting_count = counts
-        return waiting_count > 0 or endpoint_count > pulse.endpoint_count
+        return waiting_count > 0 or endpoint_count > progress.endpoint_count
 
     def endpoint_names(self) -> list[str]:
         """Return the endpoint names by their number in the message records so far."""
@@ -151,7 +155,7 @@ class ProcFolder:
 
     @cached_property
     def _own(self) -> tuple[frozenset[int], frozenset[int]]:
-        # Read on first access, when everything that the query requested has been written.
+        # Read on first access, when everything that the query requested has been written_count.
         known = self._known.own = _own(self._folder, self._known.own)
         ports, procs = known.ports, known.procs
         if self.spilled is not None and self.spilled != self.path:
@@ -161,7 +165,7 @@ class ProcFolder:
 
 
 def proc_folders(
-    host_folder: Path, spill: Path | None, known: dict[tuple[Path, str], KnownFolder] | None = None
+    host_folder: Path, spill: Path | None, known: dict[tuple[Path, str], CachedFolder] | None = None
 ) -> list[ProcFolder]:
     """Return the folders of all recorded processes of a host, ordered by start time.
 
@@ -172,33 +176,33 @@ def proc_folders(
     """
     known = {} if known is None else known
     found: dict[str, ProcFolder] = {}
-    seen: dict[tuple[Path, str], KnownFolder] = {}
+    seen: dict[tuple[Path, str], CachedFolder] = {}
 
-    def look(parent: Path, name: str) -> KnownFolder | None:
+    def find(parent: Path, name: str) -> CachedFolder | None:
         key = parent, name
         there = known.get(key)
         if there is None:
             path = parent / name
-            place = _place(path)
-            there = None if place is None else KnownFolder(path, place)
+            identity = _read_identity(path)
+            there = None if identity is None else CachedFolder(path, identity)
         if there is not None:
             seen[key] = there
         return there
 
     for name in _names(host_folder):
-        there = look(host_folder, name)
+        there = find(host_folder, name)
         if there is not None:
             spilled = None if spill is None else spill / name
-            found[name] = ProcFolder(there.path, spilled, there.place, there)
+            found[name] = ProcFolder(there.path, spilled, there.identity, there)
     if spill is not None:
         for name in _names(spill):
-            there = None if name in found else look(spill, name)
+            there = None if name in found else find(spill, name)
             if there is not None:
-                found[name] = ProcFolder(there.path, there.path, there.place, there)
+                found[name] = ProcFolder(there.path, there.path, there.identity, there)
     for gone in known.keys() - seen.keys():
         known.pop(gone, None)
     known.update(seen)
-    return sorted(found.values(), key=lambda folder: folder.place.started_us)
+    return sorted(found.values(), key=lambda folder: folder.identity.started_us)
 
 
 def _names(folder: Path) -> list[str]:
@@ -208,13 +212,13 @@ def _names(folder: Path) -> list[str]:
     return []
 
 
-def _place(folder: Path) -> Place | None:
+def _read_identity(folder: Path) -> ProcIdentity | None:
     with suppress(OSError, ValueError, TypeError):
-        return Place(**json.loads((folder / "place.json").read_text()))
+        return ProcIdentity(**json.loads((folder / "identity.json").read_text()))
     return None
 
 
-def _own(folder: str, known: OwnNumbers | None = None) -> OwnNumbers:
+def _own(folder: str, known: OwnIds | None = None) -> OwnIds:
     """Read the numbers of telemetry itself; the file is only ever appended to."""
     path = f"{folder}/own"
     ports: set[int] = set()
@@ -229,4 +233,4 @@ def _own(folder: str, known: OwnNumbers | None = None) -> OwnNumbers:
         for line in content.splitlines():
             kind, _, number = line.partition(" ")
             (procs if kind == "proc" else ports).add(int(number))
-    return OwnNumbers(frozenset(ports), frozenset(procs), length)
+    return OwnIds(frozenset(ports), frozenset(procs), length)

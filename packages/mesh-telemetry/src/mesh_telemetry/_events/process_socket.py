@@ -1,6 +1,6 @@
-"""Socket in the folder of a process through which it answers the telemetry process of its host.
+"""Socket in the folder of a process through which the telemetry process of its host queries it.
 
-A request is a word, optionally a space and an argument, and a line feed. The response is JSON until
+A request is a name, optionally a space and an argument, and a line feed. The reply is JSON until
 the end of the connection. Requests are not Mesh messages and therefore appear in no table.
 """
 
@@ -40,7 +40,7 @@ __all__ = [
     "WAITS",
     "ProcessSocket",
     "activities",
-    "ask_all",
+    "request_all",
     "short_socket_path",
     "stacks",
     "waits",
@@ -50,12 +50,12 @@ ACTIVITY, FLUSH, ROWS, STACKS = "activity", "flush", "rows", "stacks"
 STOP, WAITS = "stop", "waits"
 SESSIONS, RULES = "debug_sessions", "on_failure"
 _NAME = "socket"
-_WORD_LEN_MAX = 256
+_REQUEST_LEN_MAX = 256
 _FRAMES_MAX = 128
 # A client that neither sends nor reads must not block recording for longer.
-_CALLER_S = 0.5
-_ANSWER_LEN = 1 << 16
-_YES = b"true"
+_CLIENT_TIMEOUT_S = 0.5
+_REPLY_LEN = 1 << 16
+_TRUE = b"true"
 
 
 class ProcessSocket:
@@ -63,21 +63,21 @@ class ProcessSocket:
 
     Args:
         folder: The folder of the process.
-        answers: Handlers by request word. A handler is called with the argument of the request, if
-            it has one.
-        apart: The same for handlers that run code of other packages. They run in separate threads,
-            one at a time.
+        handlers: Handlers by the name of the request. A handler is called with the argument of the
+            request, if it has one.
+        slow_handlers: The same for handlers that run code of other packages. They run in separate
+            threads, one at a time.
     """
 
     def __init__(
         self,
         folder: Path,
-        answers: Mapping[str, Callable[..., Any]],
-        apart: Mapping[str, Callable[..., Any]],
+        handlers: Mapping[str, Callable[..., Any]],
+        slow_handlers: Mapping[str, Callable[..., Any]],
     ) -> None:
-        self._answers = answers
-        self._apart = apart
-        self._turn = threading.Lock()
+        self._handlers = handlers
+        self._slow_handlers = slow_handlers
+        self._slow_lock = threading.Lock()
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.setblocking(False)
         with short_socket_path(folder, _NAME) as path:
@@ -89,40 +89,40 @@ class ProcessSocket:
         return self._socket.fileno()
 
     def serve(self) -> None:
-        """Answer all pending requests without waiting for further ones."""
+        """Serve all pending requests without waiting for further ones."""
         while True:
             try:
-                caller, _ = self._socket.accept()
+                client, _ = self._socket.accept()
             except OSError:
                 return
             with suppress(OSError):
-                caller.settimeout(_CALLER_S)
-                said = caller.recv(_WORD_LEN_MAX).decode(errors="replace").strip()
-                word, _, about = said.partition(" ")
-                answer = self._answers.get(word) or self._apart.get(word)
-                if answer is not None and about:
-                    answer = partial(answer, about)
-                if answer is not None and word in self._apart:
+                client.settimeout(_CLIENT_TIMEOUT_S)
+                text = client.recv(_REQUEST_LEN_MAX).decode(errors="replace").strip()
+                request, _, argument = text.partition(" ")
+                handler = self._handlers.get(request) or self._slow_handlers.get(request)
+                if handler is not None and argument:
+                    handler = partial(handler, argument)
+                if handler is not None and request in self._slow_handlers:
                     threading.Thread(
-                        target=self._tell,
-                        args=(caller, answer),
+                        target=self._reply_in_thread,
+                        args=(client, handler),
                         name="mesh-telemetry-rows",
                         daemon=True,
                     ).start()
                     continue
-                if answer is not None:
-                    caller.sendall(json.dumps(answer()).encode())
-            caller.close()
+                if handler is not None:
+                    client.sendall(json.dumps(handler()).encode())
+            client.close()
 
-    def _tell(self, caller: socket.socket, answer: Callable[[], Any]) -> None:
-        # If another request is still being answered, this one gets no response: a handler that
+    def _reply_in_thread(self, client: socket.socket, handler: Callable[[], Any]) -> None:
+        # If another request is still being served, this one gets no reply: a handler that
         # hangs must not accumulate waiting threads.
-        with caller, suppress(OSError):
-            if self._turn.acquire(timeout=_CALLER_S):
+        with client, suppress(OSError):
+            if self._slow_lock.acquire(timeout=_CLIENT_TIMEOUT_S):
                 try:
-                    caller.sendall(json.dumps(answer(), default=str).encode())
+                    client.sendall(json.dumps(handler(), default=str).encode())
                 finally:
-                    self._turn.release()
+                    self._slow_lock.release()
 
     def close(self) -> None:
         """Close the socket; safe to call in a forked process."""
@@ -150,65 +150,67 @@ def stacks() -> list[Stack]:
     tops = sys._current_frames()
     found: list[Stack] = []
     for ident, top in tops.items():
-        found.append((names.get(ident, ""), ident, None, None, _lines(_callers(top))))
+        found.append((names.get(ident, ""), ident, None, None, _plain_frames(_frames_from(top))))
     for ident, loop in running_loops(tops.items()).items():
         for task, number, frames in task_stacks(loop):
-            found.append((names.get(ident, ""), ident, task, number, _lines(frames)))
+            found.append((names.get(ident, ""), ident, task, number, _plain_frames(frames)))
     return found
 
 
-def _callers(top: FrameType) -> Iterator[FrameType]:
+def _frames_from(top: FrameType) -> Iterator[FrameType]:
     frame: FrameType | None = top
     while frame is not None:
         yield frame
         frame = frame.f_back
 
 
-def _lines(frames: Iterable[FrameType]) -> list[tuple[str, str, int]]:
+def _plain_frames(frames: Iterable[FrameType]) -> list[tuple[str, str, int]]:
     return [
         (frame.f_code.co_qualname, frame.f_code.co_filename, frame.f_lineno or 0)
         for frame in islice(frames, _FRAMES_MAX)
     ]
 
 
-def ask_all(folders: Sequence[Path], word: str, timeout_s: float) -> dict[Path, Any]:
-    """Send one request to several processes at once; return the answers that arrive in time."""
+def request_all(folders: Sequence[Path], request: str, timeout_s: float) -> dict[Path, Any]:
+    """Send one request to several processes at once; return the replies that arrive in time."""
     until = time.monotonic() + timeout_s
-    answers: dict[Path, Any] = {}
+    replies: dict[Path, Any] = {}
     with selectors.DefaultSelector() as selector:
         for folder in folders:
             with suppress(OSError):
-                selector.register(_call(folder, word), selectors.EVENT_READ, (folder, bytearray()))
+                selector.register(
+                    _connect(folder, request), selectors.EVENT_READ, (folder, bytearray())
+                )
         while selector.get_map() and (left := until - time.monotonic()) > 0:
             for key, _ in selector.select(left):
-                folder, said = key.data
+                folder, text = key.data
                 is_over = True
                 with suppress(OSError):
-                    piece = key.fileobj.recv(_ANSWER_LEN)  # type: ignore[union-attr]
-                    said += piece
-                    # `true` is a complete answer, so the end of the connection need not be awaited.
-                    is_over = not piece or said == _YES
+                    piece = key.fileobj.recv(_REPLY_LEN)  # type: ignore[union-attr]
+                    text += piece
+                    # `true` is a complete reply, so the end of the connection need not be awaited.
+                    is_over = not piece or text == _TRUE
                 if is_over:
                     selector.unregister(key.fileobj)
                     key.fileobj.close()  # type: ignore[union-attr]
                     with suppress(ValueError):
-                        answers[folder] = json.loads(said)
+                        replies[folder] = json.loads(text)
         for key in list(selector.get_map().values()):
             key.fileobj.close()  # type: ignore[union-attr]
-    return answers
+    return replies
 
 
-def _call(folder: Path, word: str) -> socket.socket:
-    caller = socket.socket(socket.AF_UNIX)
+def _connect(folder: Path, request: str) -> socket.socket:
+    client = socket.socket(socket.AF_UNIX)
     try:
-        caller.setblocking(False)
+        client.setblocking(False)
         with short_socket_path(folder, _NAME) as path:
-            caller.connect(path)
-        caller.send(word.encode() + b"\n")
+            client.connect(path)
+        client.send(request.encode() + b"\n")
     except OSError:
-        caller.close()
+        client.close()
         raise
-    return caller
+    return client
 
 
 class short_socket_path:

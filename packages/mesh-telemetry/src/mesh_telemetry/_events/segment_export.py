@@ -9,20 +9,20 @@ from contextlib import suppress
 from pathlib import Path
 
 __all__ = [
-    "COMING",
+    "INCOMPLETE_SUFFIX",
     "make_folder",
     "move_proc",
+    "move_remaining",
     "move_segment",
-    "note_spill",
-    "rescue",
-    "spill_of",
-    "write_whole",
+    "read_spill_path",
+    "write_atomically",
+    "write_spill_path",
 ]
 
 #: Suffix of incomplete files, which readers ignore.
-COMING = ".coming"
+INCOMPLETE_SUFFIX = ".incomplete"
 _NOTE = "spill"
-_NOTED = ("place.json", "own", "endpoints")
+_IDENTITY_FILES = ("identity.json", "own", "endpoints")
 _SEGMENT = ".seg"
 
 
@@ -40,15 +40,15 @@ def make_folder(folder: Path) -> None:
         each.mkdir(mode=0o700, exist_ok=True)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str) -> None:
     """Write a small file atomically: a reader sees either all of it or nothing.
 
     Raises:
         OSError: It cannot be written.
     """
-    coming = path.with_name(f"{path.name}.{os.getpid()}{COMING}")
-    coming.write_text(text)
-    coming.rename(path)
+    incomplete = path.with_name(f"{path.name}.{os.getpid()}{INCOMPLETE_SUFFIX}")
+    incomplete.write_text(text)
+    incomplete.rename(path)
 
 
 def move_segment(path: Path, into: Path) -> None:
@@ -68,14 +68,14 @@ def move_segment(path: Path, into: Path) -> None:
             raise
     else:
         return
-    coming = there.with_name(there.name + COMING)
+    incomplete = there.with_name(there.name + INCOMPLETE_SUFFIX)
     try:
-        shutil.copyfile(path, coming)
+        shutil.copyfile(path, incomplete)
         # The modification time is the upper bound for the age of its rows.
-        shutil.copystat(path, coming)
-        coming.rename(there)
+        shutil.copystat(path, incomplete)
+        incomplete.rename(there)
     except OSError:
-        coming.unlink(missing_ok=True)
+        incomplete.unlink(missing_ok=True)
         raise
     path.unlink()
 
@@ -91,33 +91,33 @@ def move_proc(folder: Path, into: Path) -> None:
     if not segments:
         return
     make_folder(into)
-    for name in _NOTED:
+    for name in _IDENTITY_FILES:
         if name in names:
-            write_whole(into / name, (folder / name).read_text())
+            write_atomically(into / name, (folder / name).read_text())
     for name in segments:
         move_segment(folder / name, into)
 
 
-def note_spill(host_folder: Path, spill: Path) -> None:
+def write_spill_path(host_folder: Path, spill: Path) -> None:
     """Record the folder to which remaining segments of a host's processes are to be moved.
 
     Raises:
         OSError: It cannot be written.
     """
-    if spill_of(host_folder) != spill:
-        write_whole(host_folder / _NOTE, str(spill))
+    if read_spill_path(host_folder) != spill:
+        write_atomically(host_folder / _NOTE, str(spill))
 
 
-def spill_of(host_folder: Path) -> Path | None:
+def read_spill_path(host_folder: Path) -> Path | None:
     """Return the folder to which remaining segments are moved; None if they are discarded."""
     with suppress(OSError):
         return Path((host_folder / _NOTE).read_text())
     return None
 
 
-def rescue(host_folder: Path) -> bool:
+def move_remaining(host_folder: Path) -> bool:
     """Move what must be kept of an unused host folder; return whether that succeeded."""
-    spill = spill_of(host_folder)
+    spill = read_spill_path(host_folder)
     if spill is None:
         return True
     try:

@@ -26,7 +26,7 @@ __all__ = [
     "FAMILIES",
     "LINES_HEADER",
     "MESSAGES",
-    "PARTS",
+    "SEGMENTS_PER_FAMILY",
     "SEGMENT_SUFFIX",
     "Segment",
     "SegmentWriter",
@@ -40,16 +40,16 @@ __all__ = [
 
 #: The families of events with their share of the space of a process, relative to the sum of all
 #: shares.
-FAMILIES = {"messages": 10, "lives": 2, "logs": 2, "spans": 2, "metrics": 2, "rows": 2}
+FAMILIES = {"messages": 10, "lifecycle": 2, "logs": 2, "spans": 2, "metrics": 2, "rows": 2}
 LINES_HEADER = b"MESHLIN1\n"
 
 #: The family that the core writes.
 MESSAGES = "messages"
 #: The number of segments among which the space of a family is divided.
-PARTS = 8
+SEGMENTS_PER_FAMILY = 8
 SEGMENT_SUFFIX = ".seg"
 
-_MESSAGES_MARK = b"MESHMSG3"
+_MESSAGES_MAGIC = b"MESHMSG3"
 
 
 class Segment(NamedTuple):
@@ -117,7 +117,7 @@ class SegmentWriter:
         self._folder = folder
         self._family = family
         self._bytes_max = bytes_max
-        self._segment_bytes = max(bytes_max // PARTS, len(LINES_HEADER) + 1)
+        self._segment_bytes = max(bytes_max // SEGMENTS_PER_FAMILY, len(LINES_HEADER) + 1)
         self._retention_s = retention_s
         self.sealed = SealedSegments(retention_s, spill)
         self._fd = -1
@@ -128,7 +128,7 @@ class SegmentWriter:
         self._count = 0
 
     @property
-    def room(self) -> int:
+    def block_len_max(self) -> int:
         """The maximum size of one block in bytes."""
         return self._segment_bytes - len(LINES_HEADER)
 
@@ -138,10 +138,10 @@ class SegmentWriter:
         Raises:
             OSError: They cannot be written, for example because the disk is full; nothing is added.
         """
-        assert len(piece) <= self.room, "the caller cuts what it writes into pieces"
+        assert len(piece) <= self.block_len_max, "the caller cuts what it writes into pieces"
         if self._fd >= 0 and self._bytes + len(piece) > self._segment_bytes:
             self.seal()
-        self._make_room(len(piece))
+        self._evict_for(len(piece))
         if self._fd < 0:
             self._open(first_us)
         written = 0
@@ -168,7 +168,7 @@ class SegmentWriter:
     def expire(self) -> None:
         """Remove segments that are older than the retention time."""
         now = time.time()
-        if self._fd >= 0 and now - self._opened_s > self._retention_s / PARTS:
+        if self._fd >= 0 and now - self._opened_s > self._retention_s / SEGMENTS_PER_FAMILY:
             self.seal()
         self.sealed.expire()
 
@@ -185,7 +185,7 @@ class SegmentWriter:
         if fd >= 0:
             os.close(fd)
 
-    def _make_room(self, length: int) -> None:
+    def _evict_for(self, length: int) -> None:
         needed = length + (len(LINES_HEADER) if self._fd < 0 else 0)
         self.sealed.shrink(self._bytes_max - self._bytes - needed)
 
@@ -209,7 +209,7 @@ class SegmentWriter:
 
 def message_header(time_base_ns: int, count: int = 0) -> bytes:
     """Return the header of a message segment with the offset of its timestamps."""
-    return MessageLog.HEADER.pack(_MESSAGES_MARK, time_base_ns, count, 0, 0)
+    return MessageLog.HEADER.pack(_MESSAGES_MAGIC, time_base_ns, count, 0, 0)
 
 
 def message_length(count: int) -> int:
@@ -282,7 +282,7 @@ def _read_header(file: FileIO) -> tuple[int, int, int, int] | None:
     if len(header) < MessageLog.HEADER.size:
         return None
     mark, time_base_ns, count, endpoint_count, waiting_count = MessageLog.HEADER.unpack(header)
-    return (time_base_ns, count, endpoint_count, waiting_count) if mark == _MESSAGES_MARK else None
+    return (time_base_ns, count, endpoint_count, waiting_count) if mark == _MESSAGES_MAGIC else None
 
 
 def read_lines(path: str, length: int | None = None) -> list[bytes]:

@@ -6,21 +6,21 @@ import json
 
 from mesh_core.spi import stop_owned
 from mesh_telemetry._events.proc_folder import proc_folders
-from mesh_telemetry._events.process_socket import STOP, ask_all
+from mesh_telemetry._events.process_socket import STOP, request_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container
     from pathlib import Path
 
-__all__ = ["BY_LEN_MAX", "ask_to_stop", "stop_here"]
+__all__ = ["BY_LEN_MAX", "request_stop", "stop_mesh"]
 
 #: Limit for the name of the requester, which is sent with the request.
 BY_LEN_MAX = 64
-_ANSWER_S = 5.0
+_REPLY_TIMEOUT_S = 5.0
 
 
-def stop_here(request: str, own: Container[int]) -> dict[str, str]:
+def stop_mesh(request: str, own: Container[int]) -> dict[str, str]:
     """Stop a mesh that this process owns.
 
     Args:
@@ -32,15 +32,15 @@ def stop_here(request: str, own: Container[int]) -> dict[str, str]:
     """
     mesh_id, by = json.loads(request)
     if mesh_id in own:
-        why = f"mesh {mesh_id} belongs to telemetry: close the telemetry in the program instead"
-        return {"code": "own", "refused": why}
+        text = f"mesh {mesh_id} belongs to telemetry: close the telemetry in the program instead"
+        return {"code": "own", "refused": text}
     try:
         return {"name": stop_owned(mesh_id, f"stopped by request of {by}")}
     except LookupError as error:
         return {"code": "not_found", "refused": str(error)}
 
 
-def ask_to_stop(host_folder: Path, slot: int, mesh_id: int, by: str) -> dict[str, str]:
+def request_stop(host_folder: Path, slot: int, mesh_id: int, by: str) -> dict[str, str]:
     """Request that a process of this host stops a mesh that it owns.
 
     Args:
@@ -50,15 +50,15 @@ def ask_to_stop(host_folder: Path, slot: int, mesh_id: int, by: str) -> dict[str
         by: The name of the requester.
 
     Returns:
-        The result of `stop_here` in that process.
+        The result of `stop_mesh` in that process.
     """
     found = [one for one in proc_folders(host_folder, None) if one.is_alive]
-    paths = [one.path for one in found if one.place.slot == slot]
+    paths = [one.path for one in found if one.identity.slot == slot]
     if not paths:
-        why = "the process that owns the mesh is not recorded or has exited"
-        return {"code": "not_found", "refused": why}
-    answers = ask_all(paths, f"{STOP} {json.dumps([mesh_id, by])}", _ANSWER_S)
-    for answer in answers.values():
-        return dict(answer)
-    why = f"the process that owns the mesh did not answer within {_ANSWER_S:g} s: try again"
-    return {"code": "silent", "refused": why}
+        text = "the process that owns the mesh is not recorded or has exited"
+        return {"code": "not_found", "refused": text}
+    replies = request_all(paths, f"{STOP} {json.dumps([mesh_id, by])}", _REPLY_TIMEOUT_S)
+    for reply in replies.values():
+        return dict(reply)
+    text = f"the process that owns the mesh did not reply within {_REPLY_TIMEOUT_S:g} s: try again"
+    return {"code": "silent", "refused": text}

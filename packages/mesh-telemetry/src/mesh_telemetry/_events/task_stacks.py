@@ -16,7 +16,7 @@ __all__ = ["running_loops", "task_frames", "task_stacks"]
 _TRIES_MAX = 10
 _TASKS_MAX = 4096
 # Awaitables that delegate to another one without exposing it; the garbage collector finds it.
-_HANDING_ON = frozenset(
+_DELEGATING_TYPES = frozenset(
     {"anext_awaitable", "async_generator_asend", "async_generator_athrow", "coroutine_wrapper"}
 )
 _FRAMES = ("cr_frame", "gi_frame", "ag_frame")
@@ -63,20 +63,20 @@ def task_stacks(loop: asyncio.AbstractEventLoop) -> list[tuple[str, int, list[Fr
 def task_frames(outermost: Any) -> list[FrameType]:
     """Return the frames of a coroutine and of everything that it awaits, innermost first."""
     frames = []
-    for awaited in _chain(outermost):
+    for awaited in _await_chain(outermost):
         frame = next((found for name in _FRAMES if (found := getattr(awaited, name, None))), None)
         if frame is not None:
             frames.append(frame)
     return frames[::-1]
 
 
-def _chain(outermost: Any) -> Iterator[Any]:
+def _await_chain(outermost: Any) -> Iterator[Any]:
     seen = set()
     awaited = outermost
     while awaited is not None and id(awaited) not in seen:
         seen.add(id(awaited))
         yield awaited
-        if type(awaited).__name__ in _HANDING_ON:
+        if type(awaited).__name__ in _DELEGATING_TYPES:
             awaited = next((one for one in gc.get_referents(awaited) if _is_awaiting(one)), None)
         else:
             names = (name for name in _AWAITED if hasattr(awaited, name))
@@ -84,4 +84,6 @@ def _chain(outermost: Any) -> Iterator[Any]:
 
 
 def _is_awaiting(thing: Any) -> bool:
-    return type(thing).__name__ in _HANDING_ON or any(hasattr(thing, name) for name in _AWAITED)
+    return type(thing).__name__ in _DELEGATING_TYPES or any(
+        hasattr(thing, name) for name in _AWAITED
+    )

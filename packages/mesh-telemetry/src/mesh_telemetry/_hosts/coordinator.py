@@ -40,8 +40,8 @@ _PROC_NAME = "mesh-telemetry"
 _RETRY_S = 1.0
 _RULES_S = 10.0
 # Interval at which a closing process is checked, and the time it has to respond.
-_ALIVE_LOOK_S = 1.0
-_SILENT_S = 5.0
+_ALIVE_CHECK_PERIOD_S = 1.0
+_ALIVE_TIMEOUT_S = 5.0
 
 
 class _HostState:
@@ -53,23 +53,23 @@ class _HostState:
         self.name = f"host {number}"
         self.procs: ProcMesh | None = None
         self.rows: HostRows | None = None
-        self.naming: Future[str] | None = None
+        self.name_future: Future[str] | None = None
         self.error: str | None = None
         self.started_at = 0.0
 
-    def lose(self, cause: str) -> None:
+    def mark_lost(self, cause: str) -> None:
         """Record that the telemetry process of the host was lost."""
-        self.procs, self.rows, self.naming, self.error = None, None, None, cause
+        self.procs, self.rows, self.name_future, self.error = None, None, None, cause
 
     def handle(self) -> HostHandle:
-        """Return the handle; a lost process counts as lost until its replacement has answered."""
-        if self.naming is not None and self.naming.done():
-            naming, self.naming = self.naming, None
-            failure = naming.exception()
+        """Return the handle; a lost process counts as lost until its replacement has replied."""
+        if self.name_future is not None and self.name_future.done():
+            name_future, self.name_future = self.name_future, None
+            failure = name_future.exception()
             if failure is None:
-                self.name, self.error = naming.get(), None
+                self.name, self.error = name_future.get(), None
             else:
-                self.lose(cause_of(failure))
+                self.mark_lost(cause_of(failure))
         rows = self.rows if self.error is None else None
         return HostHandle(self.number, self.name, rows, self.error)
 
@@ -89,7 +89,7 @@ class Coordinator(Actor):
         self._recording = Recording(run, config, (context().actor_instance.actor_id.port,))
         self._hosts: dict[int, _HostState] = {}
         self._collector: Collector | None = None
-        self._handle: Coordinator | None = None
+        self._own_handle: Coordinator | None = None
         self._failure_rules: list[FailureRule] = []
 
     def __supervise__(self, failure: MeshFailure) -> bool:
@@ -97,16 +97,16 @@ class Coordinator(Actor):
         for state in self._hosts.values():
             for mesh in failure.meshes:
                 if mesh in (state.procs, state.rows):
-                    state.lose(failure.error.how())
+                    state.mark_lost(failure.error.how())
             if self._config.otlp is not None and state.rows is None:
-                self._start_again(state)
+                self._restart_later(state)
         return True
 
     @endpoint
     def begin(self, coordinator: Coordinator) -> None:
         """Start recording the process of the program; `coordinator` is the handle of this actor."""
         self._recording.check()
-        self._handle = coordinator
+        self._own_handle = coordinator
         collector = this_proc().spawn(COLLECTOR_NAME, Collector, self._recording, coordinator)
         collector.initialized.get()
         self._collector = collector
@@ -115,19 +115,19 @@ class Coordinator(Actor):
             current_process.host_agents(this_host()).spawn(
                 COLLECTOR_NAME, Collector, self._recording, coordinator
             )
-        self._see(this_host())
+        self._add_hosts(this_host())
 
     @endpoint
-    def seen(self, hosts: HostMesh) -> None:
+    def add_hosts(self, hosts: HostMesh) -> None:
         """Register hosts on which processes are recorded."""
-        self._see(hosts)
+        self._add_hosts(hosts)
 
     @endpoint
     def watch(self, procs: ProcMesh) -> list[tuple[int, Collector]]:
         """Start recording existing processes; return the result of `Collector.watch`."""
         assert self._collector is not None, "the handle asks only after `begin`"
         found = self._collector.watch.call_one(procs).get()
-        self._see(procs.host_mesh)
+        self._add_hosts(procs.host_mesh)
         return found
 
     @endpoint
@@ -149,7 +149,7 @@ class Coordinator(Actor):
         """Record that a telemetry process was lost; called by the first process to detect it."""
         state = self._hosts.get(number)
         if state is not None and state.rows == rows:
-            state.lose(cause)
+            state.mark_lost(cause)
 
     @endpoint
     def set_failure_rule(self, mesh: str | None, limit_s: float | None) -> None:
@@ -163,8 +163,8 @@ class Coordinator(Actor):
         if limit_s is not None:
             rules.append(FailureRule(mesh, limit_s))
         self._failure_rules = rules
-        told = [one.rows.debug_rules.call_one(rules) for one in self._hosts.values() if one.rows]
-        for each in told:
+        pending = [one.rows.debug_rules.call_one(rules) for one in self._hosts.values() if one.rows]
+        for each in pending:
             # A lost process receives the rules when it has been replaced.
             with suppress(MeshError, TimeoutError):
                 each.get(_RULES_S)
@@ -177,8 +177,8 @@ class Coordinator(Actor):
     def __cleanup__(self, error: Exception | None) -> None:
         self._close()
 
-    def _see(self, hosts: HostMesh) -> None:
-        for number, host in _each(hosts):
+    def _add_hosts(self, hosts: HostMesh) -> None:
+        for number, host in _numbered_hosts(hosts):
             if number not in self._hosts:
                 self._hosts[number] = _HostState(number, host)
             state = self._hosts[number]
@@ -193,22 +193,22 @@ class Coordinator(Actor):
             procs = state.host.spawn_procs(name=_PROC_NAME)
             state.procs = procs
             state.rows = procs.spawn(_PROC_NAME, HostRows, self._run, self._config, self._program)
-            state.naming = state.rows.name.call_one()
+            state.name_future = state.rows.name.call_one()
             if self._failure_rules:
                 state.rows.debug_rules.broadcast(self._failure_rules)
         except MeshError as error:
-            state.lose(cause_of(error))
+            state.mark_lost(cause_of(error))
         finally:
             is_ours.reset(token)
 
-    def _start_again(self, state: _HostState) -> None:
+    def _restart_later(self, state: _HostState) -> None:
         """Start a lost telemetry process, but not immediately if it was started a moment ago."""
         left_s = state.started_at + _RETRY_S - time.monotonic()
         if left_s <= 0:
             self._start(state)
-        elif self._handle is not None:
+        elif self._own_handle is not None:
             # A request for the hosts starts the lost processes.
-            again = threading.Timer(left_s, self._handle.hosts.broadcast)
+            again = threading.Timer(left_s, self._own_handle.hosts.broadcast)
             again.daemon = True
             again.start()
 
@@ -222,40 +222,42 @@ class Coordinator(Actor):
         closing = [
             (state, state.rows.close.call_one()) for state in hosts if state.rows is not None
         ]
-        silent = [
-            state for state, closed in closing if state.rows and _is_silent(state.rows, closed)
+        unresponsive = [
+            state
+            for state, closed in closing
+            if state.rows and _is_unresponsive(state.rows, closed)
         ]
         with configured(stop_grace_s=0.0):
             # A process that does not respond does not exit either, so it is killed.
-            stops = [state.procs.stop() for state in silent if state.procs is not None]
+            stops = [state.procs.stop() for state in unresponsive if state.procs is not None]
         stops += [state.procs.stop() for state in hosts if state.procs is not None]
         for stop in stops:
             with suppress(MeshError):
                 stop.get()
-        if silent:
+        if unresponsive:
             # Remove the folder that a killed process on this host has left.
             sweep(self._config.directory)
 
 
-def _is_silent(rows: HostRows, closed: Future[None]) -> bool:
+def _is_unresponsive(rows: HostRows, closed: Future[None]) -> bool:
     """Wait until the telemetry process of a host is closed; return whether it stopped responding.
 
     Closing takes long if many rows are written to disk, so its duration is not a criterion.
     """
     while True:
         with suppress(MeshError, TimeoutError):
-            closed.get(_ALIVE_LOOK_S)
+            closed.get(_ALIVE_CHECK_PERIOD_S)
         if closed.done():
             return False
         try:
-            rows.is_alive.call_one().get(_SILENT_S)
+            rows.is_alive.call_one().get(_ALIVE_TIMEOUT_S)
         except TimeoutError:
             return not closed.done()
         except MeshError:
             return False
 
 
-def _each(hosts: HostMesh) -> Iterator[tuple[int, HostMesh]]:
+def _numbered_hosts(hosts: HostMesh) -> Iterator[tuple[int, HostMesh]]:
     """Yield each host with its number."""
     row = hosts.flatten("host")
     for at, number in enumerate(current_process.host_numbers(row)):

@@ -1,4 +1,4 @@
-"""The actor in the telemetry process of a host, which answers queries over the host's rows."""
+"""The actor in the telemetry process of a host, which runs queries over the host's rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mesh_core import Actor, concurrent_endpoint, context, endpoint
 from mesh_telemetry._debug.host_debugging import HostDebugging
-from mesh_telemetry._disk.stored_runs import HostNote, note_host, noted_host
+from mesh_telemetry._disk.stored_runs import HostMetadata, read_host_metadata, write_host_metadata
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._events.folders import (
     SCRATCH_FOLDER,
@@ -20,8 +20,8 @@ from mesh_telemetry._events.folders import (
     spill_folder,
     sweep,
 )
-from mesh_telemetry._events.stops import ask_to_stop
-from mesh_telemetry._query.host_queries import HostQueries
+from mesh_telemetry._events.stops import request_stop
+from mesh_telemetry._query.host_requests import HostRequests
 from mesh_telemetry._query.query_limits import QueryLimits
 from mesh_telemetry._query.query_request import failure_reply
 from mesh_telemetry._query_process.limits import SLACK_BYTES
@@ -52,7 +52,7 @@ _QUERY_BYTES_MAX = QueryLimits().memory_max_bytes + SLACK_BYTES
 
 
 class HostRows(Actor):
-    """Answers requests to the telemetry process of one host.
+    """Serves requests to the telemetry process of one host.
 
     Args:
         run: The name of the run.
@@ -62,26 +62,26 @@ class HostRows(Actor):
 
     def __init__(self, run: str, config: TelemetryConfig, program: str) -> None:
         self._config = config
-        self._place = context().actor_instance.proc_id
+        self._actor_process = context().actor_instance.proc_id
         sweep(config.directory)
-        host = self._place.host
+        host = self._actor_process.host
         self._spilled = spill_folder(config.spill, run, host)
         self._folder, self._lock = open_host_folder(config.directory, run, host, self._spilled)
-        self._own_proc = host << 32 | self._place.slot
-        self._note = HostNote(
+        self._own_proc = host << 32 | self._actor_process.slot
+        self._metadata = HostMetadata(
             host,
-            self._place.host_name,
+            self._actor_process.host_name,
             program,
             time.time_ns() // 1000,
             self._own_proc,
             str(self._folder),
         )
         if self._spilled is not None:
-            self._note_spilled(self._spilled)
+            self._write_metadata(self._spilled)
         self._is_over = False
         self._services: HostServices | None = None
         self._debugging = HostDebugging(self._folder)
-        self._making = threading.Lock()
+        self._services_lock = threading.Lock()
         self._scratch = self._folder / SCRATCH_FOLDER
         self._scratch.mkdir(mode=0o700, exist_ok=True)
         self._queries = QueryPool(
@@ -97,13 +97,15 @@ class HostRows(Actor):
         )
         self._queries.start()
         # Loading takes a second, which the first query need not wait for.
-        self._loading = threading.Thread(target=self._load, name="mesh-telemetry-load", daemon=True)
+        self._loading = threading.Thread(
+            target=self._start_services, name="mesh-telemetry-load", daemon=True
+        )
         self._loading.start()
 
     @endpoint
     async def name(self) -> str:
         """Return the host name of the machine."""
-        return self._place.host_name
+        return self._actor_process.host_name
 
     @concurrent_endpoint
     async def run(self, fragment: bytes, deadline_s: float) -> bytes:
@@ -118,14 +120,14 @@ class HostRows(Actor):
         return await self._queries.run(Task(FRAGMENTS, fragment, deadline_s, _FRAGMENT_BYTES_MAX))
 
     @concurrent_endpoint
-    async def answer(
+    async def query(
         self,
         request: bytes,
         timeout_s: float,
         is_outside: bool,
         others: tuple[Coordinator, tuple[HostHandle, ...]] | None,
     ) -> bytes:
-        """Answer a query in a query process, which is killed if the call is cancelled.
+        """Run a query in a query process, which is killed if the call is cancelled.
 
         Args:
             request: The query as a pickled `Request`.
@@ -138,9 +140,9 @@ class HostRows(Actor):
             A packed `Reply`.
         """
 
-        def run_on_hosts(fragment: bytes, deadline_s: float) -> HostQueries:
+        def run_on_hosts(fragment: bytes, deadline_s: float) -> HostRequests:
             assert others is not None, "there are several hosts"
-            return HostQueries(*others, fragment, deadline_s)
+            return HostRequests(*others, fragment, deadline_s)
 
         work = OUTSIDE if is_outside else OWN
         task = Task(work, request, timeout_s, _QUERY_BYTES_MAX, run_on_hosts)
@@ -150,13 +152,15 @@ class HostRows(Actor):
             return failure_reply(error)
 
     @concurrent_endpoint
-    async def store_pyspy_dump(self, dump_id: str, proc: str, said: str) -> None:
+    async def store_pyspy_dump(self, dump_id: str, proc: str, dump_json: str) -> None:
         """Store a dump of a process that another program has made with py-spy.
 
         Raises:
             TelemetryError: The text is not a dump, or the space is insufficient.
         """
-        await asyncio.to_thread(lambda: self._loaded_services().stacks.store(dump_id, proc, said))
+        await asyncio.to_thread(
+            lambda: self._loaded_services().stacks.store(dump_id, proc, dump_json)
+        )
 
     @concurrent_endpoint
     async def dump_stacks(
@@ -182,8 +186,8 @@ class HostRows(Actor):
 
     @concurrent_endpoint
     async def stop_mesh(self, slot: int, mesh_id: int, by: str) -> dict[str, str]:
-        """Request that a process of this host stops a mesh that it owns; see `ask_to_stop`."""
-        return await asyncio.to_thread(ask_to_stop, self._folder, slot, mesh_id, by)
+        """Request that a process of this host stops a mesh that it owns; see `request_stop`."""
+        return await asyncio.to_thread(request_stop, self._folder, slot, mesh_id, by)
 
     @concurrent_endpoint
     async def debug_open(self, session: str, greeting: dict[str, Any]) -> str | None:
@@ -237,12 +241,12 @@ class HostRows(Actor):
     @concurrent_endpoint
     async def close(self) -> None:
         """Discard all rows of this host, except rows that are kept on disk."""
-        await self._ended(_CLOSE_S)
+        await self._close_all(_CLOSE_S)
 
     async def __cleanup__(self, error: Exception | None) -> None:
-        await self._ended(_CLEANUP_S)
+        await self._close_all(_CLEANUP_S)
 
-    async def _ended(self, limit_s: float) -> None:
+    async def _close_all(self, limit_s: float) -> None:
         if self._services is not None:
             await self._services.stacks.close()
         await self._queries.close()
@@ -252,18 +256,18 @@ class HostRows(Actor):
         """Remove the files of a killed query process."""
         shutil.rmtree(self._scratch / str(pid), ignore_errors=True)
 
-    def _note_spilled(self, folder: Path) -> None:
+    def _write_metadata(self, folder: Path) -> None:
         """Write to disk which host the rows belong to; keep the start time of a predecessor."""
-        before = noted_host(folder)
+        before = read_host_metadata(folder)
         if before is not None:
-            self._note = self._note._replace(began_us=before.began_us)
+            self._metadata = self._metadata._replace(began_us=before.began_us)
         with suppress(OSError):
-            note_host(folder, self._note)
+            write_host_metadata(folder, self._metadata)
 
-    def _load(self) -> None:
+    def _start_services(self) -> None:
         """Load Arrow, then start writing to disk and exporting."""
         services = self._loaded_services()
-        with self._making:
+        with self._services_lock:
             if not self._is_over:
                 services.start()
 
@@ -272,15 +276,17 @@ class HostRows(Actor):
         # only the telemetry process of a host needs its services.
         from mesh_telemetry._hosts.host_services import HostServices  # noqa: PLC0415
 
-        with self._making:
+        with self._services_lock:
             if self._services is None:
-                self._services = HostServices(self._folder, self._spilled, self._note, self._config)
+                self._services = HostServices(
+                    self._folder, self._spilled, self._metadata, self._config
+                )
             return self._services
 
     def _close(self, budget_s: float) -> None:
         self._debugging.close_all()
         self._loading.join(budget_s)
-        with self._making:
+        with self._services_lock:
             is_over, self._is_over = self._is_over, True
             services = self._services
         if services is not None:

@@ -19,7 +19,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mesh_telemetry._disk.stored_runs import HostNote
+    from mesh_telemetry._disk.stored_runs import HostMetadata
     from mesh_telemetry._options import TelemetryConfig
 
 __all__ = ["HostServices"]
@@ -31,7 +31,7 @@ class HostServices:
     Args:
         folder: The folder of the host.
         spilled: The folder for evicted rows of the host; None if they are discarded.
-        note: The description of the host.
+        metadata: The description of the host.
         config: The options.
 
     Attributes:
@@ -39,28 +39,28 @@ class HostServices:
     """
 
     def __init__(
-        self, folder: Path, spilled: Path | None, note: HostNote, config: TelemetryConfig
+        self, folder: Path, spilled: Path | None, metadata: HostMetadata, config: TelemetryConfig
     ) -> None:
         self._folder = folder
         self._spilled = spilled
-        self._note = note
+        self._metadata = metadata
         self._config = config
         self._spill: Spill | None = None
         self._export: OtlpExport | None = None
-        self.stacks: HostStacks = HostStacks(folder, note.name, config)
+        self.stacks: HostStacks = HostStacks(folder, metadata.name, config)
 
     def start(self) -> None:
         """Start writing evicted rows to disk and exporting rows, if this is configured."""
         if self._spilled is not None:
-            self._spill = Spill(self._folder, self._spilled, self._note, self._config)
+            self._spill = Spill(self._folder, self._spilled, self._metadata, self._config)
         if not isinstance(self._config.otlp, OtlpConfig):
             return
         if _missing is not None:
-            text = f"mesh-telemetry: cannot export from {self._note.name}"
+            text = f"mesh-telemetry: cannot export from {self._metadata.name}"
             print(f"{text}: {_missing}: install mesh-telemetry[otel] there", file=sys.stderr)
             return
         self._export = OtlpExport(
-            self._config.otlp, self._folder, self._spilled, self._note.own_proc
+            self._config.otlp, self._folder, self._spilled, self._metadata.own_proc
         )
 
     def close(self, budget_s: float) -> None:

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from mesh_core import Future, ProcMesh
     from mesh_telemetry._hosts.coordinator import Coordinator
 
-__all__ = ["watch_until_begun"]
+__all__ = ["watch_until_recorded"]
 
 _CAUSES_MAX = 3
-_TELL_S = 5.0
+_REPORT_TIMEOUT_S = 5.0
 
 
-def watch_until_begun(coordinator: Coordinator, procs: ProcMesh, timeout_s: float) -> None:
+def watch_until_recorded(coordinator: Coordinator, procs: ProcMesh, timeout_s: float) -> None:
     """Start recording processes, and wait until all of them are recorded.
 
     The wait takes place in the caller, so that the coordinator can serve other requests.
@@ -33,8 +33,8 @@ def watch_until_begun(coordinator: Coordinator, procs: ProcMesh, timeout_s: floa
     deadline = time.monotonic() + timeout_s
     try:
         found = coordinator.watch.call_one(procs).get(timeout_s)
-        begun = [(number, collectors.initialized) for number, collectors in found]
-        failures = _failures(begun, deadline)
+        started = [(number, collectors.initialized) for number, collectors in found]
+        failures = _failures(started, deadline)
     except TimeoutError:
         raise TelemetryError(
             f"{procs} has processes that are not recorded after {timeout_s:g} s: check them and "
@@ -51,12 +51,12 @@ def watch_until_begun(coordinator: Coordinator, procs: ProcMesh, timeout_s: floa
     ]
     # The next call of `watch` must find the lost collectors, even if it follows immediately.
     with suppress(MeshError, TimeoutError):
-        coordinator.collectors_lost.call_one(lost).get(_TELL_S)
+        coordinator.collectors_lost.call_one(lost).get(_REPORT_TIMEOUT_S)
     raise _not_recorded(procs, [_cause(failure) for _, failure in failures]) from failures[0][1]
 
 
 def _failures(
-    begun: Sequence[tuple[int, Future[Literal[True]]]], deadline: float
+    started: Sequence[tuple[int, Future[Literal[True]]]], deadline: float
 ) -> list[tuple[int, BaseException]]:
     """Wait for collectors, and return the failures of collectors that did not start.
 
@@ -65,7 +65,7 @@ def _failures(
     """
     failures: list[tuple[int, BaseException]] = []
     late: TimeoutError | None = None
-    for number, future in begun:
+    for number, future in started:
         try:
             future.get(max(deadline - time.monotonic(), 0.0))
         except TimeoutError as error:

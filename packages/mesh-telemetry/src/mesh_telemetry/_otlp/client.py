@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 __all__ = ["OtlpClient", "PostOutcome", "PostResponse"]
 
 _GZIP_LEVEL = 1
-_ANSWER_LEN_MAX = 1 << 20
+_REPLY_LEN_MAX = 1 << 20
 # The status codes after which OTLP requires a retry.
-_AGAIN = frozenset({429, 502, 503, 504})
+_RETRY_STATUSES = frozenset({429, 502, 503, 504})
 _PAUSE_S_MAX = 60.0
 
 
 class PostOutcome(Enum):
     """The outcome of a request: accepted, to be retried, or rejected."""
 
-    TAKEN = auto()
-    LATER = auto()
-    REFUSED = auto()
+    ACCEPTED = auto()
+    RETRY = auto()
+    REJECTED = auto()
 
 
 class PostResponse(NamedTuple):
@@ -78,15 +78,17 @@ class OtlpClient:
         request = urllib.request.Request(self._url, packed, self._headers, method="POST")
         try:
             with self._opener.open(request, timeout=timeout_s) as reply:
-                return PostResponse(PostOutcome.TAKEN, body=reply.read(_ANSWER_LEN_MAX))
+                return PostResponse(PostOutcome.ACCEPTED, body=reply.read(_REPLY_LEN_MAX))
         except urllib.error.HTTPError as error:
             with error:
-                outcome = PostOutcome.LATER if error.code in _AGAIN else PostOutcome.REFUSED
+                outcome = (
+                    PostOutcome.RETRY if error.code in _RETRY_STATUSES else PostOutcome.REJECTED
+                )
                 return PostResponse(outcome, f"status {error.code}", pause_s=_pause_s(error))
         except (OSError, http.client.HTTPException) as error:
-            return PostResponse(PostOutcome.LATER, f"{type(error).__name__}: {error}")
+            return PostResponse(PostOutcome.RETRY, f"{type(error).__name__}: {error}")
 
 
 def _pause_s(error: urllib.error.HTTPError) -> float:
-    said = error.headers.get("Retry-After", "")
-    return min(float(said), _PAUSE_S_MAX) if said.isdecimal() else 0.0
+    retry_after = error.headers.get("Retry-After", "")
+    return min(float(retry_after), _PAUSE_S_MAX) if retry_after.isdecimal() else 0.0

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from mesh_telemetry._otlp.client import OtlpClient, PostOutcome, PostResponse
-from mesh_telemetry._otlp.logs import LOG_TABLES, LogParts
-from mesh_telemetry._otlp.metrics import METRIC_TABLES, MetricParts, dropped_metric
-from mesh_telemetry._otlp.parts import Part, rejected, requests, resource_of
+from mesh_telemetry._otlp.logs import LOG_TABLES, LogConverter
+from mesh_telemetry._otlp.metrics import METRIC_TABLES, MetricConverter, dropped_metric
+from mesh_telemetry._otlp.requests import Item, rejected, requests, resource_of
 from mesh_telemetry._otlp.segment_tail import SegmentTail
-from mesh_telemetry._otlp.traces import TRACE_TABLES, TraceParts
+from mesh_telemetry._otlp.traces import TRACE_TABLES, SpanConverter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh_telemetry._events.proc_folder import Place
+    from mesh_telemetry._events.proc_folder import ProcIdentity
     from mesh_telemetry._otlp.options import OtlpConfig
     from mesh_telemetry._otlp.segment_tail import NewRows
 
@@ -35,10 +35,10 @@ _CLOSE_S = 5.0
 _WARN_S = 60.0
 
 
-class _Parts(Protocol):
-    def take(
-        self, fresh: Sequence[NewRows], places: dict[str, Place], is_last: bool
-    ) -> list[Part]: ...
+class _Converter(Protocol):
+    def convert(
+        self, new_rows: Sequence[NewRows], identities: dict[str, ProcIdentity], is_last: bool
+    ) -> list[Item]: ...
 
 
 class OtlpExport:
@@ -54,18 +54,20 @@ class OtlpExport:
     def __init__(self, config: OtlpConfig, folder: Path, spill: Path | None, own_proc: int) -> None:
         self._is_over = threading.Event()
         self._until = [float("inf")]
-        drops = _Drops()
-        kinds: list[tuple[bool, str, tuple[str, ...], _Parts]] = [
-            (config.metrics, "metrics", METRIC_TABLES, MetricParts(config)),
-            (config.logs, "logs", LOG_TABLES, LogParts(config)),
-            (config.traces, "traces", TRACE_TABLES, TraceParts(config)),
+        drop_counts = _DropCounts()
+        kinds: list[tuple[bool, str, tuple[str, ...], _Converter]] = [
+            (config.metrics, "metrics", METRIC_TABLES, MetricConverter(config)),
+            (config.logs, "logs", LOG_TABLES, LogConverter(config)),
+            (config.traces, "traces", TRACE_TABLES, SpanConverter(config)),
         ]
         self._threads = []
-        for is_wanted, signal, tables, parts in kinds:
+        for is_wanted, signal, tables, items in kinds:
             if is_wanted:
-                marks = folder / f"otlp-{signal}.json"
-                tail = SegmentTail(folder, spill, tables, own_proc, marks)
-                one = _SignalExport(config, signal, tail, parts, drops, self._is_over, self._until)
+                position_file = folder / f"otlp-{signal}.json"
+                tail = SegmentTail(folder, spill, tables, own_proc, position_file)
+                one = _SignalExport(
+                    config, signal, tail, items, drop_counts, self._is_over, self._until
+                )
                 name = f"mesh-telemetry-otlp-{signal}"
                 self._threads.append(threading.Thread(target=one.run, name=name, daemon=True))
         for thread in self._threads:
@@ -80,18 +82,18 @@ class OtlpExport:
             thread.join(max(until - time.monotonic(), 0.0))
 
 
-class _Drops:
+class _DropCounts:
     """Counts of items that were not exported, until they are reported."""
 
     def __init__(self) -> None:
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._counts: dict[tuple[str, str], int] = {}
         self._since_ns = time.time_ns()
         self._warned = -_WARN_S
 
     def add(self, signal: str, cause: str, count: int, detail: str) -> None:
         """Count dropped items, and print a message to stderr at most once a minute."""
-        with self._turn:
+        with self._lock:
             self._counts[signal, cause] = self._counts.get((signal, cause), 0) + count
             is_quiet = time.monotonic() - self._warned < _WARN_S
             if not is_quiet:
@@ -105,7 +107,7 @@ class _Drops:
 
     def take(self) -> tuple[dict[tuple[str, str], int], int, int]:
         """Return the counts since the last call, with both times."""
-        with self._turn:
+        with self._lock:
             counts, self._counts = self._counts, {}
             since_ns, self._since_ns = self._since_ns, time.time_ns()
             return counts, since_ns, self._since_ns
@@ -119,16 +121,16 @@ class _SignalExport:
         config: OtlpConfig,
         signal: str,
         tail: SegmentTail,
-        parts: _Parts,
-        drops: _Drops,
+        items: _Converter,
+        drop_counts: _DropCounts,
         is_over: threading.Event,
         until: list[float],
     ) -> None:
         self._config = config
         self._signal = signal
         self._tail = tail
-        self._parts = parts
-        self._drops = drops
+        self._converter = items
+        self._drop_counts = drop_counts
         self._is_over = is_over
         self._until = until
         self._client = OtlpClient(config, signal)
@@ -146,27 +148,29 @@ class _SignalExport:
 
     def _cycle(self, *, is_last: bool) -> bool:
         """Export new rows; return whether there are more."""
-        fresh, has_more = self._tail.take()
+        new_rows, has_more = self._tail.read()
         lost, self._tail.lost_segments = self._tail.lost_segments, 0
         if lost:
-            self._drops.add(self._signal, "room", lost, "segments were evicted before being read")
-        places = {one.place.proc: one.place for one in self._tail.folders}
-        parts = self._parts.take(fresh, places, is_last)
+            self._drop_counts.add(
+                self._signal, "space", lost, "segments were evicted before being read"
+            )
+        identities = {one.identity.proc: one.identity for one in self._tail.folders}
+        items = self._converter.convert(new_rows, identities, is_last)
         if self._signal == "metrics":
-            parts += self._dropped(places)
-        for body, count in requests(self._signal, parts):
+            items += self._dropped_items(identities)
+        for body, count in requests(self._signal, items):
             self._deliver(body, count)
-        if fresh:
+        if new_rows:
             self._tail.save()
         return has_more
 
-    def _dropped(self, places: dict[str, Place]) -> list[Part]:
-        counts, since_ns, now_ns = self._drops.take()
-        if not counts or not places:
+    def _dropped_items(self, identities: dict[str, ProcIdentity]) -> list[Item]:
+        counts, since_ns, now_ns = self._drop_counts.take()
+        if not counts or not identities:
             return []
         # The metric is attributed to the first process of the host.
-        resource = resource_of(self._config, next(iter(places.values())))
-        return [Part(resource, dropped_metric(counts, since_ns, now_ns))]
+        resource = resource_of(self._config, next(iter(identities.values())))
+        return [Item(resource, dropped_metric(counts, since_ns, now_ns))]
 
     def _deliver(self, body: bytes, count: int) -> None:
         """Post a request until it is accepted, rejected, or too old."""
@@ -178,22 +182,24 @@ class _SignalExport:
             is_over = self._is_over.is_set()
             left_s = self._until[0] - time.monotonic()
             if is_over and left_s <= 0:
-                posted = PostResponse(PostOutcome.LATER, "telemetry was closed")
+                response = PostResponse(PostOutcome.RETRY, "telemetry was closed")
             else:
-                posted = self._client.post(body, min(self._config.timeout_s, max(left_s, 0.1)))
-            if posted.outcome is PostOutcome.TAKEN:
-                missing = rejected(self._signal, posted.body)
+                response = self._client.post(body, min(self._config.timeout_s, max(left_s, 0.1)))
+            if response.outcome is PostOutcome.ACCEPTED:
+                missing = rejected(self._signal, response.body)
                 if missing:
-                    self._drops.add(self._signal, "rejected", missing, "rejected by the collector")
+                    self._drop_counts.add(
+                        self._signal, "rejected", missing, "rejected by the collector"
+                    )
                 return
-            if posted.outcome is PostOutcome.REFUSED:
-                self._drops.add(self._signal, "refused", count, posted.cause)
+            if response.outcome is PostOutcome.REJECTED:
+                self._drop_counts.add(self._signal, "refused", count, response.cause)
                 return
-            wait_s = max(pause_s, posted.pause_s)
+            wait_s = max(pause_s, response.pause_s)
             is_late = time.monotonic() + wait_s - since > self._config.retry_s
             if is_over or is_late:
                 cause = "closed" if is_over else "retries"
-                self._drops.add(self._signal, cause, count, posted.cause)
+                self._drop_counts.add(self._signal, cause, count, response.cause)
                 return
             pause_s = min(2 * pause_s, _PAUSE_S_MAX)
             self._is_over.wait(wait_s)

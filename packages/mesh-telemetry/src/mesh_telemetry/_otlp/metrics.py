@@ -15,16 +15,16 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     NumberDataPoint,
 )
 
-from mesh_telemetry._otlp.parts import Part, attributes_of, json_attributes, resource_of
+from mesh_telemetry._otlp.requests import Item, attributes_of, json_attributes, resource_of
 
 if TYPE_CHECKING:
-    from mesh_telemetry._events.proc_folder import Place
+    from mesh_telemetry._events.proc_folder import ProcIdentity
     from mesh_telemetry._otlp.options import OtlpConfig
     from mesh_telemetry._otlp.segment_tail import NewRows
 
     Row = dict[str, Any]
 
-__all__ = ["METRIC_TABLES", "MetricParts", "dropped_metric"]
+__all__ = ["METRIC_TABLES", "MetricConverter", "dropped_metric"]
 
 METRIC_TABLES = (
     "metric_gauges",
@@ -36,7 +36,7 @@ METRIC_TABLES = (
 )
 _DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 _POINTS_MAX = 500
-_UNDER_WAY_MAX = 100_000
+_PENDING_MAX = 100_000
 #: Upper bounds of the buckets for call durations, in seconds.
 _CALL_BOUNDS_S = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
@@ -44,7 +44,7 @@ _CALL_BOUNDS_S = (
 )  # fmt: skip
 
 
-class MetricParts:
+class MetricConverter:
     """Converts rows to metrics.
 
     Args:
@@ -55,15 +55,17 @@ class MetricParts:
         self._config = config
         self._messages: dict[str, _MessageCounts] = {}
 
-    def take(self, fresh: Sequence[NewRows], places: dict[str, Place], is_last: bool) -> list[Part]:
+    def convert(
+        self, new_rows: Sequence[NewRows], identities: dict[str, ProcIdentity], is_last: bool
+    ) -> list[Item]:
         """Return the metrics of each process."""
         found = []
-        for one in fresh:
-            resource = resource_of(self._config, one.folder.place)
+        for one in new_rows:
+            resource = resource_of(self._config, one.folder.identity)
             name = one.folder.path.name
             messages = self._messages.setdefault(name, _MessageCounts())
-            metrics = _measured(one.tables) + messages.take(one.tables)
-            found += [Part(resource, metric) for metric in metrics]
+            metrics = _measured(one.tables) + messages.metrics_of(one.tables)
+            found += [Item(resource, metric) for metric in metrics]
             if one.is_over:
                 del self._messages[name]
         return found
@@ -75,13 +77,13 @@ def dropped_metric(dropped: dict[tuple[str, str], int], since_ns: int, now_ns: i
     metric.sum.aggregation_temporality = _DELTA
     metric.sum.is_monotonic = True
     for (signal, cause), count in dropped.items():
-        said = {"mesh.signal": signal, "mesh.cause": cause}
+        attributes = {"mesh.signal": signal, "mesh.cause": cause}
         metric.sum.data_points.append(
             NumberDataPoint(
                 start_time_unix_nano=since_ns,
                 time_unix_nano=now_ns,
                 as_int=count,
-                attributes=attributes_of(said),
+                attributes=attributes_of(attributes),
             )
         )
     return metric
@@ -111,13 +113,13 @@ class _MetricGroups:
 def _measured(tables: Any) -> list[Metric]:
     grouped = _MetricGroups()
     for row in tables["metric_gauges"]:
-        point = _number(row, "value")
+        point = _number_point(row, "value")
         grouped.points("gauge", row["name"], row["unit"]).append(point)
     for row in tables["metric_sums"]:
         points = grouped.points(
             "sum", row["name"], row["unit"], is_monotonic=bool(row["is_monotonic"])
         )
-        points.append(_number(row, "sum"))
+        points.append(_number_point(row, "sum"))
     for row in tables["metric_histograms"]:
         histogram = HistogramDataPoint(
             start_time_unix_nano=row["start_timestamp_us"] * 1000,
@@ -128,17 +130,17 @@ def _measured(tables: Any) -> list[Metric]:
             max=row["max_f64"],
             explicit_bounds=json.loads(row["bounds_json"]),
             bucket_counts=json.loads(row["bucket_counts_json"]),
-            attributes=attributes_of(_said(row)),
+            attributes=attributes_of(_attributes(row)),
         )
         grouped.points("histogram", row["name"], row["unit"]).append(histogram)
     return grouped.metrics
 
 
-def _number(row: Row, name: str) -> NumberDataPoint:
+def _number_point(row: Row, name: str) -> NumberDataPoint:
     point = NumberDataPoint(
         start_time_unix_nano=(row["start_timestamp_us"] or row["timestamp_us"]) * 1000,
         time_unix_nano=row["timestamp_us"] * 1000,
-        attributes=attributes_of(_said(row)),
+        attributes=attributes_of(_attributes(row)),
     )
     if row[f"{name}_i64"] is not None:
         point.as_int = row[f"{name}_i64"]
@@ -147,9 +149,13 @@ def _number(row: Row, name: str) -> NumberDataPoint:
     return point
 
 
-def _said(row: Row) -> dict[str, Any]:
-    said = json_attributes(row["attributes_json"])
-    return said if row["actor_id"] is None else said | {"mesh.actor_id": str(row["actor_id"])}
+def _attributes(row: Row) -> dict[str, Any]:
+    attributes = json_attributes(row["attributes_json"])
+    return (
+        attributes
+        if row["actor_id"] is None
+        else attributes | {"mesh.actor_id": str(row["actor_id"])}
+    )
 
 
 class _CallDurations:
@@ -158,7 +164,7 @@ class _CallDurations:
     def __init__(self) -> None:
         self.durations_s: list[float] = []
 
-    def point(self, first_us: int, last_us: int, said: dict[str, Any]) -> HistogramDataPoint:
+    def point(self, first_us: int, last_us: int, attributes: dict[str, Any]) -> HistogramDataPoint:
         """Return a histogram of the durations."""
         buckets = [0] * (len(_CALL_BOUNDS_S) + 1)
         for duration_s in self.durations_s:
@@ -172,7 +178,7 @@ class _CallDurations:
             max=max(self.durations_s),
             explicit_bounds=_CALL_BOUNDS_S,
             bucket_counts=buckets,
-            attributes=attributes_of(said),
+            attributes=attributes_of(attributes),
         )
 
 
@@ -185,41 +191,41 @@ class _MessageCounts:
         self._queued_casts = 0
         self._last_us = 0
 
-    def take(self, tables: Any) -> list[Metric]:
+    def metrics_of(self, tables: Any) -> list[Metric]:
         """Return the metrics of new rows."""
-        sent, came = tables["sent_messages"], tables["messages"]
+        sent, received = tables["sent_messages"], tables["messages"]
         changes = tables["message_status_events"]
-        times = [row["timestamp_us"] for rows in (sent, came, changes) for row in rows]
+        times = [row["timestamp_us"] for rows in (sent, received, changes) for row in rows]
         if not times:
             return []
         last_us = max(times)
         first_us = min(min(times), self._last_us or last_us)
         self._last_us = last_us
         grouped = _MetricGroups()
-        for word, rows in (("sent", sent), ("received", came)):
+        for word, rows in (("sent", sent), ("received", received)):
             _count(grouped, word, rows, first_us, last_us)
-        self._note(sent, came)
-        for (endpoint, code), calls in self._ended(changes).items():
-            said = {"mesh.endpoint": endpoint, "error.type": str(code) if code else None}
+        self._track(sent, received)
+        for (endpoint, code), calls in self._call_durations(changes).items():
+            attributes = {"mesh.endpoint": endpoint, "error.type": str(code) if code else None}
             points = grouped.points("histogram", "mesh.call.duration", "s")
-            points.append(calls.point(first_us, last_us, said))
+            points.append(calls.point(first_us, last_us, attributes))
         waiting = NumberDataPoint(
             time_unix_nano=last_us * 1000, as_int=len(self._queued) + self._queued_casts
         )
         grouped.points("gauge", "mesh.queue.length", "{message}").append(waiting)
         return grouped.metrics
 
-    def _note(self, sent: list[Row], came: list[Row]) -> None:
+    def _track(self, sent: list[Row], received: list[Row]) -> None:
         for row in sent:
             if row["call"] is not None:
-                _keep(self._sent, row["id"], (row["timestamp_us"], row.get("endpoint")))
-        for row in came:
+                _remember(self._sent, row["id"], (row["timestamp_us"], row.get("endpoint")))
+        for row in received:
             if row["call"] is None:
                 self._queued_casts += 1
             else:
-                _keep(self._queued, row["id"], None)
+                _remember(self._queued, row["id"], None)
 
-    def _ended(self, changes: list[Row]) -> dict[tuple[str | None, int], _CallDurations]:
+    def _call_durations(self, changes: list[Row]) -> dict[tuple[str | None, int], _CallDurations]:
         found: dict[tuple[str | None, int], _CallDurations] = {}
         for row in changes:
             number, status = row["message_id"], row["status"]
@@ -255,7 +261,7 @@ def _count(grouped: _MetricGroups, word: str, rows: list[Row], first_us: int, la
             grouped.points("sum", name, unit, is_monotonic=True).append(point)
 
 
-def _keep(known: OrderedDict[int, Any], number: int, value: Any) -> None:
+def _remember(known: OrderedDict[int, Any], number: int, value: Any) -> None:
     known[number] = value
-    if len(known) > _UNDER_WAY_MAX:
+    if len(known) > _PENDING_MAX:
         known.popitem(last=False)

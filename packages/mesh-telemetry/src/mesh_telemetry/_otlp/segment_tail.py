@@ -55,7 +55,7 @@ class SegmentTail:
         spill: The folder with evicted segments, if they are kept.
         tables: The tables to read.
         own_proc: The reading process, which appears in no table.
-        marks: The file with the position.
+        position_file: The file with the position.
         bytes_max: The number of bytes to read at a time.
 
     Attributes:
@@ -68,38 +68,40 @@ class SegmentTail:
         spill: Path | None,
         tables: Sequence[str],
         own_proc: int,
-        marks: Path,
+        position_file: Path,
         bytes_max: int = 4 << 20,
     ) -> None:
         self._folder = folder
         self._spill = spill
         self._tables = tables
         self._own_procs = frozenset((own_proc,))
-        self._path = marks
+        self._position_file = position_file
         self._bytes_max = bytes_max
         families = {LINE_TABLES[table][0] for table in tables if table in LINE_TABLES}
         if any(table in MESSAGE_TABLES and table not in LINE_TABLES for table in tables):
             families.add(MESSAGES)
         self._families = sorted(families)
         #: By process and family: the segment, and the length of it that was read.
-        self._marks: dict[str, list[int]] = {}
+        self._positions: dict[str, list[int]] = {}
         with suppress(OSError, ValueError):
-            self._marks = {str(key): list(value) for key, value in json.loads(marks.read_text())}
-        self._over: set[str] = set()
+            self._positions = {
+                str(key): list(value) for key, value in json.loads(position_file.read_text())
+            }
+        self._exited: set[str] = set()
         self.lost_segments = 0
         self.folders: list[ProcFolder] = []
 
-    def take(self) -> tuple[list[NewRows], bool]:
+    def read(self) -> tuple[list[NewRows], bool]:
         """Return the new rows, and whether there are more than are read at a time."""
         self.folders = proc_folders(self._folder, self._spill)
         names = {folder.path.name for folder in self.folders}
-        for key in [key for key in self._marks if key.partition("/")[0] not in names]:
-            del self._marks[key]
-        self._over &= names
+        for key in [key for key in self._positions if key.partition("/")[0] not in names]:
+            del self._positions[key]
+        self._exited &= names
         found = []
         left = self._bytes_max
         for folder in self.folders:
-            if folder.path.name in self._over:
+            if folder.path.name in self._exited:
                 continue
             tables: dict[str, list[Row]] = {table: [] for table in self._tables}
             for family in self._families:
@@ -110,7 +112,7 @@ class SegmentTail:
             # been read.
             is_over = not folder.is_alive and left > 0
             if is_over:
-                self._over.add(folder.path.name)
+                self._exited.add(folder.path.name)
             if is_over or any(tables.values()):
                 found.append(NewRows(folder, tables, is_over))
             if left <= 0:
@@ -119,17 +121,17 @@ class SegmentTail:
 
     def save(self) -> None:
         """Store the position, so that the returned rows are not read again."""
-        coming = self._path.with_suffix(".new")
+        incomplete = self._position_file.with_suffix(".new")
         with suppress(OSError):
-            coming.write_text(json.dumps(list(self._marks.items())))
-            coming.rename(self._path)
+            incomplete.write_text(json.dumps(list(self._positions.items())))
+            incomplete.rename(self._position_file)
 
     def _read(
         self, folder: ProcFolder, family: str, tables: dict[str, list[Row]], left: int
     ) -> int:
         key = f"{folder.path.name}/{family}"
         for segment, _ in folder.segments(family):
-            number, offset = self._marks.get(key, (0, 0))
+            number, offset = self._positions.get(key, (0, 0))
             if segment.number < number:
                 continue
             if segment.number > number:
@@ -139,7 +141,7 @@ class SegmentTail:
                 piece = _message_piece(segment, offset, left)
             else:
                 piece = _line_piece(segment, offset, left)
-            self._marks[key] = [segment.number, offset + len(piece.body)]
+            self._positions[key] = [segment.number, offset + len(piece.body)]
             if piece.body:
                 for table, rows in tables.items():
                     rows += self._rows(table, family, piece, folder)

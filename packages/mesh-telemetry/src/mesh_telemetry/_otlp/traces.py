@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from mesh_telemetry._otlp.parts import Part, attributes_of, json_attributes, resource_of
+from mesh_telemetry._otlp.requests import Item, attributes_of, json_attributes, resource_of
 from mesh_telemetry._rows.columns import mixed
 
 if TYPE_CHECKING:
-    from mesh_telemetry._events.proc_folder import Place
+    from mesh_telemetry._events.proc_folder import ProcIdentity
     from mesh_telemetry._otlp.options import OtlpConfig
-    from mesh_telemetry._otlp.parts import Resource
+    from mesh_telemetry._otlp.requests import Resource
     from mesh_telemetry._otlp.segment_tail import NewRows
 
     Row = dict[str, Any]
 
-__all__ = ["TRACE_TABLES", "TraceParts"]
+__all__ = ["TRACE_TABLES", "SpanConverter"]
 
 TRACE_TABLES = ("spans", "span_events", "sent_messages", "messages", "message_status_events")
 _OPEN_MAX = 100_000
@@ -51,12 +51,12 @@ class _ProcState:
     def __init__(self) -> None:
         self.spans: OrderedDict[int, tuple[Row, Span]] = OrderedDict()
         self.sent: OrderedDict[int, Row] = OrderedDict()
-        self.came: OrderedDict[int, Row] = OrderedDict()
+        self.received: OrderedDict[int, Row] = OrderedDict()
         self.served: OrderedDict[int, tuple[int, int]] = OrderedDict()
         self.last_us = 0
 
 
-class TraceParts:
+class SpanConverter:
     """Converts rows to spans when they have ended.
 
     Args:
@@ -72,53 +72,57 @@ class TraceParts:
         # Ended calls wait for one round, until the span that sent them is known if it exists.
         self._waiting: list[_Call] = []
 
-    def take(self, fresh: Sequence[NewRows], places: dict[str, Place], is_last: bool) -> list[Part]:
+    def convert(
+        self, new_rows: Sequence[NewRows], identities: dict[str, ProcIdentity], is_last: bool
+    ) -> list[Item]:
         """Return the spans that have ended."""
-        settled, self._waiting = self._waiting, []
-        found: list[Part] = []
-        for one in fresh:
-            found += self._take(one)
+        ready, self._waiting = self._waiting, []
+        found: list[Item] = []
+        for one in new_rows:
+            found += self._convert(one)
         if is_last:
-            settled += self._waiting
+            ready += self._waiting
             self._waiting = []
-        for call in settled:
-            span = self._call(call)
+        for call in ready:
+            span = self._span_of_call(call)
             if span is not None:
-                found.append(Part(call.resource, span))
+                found.append(Item(call.resource, span))
         return found
 
-    def _take(self, fresh: NewRows) -> list[Part]:
-        resource = resource_of(self._config, fresh.folder.place)
-        state = self._procs.setdefault(fresh.folder.path.name, _ProcState())
+    def _convert(self, new_rows: NewRows) -> list[Item]:
+        resource = resource_of(self._config, new_rows.folder.identity)
+        state = self._procs.setdefault(new_rows.folder.path.name, _ProcState())
         rows = [
             (row["timestamp_us"], order, table, row)
             for order, table in enumerate(_ORDER)
-            for row in fresh.tables[table]
+            for row in new_rows.tables[table]
         ]
         rows.sort(key=lambda each: each[:2])
         found = []
         for at_us, _, table, row in rows:
             state.last_us = max(state.last_us, at_us)
             if table == "spans":
-                _keep(state.spans, row["id"], (row, self._begun(row, state)), _OPEN_MAX)
+                _remember(
+                    state.spans, row["id"], (row, self._span_without_end(row, state)), _OPEN_MAX
+                )
             elif table == "span_events":
                 ended = row["event_type"] == "close" and state.spans.pop(row["id"], None)
                 if ended:
                     why = "an exception ended it" if row["is_error"] else None
-                    found.append(Part(resource, _ended(ended[1], at_us, why)))
+                    found.append(Item(resource, _with_end(ended[1], at_us, why)))
             elif self._config.calls:
-                self._message(table, row, state, resource, fresh.folder.place)
-        if fresh.is_over:
+                self._message(table, row, state, resource, new_rows.folder.identity)
+        if new_rows.is_over:
             found += [
-                Part(resource, _ended(span, state.last_us, _NEVER_ENDED))
+                Item(resource, _with_end(span, state.last_us, _NEVER_ENDED))
                 for _, span in state.spans.values()
             ]
             for number, (begin_us, _) in state.served.items():
                 self._end_served(state, resource, number, begin_us, state.last_us, _NEVER_ENDED)
-            del self._procs[fresh.folder.path.name]
+            del self._procs[new_rows.folder.path.name]
         return found
 
-    def _begun(self, row: Row, state: _ProcState) -> Span:
+    def _span_without_end(self, row: Row, state: _ProcState) -> Span:
         """Return a span without its end."""
         served = row.get("message_id")
         parent: str | None
@@ -126,14 +130,14 @@ class TraceParts:
             name, trace = row["span_id"], bytes.fromhex(row["trace_id"])
             parent = row["parent_span_id"]
             if served is not None and row["parent_id"] is None:
-                _keep(self._message_traces, served, trace, _KNOWN_MAX)
-                parent = _name(served, _SERVER) if self._config.calls else parent
+                _remember(self._message_traces, served, trace, _KNOWN_MAX)
+                parent = _call_span_id(served, _SERVER) if self._config.calls else parent
         else:
-            name, parent, trace = self._derived(row, state)
-        _keep(self._traces, name, trace, _KNOWN_MAX)
-        said: dict[str, Any] = {}
+            name, parent, trace = self._derived_ids(row, state)
+        _remember(self._traces, name, trace, _KNOWN_MAX)
+        attributes: dict[str, Any] = {}
         if row["actor_id"] is not None:
-            said["mesh.actor_id"] = str(row["actor_id"])
+            attributes["mesh.actor_id"] = str(row["actor_id"])
         return Span(
             trace_id=trace,
             span_id=bytes.fromhex(name),
@@ -141,51 +145,51 @@ class TraceParts:
             name=row["name"],
             kind=Span.SPAN_KIND_INTERNAL,
             start_time_unix_nano=row["timestamp_us"] * 1000,
-            attributes=attributes_of(json_attributes(row["fields_json"]) | said),
+            attributes=attributes_of(json_attributes(row["fields_json"]) | attributes),
         )
 
-    def _derived(self, row: Row, state: _ProcState) -> tuple[str, str | None, bytes]:
+    def _derived_ids(self, row: Row, state: _ProcState) -> tuple[str, str | None, bytes]:
         """Derive the ids of a span from numbers: its id, its parent and its trace."""
         name = f"{row['id']:016x}"
         if row["parent_id"] is not None:
             parent = f"{row['parent_id']:016x}"
-            return name, parent, self._traces.get(parent) or _trace(row["parent_id"])
+            return name, parent, self._traces.get(parent) or _derived_trace_id(row["parent_id"])
         actor_id = row["actor_id"]
         if self._config.calls and actor_id is not None:
             served = [number for number, (_, of) in state.served.items() if of == actor_id]
             if len(served) == 1:
-                return name, _name(served[0], _SERVER), _trace(served[0])
-        return name, None, _trace(row["id"])
+                return name, _call_span_id(served[0], _SERVER), _derived_trace_id(served[0])
+        return name, None, _derived_trace_id(row["id"])
 
     def _message(
-        self, table: str, row: Row, state: _ProcState, resource: Resource, place: Place
+        self, table: str, row: Row, state: _ProcState, resource: Resource, identity: ProcIdentity
     ) -> None:
         if table == "sent_messages":
             if row["call"] is not None:
-                _keep(state.sent, row["id"], row, _OPEN_MAX)
+                _remember(state.sent, row["id"], row, _OPEN_MAX)
             return
         if table == "messages":
             if row["call"] is not None:
-                _keep(state.came, row["id"], row, _OPEN_MAX)
+                _remember(state.received, row["id"], row, _OPEN_MAX)
             return
         number, status, at_us = row["message_id"], row["status"], row["timestamp_us"]
         if number is None:
             return
         error = f"fault {row['code']}" if row["code"] else None
         if status == "active":
-            actor_id = int(mixed(place.number, row["mesh_id"]))
-            _keep(state.served, number, (at_us, actor_id), _OPEN_MAX)
+            actor_id = int(mixed(identity.number, row["mesh_id"]))
+            _remember(state.served, number, (at_us, actor_id), _OPEN_MAX)
         elif status in ("complete", "failed"):
             served = state.served.pop(number, None)
             if served is not None:
                 self._end_served(state, resource, number, served[0], at_us, error)
         elif status == "refused":
-            state.came.pop(number, None)
+            state.received.pop(number, None)
         elif status in ("returned", "cancelled"):
             sent = state.sent.pop(number, None)
             if sent is not None:
                 error = "cancelled" if status == "cancelled" else error
-                self._over(resource, sent, _CLIENT, number, sent["timestamp_us"], at_us, error)
+                self._add_call(resource, sent, _CLIENT, number, sent["timestamp_us"], at_us, error)
 
     def _end_served(
         self,
@@ -196,10 +200,10 @@ class TraceParts:
         end_us: int,
         error: str | None,
     ) -> None:
-        came = state.came.pop(number, {})
-        self._over(resource, came, _SERVER, number, begin_us, end_us, error)
+        received = state.received.pop(number, {})
+        self._add_call(resource, received, _SERVER, number, begin_us, end_us, error)
 
-    def _over(
+    def _add_call(
         self,
         resource: Resource,
         row: Row,
@@ -221,7 +225,7 @@ class TraceParts:
         )
         self._waiting.append(call)
 
-    def _call(self, call: _Call) -> Span | None:
+    def _span_of_call(self, call: _Call) -> Span | None:
         """Return a side of a call as a span; None if its trace is unknown on this host."""
         is_server = call.kind == _SERVER
         served_in = self._message_traces.get(call.message_id)
@@ -231,26 +235,26 @@ class TraceParts:
             trace = self._traces.get(call.sent_in) or served_in
             if trace is None:
                 return None
-            client = bytes.fromhex(_name(call.message_id, _CLIENT))
+            client = bytes.fromhex(_call_span_id(call.message_id, _CLIENT))
             parent = client if is_server else bytes.fromhex(call.sent_in)
         elif is_server and served_in is not None:
             # The caller was in no span, so the span inside the call began a new trace.
             trace = served_in
-            other = bytes.fromhex(_name(call.message_id, _CLIENT))
-            link = [Span.Link(trace_id=_trace(call.message_id), span_id=other)]
+            other = bytes.fromhex(_call_span_id(call.message_id, _CLIENT))
+            link = [Span.Link(trace_id=_derived_trace_id(call.message_id), span_id=other)]
         else:
-            trace = _trace(call.message_id)
-            parent = bytes.fromhex(_name(call.message_id, _CLIENT)) if is_server else b""
-        said = {"rpc.system": "mesh", "rpc.method": call.endpoint}
-        return _ended(
+            trace = _derived_trace_id(call.message_id)
+            parent = bytes.fromhex(_call_span_id(call.message_id, _CLIENT)) if is_server else b""
+        attributes = {"rpc.system": "mesh", "rpc.method": call.endpoint}
+        return _with_end(
             Span(
                 trace_id=trace,
-                span_id=bytes.fromhex(_name(call.message_id, call.kind)),
+                span_id=bytes.fromhex(_call_span_id(call.message_id, call.kind)),
                 parent_span_id=parent,
                 name=call.endpoint or "call",
                 kind=Span.SPAN_KIND_SERVER if is_server else Span.SPAN_KIND_CLIENT,
                 start_time_unix_nano=call.begin_us * 1000,
-                attributes=attributes_of(said),
+                attributes=attributes_of(attributes),
                 links=link,
             ),
             call.end_us,
@@ -262,7 +266,7 @@ class TraceParts:
 _ORDER = ("sent_messages", "messages", "message_status_events", "spans", "span_events")
 
 
-def _ended(span: Span, at_us: int, error: str | None) -> Span:
+def _with_end(span: Span, at_us: int, error: str | None) -> Span:
     span.end_time_unix_nano = max(at_us * 1000, span.start_time_unix_nano)
     if error is not None:
         span.status.code = Status.STATUS_CODE_ERROR
@@ -270,18 +274,18 @@ def _ended(span: Span, at_us: int, error: str | None) -> Span:
     return span
 
 
-def _name(number: int, kind: int) -> str:
+def _call_span_id(number: int, kind: int) -> str:
     """Return the span id of one side of a call as text."""
     return f"{int(mixed(number, kind)) or 1:016x}"
 
 
-def _trace(number: int) -> bytes:
+def _derived_trace_id(number: int) -> bytes:
     """Return the trace id for a span or call without one; both sides derive the same."""
     high, low = int(mixed(number, _TRACE)), number
     return high.to_bytes(8) + low.to_bytes(8)
 
 
-def _keep(known: OrderedDict[Any, Any], key: Any, value: Any, len_max: int) -> None:
+def _remember(known: OrderedDict[Any, Any], key: Any, value: Any, len_max: int) -> None:
     known[key] = value
     if len(known) > len_max:
         known.popitem(last=False)

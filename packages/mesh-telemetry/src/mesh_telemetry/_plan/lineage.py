@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import datafusion
 
 from mesh_telemetry._plan.plan_tree import Node, expression
-from mesh_telemetry._plan.units import Link, Unit
+from mesh_telemetry._plan.units import SemiJoin, Unit
 
 __all__ = ["Lineage"]
 
@@ -39,13 +39,13 @@ class Lineage:
         """Record that a unit ships the output of a node; `names` are its first columns."""
         self._shipped[node] = unit, names
 
-    def links(
+    def semi_joins(
         self,
         join: Node,
         how: str,
         pairs: list[tuple[datafusion.Expr, datafusion.Expr]],
-    ) -> list[Link]:
-        """Return the links through which the sides of a join can reduce each other."""
+    ) -> list[SemiJoin]:
+        """Return the semi_joins through which the sides of a join can reduce each other."""
         drops_left, drops_right = _DROPS.get(how, (False, False))
         found = []
         for left, right in pairs:
@@ -54,9 +54,9 @@ class Lineage:
             if mine is None or its is None or mine.unit is its.unit:
                 continue
             if drops_right and its.is_reducible and its.at < its.unit.reducible:
-                found.append(Link(mine.unit, mine.at, its.unit, its.at))
+                found.append(SemiJoin(mine.unit, mine.at, its.unit, its.at))
             if drops_left and mine.is_reducible and mine.at < mine.unit.reducible:
-                found.append(Link(its.unit, its.at, mine.unit, mine.at))
+                found.append(SemiJoin(its.unit, its.at, mine.unit, mine.at))
         return found
 
     def _origin(self, node: Node, relation: str | None, name: str | None) -> _Origin | None:

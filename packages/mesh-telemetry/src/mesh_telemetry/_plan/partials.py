@@ -88,18 +88,18 @@ class _ShippedColumns:
     parts: list[datafusion.Expr] = field(default_factory=list)
 
     def distinct_at(self, expr: datafusion.Expr) -> str:
-        return f"d{_place(self.distincts, expr)}"
+        return f"d{_index_of(self.distincts, expr)}"
 
     def part_at(self, expr: datafusion.Expr) -> str:
-        return f"p{_place(self.parts, expr)}"
+        return f"p{_index_of(self.parts, expr)}"
 
 
-def _place(places: list[datafusion.Expr], expr: datafusion.Expr) -> int:
-    for at, each in enumerate(places):
+def _index_of(known: list[datafusion.Expr], expr: datafusion.Expr) -> int:
+    for at, each in enumerate(known):
         if each.canonical_name() == expr.canonical_name():
             return at
-    places.append(expr)
-    return len(places) - 1
+    known.append(expr)
+    return len(known) - 1
 
 
 def partials_of(node: Node, below: datafusion.DataFrame) -> Partials | None:
@@ -120,7 +120,7 @@ def partials_of(node: Node, below: datafusion.DataFrame) -> Partials | None:
     first = len(groups) + len(shipped.distincts)
     at |= {f"p{i}": f"c{first + i}" for i in range(len(shipped.parts))}
     frame = host.select(*(named(name).alias(f"c{i}") for i, name in enumerate(names)))
-    made = [make(*(datafusion.col(at[place]) for place in places)) for places, make in wholes]
+    made = [make(*(datafusion.col(at[column]) for column in columns)) for columns, make in wholes]
     return Partials(frame, len(groups), made)
 
 
@@ -178,9 +178,9 @@ def _split_distinct(
     # As groups, -0.0 and 0.0 differ; as distinct values, they are equal.
     if pa.types.is_floating(kind):
         return None
-    place = shipped.distinct_at(arguments[0])
+    column = shipped.distinct_at(arguments[0])
     if function == "count":
-        return [place], lambda value: _Aggregate([functions.count(value, distinct=True)], _only)
+        return [column], lambda value: _Aggregate([functions.count(value, distinct=True)], _only)
     return None
 
 

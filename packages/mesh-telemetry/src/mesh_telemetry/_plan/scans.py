@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import datafusion
 import pyarrow as pa
 
-from mesh_telemetry._plan.chains import base_table, statement
 from mesh_telemetry._plan.plan_tree import Node, conjuncts, expression, is_pushable
 from mesh_telemetry._plan.quoting import quoted
+from mesh_telemetry._plan.single_table import base_table, statement
 from mesh_telemetry._plan.units import Unit
 
 __all__ = ["embedded_units"]

@@ -6,16 +6,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mesh_telemetry._plan.quoting import quoted_literal
-from mesh_telemetry._plan.units import Link, Unit
+from mesh_telemetry._plan.units import SemiJoin, Unit
 
-__all__ = ["chosen", "count_statement", "useful_links", "with_keys"]
+__all__ = ["chosen", "count_statement", "useful_semi_joins", "with_keys"]
 
 
-def useful_links(links: list[Link]) -> list[Link]:
-    """Return the links that may pay off: few keys of a type that can be written as literals."""
+def useful_semi_joins(semi_joins: list[SemiJoin]) -> list[SemiJoin]:
+    """Return the semi-joins that may pay off: few keys, of a type that has literals."""
     return [
         link
-        for link in links
+        for link in semi_joins
         if link.keys.is_selective
         and link.reduced.uses == 1
         and _is_writable(link.keys.schema.types[link.keys_at])
@@ -31,15 +31,17 @@ def count_statement(units: list[Unit]) -> str:
     )
 
 
-def chosen(links: list[Link], row_counts: dict[Unit, int], rows_min: int) -> list[Link]:
-    """Return the links to follow: from fewer rows to more, which excludes cycles.
+def chosen(
+    semi_joins: list[SemiJoin], row_counts: dict[Unit, int], rows_min: int
+) -> list[SemiJoin]:
+    """Return the semi_joins to follow: from fewer rows to more, which excludes cycles.
 
     If the reduced unit has fewer than `rows_min` rows, they are shipped at once, because another
     round trip would take longer.
     """
     return [
         link
-        for link in links
+        for link in semi_joins
         if row_counts[link.reduced] >= rows_min and row_counts[link.keys] < row_counts[link.reduced]
     ]
 

@@ -8,7 +8,6 @@ from typing import Literal
 import datafusion
 import pyarrow as pa
 
-from mesh_telemetry._plan.chains import Chain, chain_of, statement
 from mesh_telemetry._plan.lineage import Lineage
 from mesh_telemetry._plan.partials import partials_of
 from mesh_telemetry._plan.plan_tree import (
@@ -22,7 +21,8 @@ from mesh_telemetry._plan.plan_tree import (
 )
 from mesh_telemetry._plan.quoting import quoted
 from mesh_telemetry._plan.scans import embedded_units
-from mesh_telemetry._plan.units import Link, Unit
+from mesh_telemetry._plan.single_table import SingleTablePlan, single_table_plan, statement
+from mesh_telemetry._plan.units import SemiJoin, Unit
 from mesh_telemetry._rows.plain_types import plain_type
 
 __all__ = ["Split", "split"]
@@ -45,16 +45,16 @@ class Split:
 
     Attributes:
         units: The statements for hosts; each fills a table of the planning session.
-        links: Pairs of units in which the keys of one can reduce the other.
+        semi_joins: Pairs of units in which the keys of one can reduce the other.
         frame: The rest of the query over those tables.
-        whole: The unit whose rows are the answer without further work; None if there is more to do.
+        whole: The unit whose rows are the result without further work; None if there is more to do.
         rows_max: The number of those rows to return, in any order; None for all.
     """
 
     def __init__(
         self,
         units: list[Unit],
-        links: list[Link],
+        semi_joins: list[SemiJoin],
         frame: datafusion.DataFrame,
         whole: Unit | None = None,
         rows_max: int | None = None,
@@ -62,7 +62,7 @@ class Split:
         self.whole = whole
         self.rows_max = rows_max
         self.units = units
-        self.links = links
+        self.semi_joins = semi_joins
         self.frame = frame
 
 
@@ -79,7 +79,7 @@ def split(
             tables.
         schemas: The tables of the hosts, with plain types.
     """
-    division = _Division(session, schemas)
+    division = _PlanSplitter(session, schemas)
     root = plan_tree(frame.optimized_logical_plan())
     local = "information_schema" in root.plan.display_indent()
     if root.kind == "DescribeTable" or local:
@@ -90,14 +90,14 @@ def split(
         *division.units.values(),
         *embedded_units(division.embedded, session, schemas),
     ]
-    whole = division.answers.get(id(root))
+    whole = division.results.get(id(root))
     if whole is None or len(units) > 1 or root.kind == "Sort":
-        return Split(units, division.links, rest)
+        return Split(units, division.semi_joins, rest)
     skip, rows_max = _bounds(root) if root.kind == "Limit" else (0, None)
-    return Split(units, division.links, rest, None if skip else whole, rows_max)
+    return Split(units, division.semi_joins, rest, None if skip else whole, rows_max)
 
 
-class _Division:
+class _PlanSplitter:
     def __init__(
         self, session: datafusion.SessionContext, schemas: Mapping[str, pa.Schema]
     ) -> None:
@@ -105,9 +105,9 @@ class _Division:
         self._schemas = schemas
         self._lineage = Lineage()
         self.units: dict[str, Unit] = {}
-        self.links: list[Link] = []
+        self.semi_joins: list[SemiJoin] = []
         self.embedded: list[Node] = []
-        self.answers: dict[int, Unit] = {}
+        self.results: dict[int, Unit] = {}
         self._rebuilds: dict[str, Callable[[Node], datafusion.DataFrame | None]] = {
             "Projection": self._projection,
             "Filter": self._filter,
@@ -126,7 +126,7 @@ class _Division:
 
     def rebuild(self, node: Node) -> datafusion.DataFrame:
         """Return a frame with the output of the node, over tables that units fill."""
-        before = dict(self.units), list(self.links), list(self.embedded)
+        before = dict(self.units), list(self.semi_joins), list(self.embedded)
         uses = {unit: unit.uses for unit in self.units.values()}
         wanted = self._session.create_dataframe_from_logical_plan(node.plan).schema()
         try:
@@ -137,7 +137,7 @@ class _Division:
                 return frame
         except Exception:  # DataFusion has no narrower class; what it refuses stays as it is
             pass
-        self.units, self.links, self.embedded = before
+        self.units, self.semi_joins, self.embedded = before
         for unit, count in uses.items():
             unit.uses = count
         return self.embed(node)
@@ -147,29 +147,31 @@ class _Division:
             return self._groups(node, wanted)
         if node.kind in ("Sort", "Limit"):
             return self._top(node, wanted)
-        chain = chain_of(node, self._session, self._schemas)
-        return None if chain is None else self._rows(node, chain, chain.frame, wanted)
+        table_plan = single_table_plan(node, self._session, self._schemas)
+        return (
+            None if table_plan is None else self._rows(node, table_plan, table_plan.frame, wanted)
+        )
 
     def _rows(
         self,
         node: Node,
-        chain: Chain,
+        table_plan: SingleTablePlan,
         frame: datafusion.DataFrame,
         wanted: pa.Schema,
         way: str = "rows",
     ) -> datafusion.DataFrame | None:
-        """Ship all rows of a chain, or the first ones."""
+        """Ship all rows of a table_plan, or the first ones."""
         names = frame.schema().names
         if len(set(names)) < len(names):
             return None
         columns = [named(name).alias(f"c{at}") for at, name in enumerate(names)]
-        is_selective = chain.is_selective or way == "top"
+        is_selective = table_plan.is_selective or way == "top"
         reducible = len(names) if way == "rows" else 0
-        unit = self._shipped(frame.select(*columns), chain.table, way, is_selective, reducible)
+        unit = self._shipped(frame.select(*columns), table_plan.table, way, is_selective, reducible)
         if unit is None:
             return None
         self._lineage.note(node, unit, wanted.names)
-        self.answers[id(node)] = unit
+        self.results[id(node)] = unit
         shipped = self._session.table(quoted(unit.fills))
         back = [datafusion.col(f"c{at}").alias(name) for at, name in enumerate(names)]
         qualifiers = qualifiers_of(node, len(names)) or [None] * len(names)
@@ -208,13 +210,13 @@ class _Division:
 
     def _groups(self, node: Node, wanted: pa.Schema) -> datafusion.DataFrame | None:
         """Ship partial aggregates, with one row for each group of each host."""
-        chain = chain_of(node.inputs[0], self._session, self._schemas)
-        if chain is None:
+        table_plan = single_table_plan(node.inputs[0], self._session, self._schemas)
+        if table_plan is None:
             return None
-        partials = partials_of(node, chain.frame)
+        partials = partials_of(node, table_plan.frame)
         if partials is None:
             return None
-        unit = self._shipped(partials.frame, chain.table, "groups", True, partials.group_count)
+        unit = self._shipped(partials.frame, table_plan.table, "groups", True, partials.group_count)
         if unit is None:
             return None
         self._lineage.note(node, unit, wanted.names[: partials.group_count])
@@ -229,16 +231,16 @@ class _Division:
         else:
             skip, fetch = _bounds(node)
             count = None if fetch is None else skip + fetch
-        chain = chain_of(node.inputs[0], self._session, self._schemas)
-        if count is None or chain is None or count > _TOP_ROWS_MAX:
+        table_plan = single_table_plan(node.inputs[0], self._session, self._schemas)
+        if count is None or table_plan is None or count > _TOP_ROWS_MAX:
             return None
-        frame = chain.frame
+        frame = table_plan.frame
         if node.kind == "Sort":
             orders = node.variant.sort_exprs()
             if not all(is_pushable(expression(each.expr())) for each in orders):
                 return None
             frame = frame.sort(*_sort_keys(node))
-        shipped = self._rows(node, chain, frame.limit(count), wanted, "top")
+        shipped = self._rows(node, table_plan, frame.limit(count), wanted, "top")
         return None if shipped is None else self._first(node, shipped)
 
     def _first(self, node: Node, frame: datafusion.DataFrame) -> datafusion.DataFrame:
@@ -292,7 +294,7 @@ class _Division:
         if further is not None:
             conditions.append(expression(further))
         joined = left.join_on(right, *(conditions or [_ALWAYS]), how=_JOINS[how])
-        self.links += self._lineage.links(node, how, pairs)
+        self.semi_joins += self._lineage.semi_joins(node, how, pairs)
         return joined
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-__all__ = ["Link", "Unit"]
+__all__ = ["SemiJoin", "Unit"]
 
 
 @dataclass(eq=False)
@@ -35,7 +35,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Link:
+class SemiJoin:
     """A join that needs rows of one unit only if another unit has their key.
 
     Attributes:

@@ -27,17 +27,21 @@ def profile(
     pid: Annotated[
         int | None, typer.Option(help="The pid of the program, if several serve telemetry.")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.0, help="Seconds to record, from now on.")] = 10.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.0, help="Seconds to record, starting now.")
+    ] = 10.0,
     output: Annotated[
         Path,
         typer.Option("-o", "--output", help="The output file; compressed if its name ends in .gz."),
     ] = Path("trace.pftrace"),
     since: Annotated[
         str | None,
-        typer.Option(help="Trace the past since this time: 2026-01-31T12:00:00Z, or in seconds."),
+        typer.Option(
+            help="Export since this time: 2026-01-31T12:00:00Z, or seconds since the epoch."
+        ),
     ] = None,
     last: Annotated[
-        str | None, typer.Option(help="Trace the past: the last 30s, 5m or 1h.")
+        str | None, typer.Option(help="Export this much of the past: 30s, 5m or 1h.")
     ] = None,
 ) -> None:
     """Write a trace of a running program: its actors, and the messages between them.
@@ -45,7 +49,7 @@ def profile(
     To view it, open ui.perfetto.dev.
     """
     if since is not None and last is not None:
-        raise TelemetryError("--since and --last are exclusive: pass only one")
+        raise TelemetryError("--since and --last are mutually exclusive: pass only one")
     served = served_program(pid)
     now_us = time.time_ns() // 1000
     if last is not None:
@@ -61,10 +65,10 @@ def profile(
 
 def _fetch(served: ServedProgram, since_us: int, until_us: int, output: Path) -> int:
     """Write a trace as it arrives; an existing file is replaced when the trace is complete."""
-    asked = urlencode({"since_us": since_us, "until_us": until_us})
+    arguments = urlencode({"since_us": since_us, "until_us": until_us})
     try:
         with trace_output(output) as file, ProgramClient(served) as client:
-            for piece in client.pieces(f"/profile?{asked}", timeout_s=_SILENCE_S):
+            for piece in client.pieces(f"/profile?{arguments}", timeout_s=_SILENCE_S):
                 file.write(piece)
         return output.stat().st_size
     except OSError as error:

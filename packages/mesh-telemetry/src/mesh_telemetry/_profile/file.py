@@ -31,7 +31,7 @@ class TraceFile:
         path: The file, which ui.perfetto.dev can open.
         messages: The number of served messages in it.
         spans: The number of spans of the program in it.
-        failed: Hosts that did not answer every request; their data is missing.
+        failed: Hosts that did not reply to every request; their data is missing.
     """
 
     path: Path
@@ -64,7 +64,7 @@ def write_trace(
         until_us: The end, exclusive.
 
     Raises:
-        TelemetryError: No host answers.
+        TelemetryError: No host replied.
         OSError: The file cannot be written.
     """
     with trace_output(path) as file:

@@ -6,8 +6,8 @@ from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mesh_telemetry._profile.clock_offsets import clock_offsets
-from mesh_telemetry._profile.lanes import Lane, Slice
 from mesh_telemetry._profile.perfetto import PerfettoWriter
+from mesh_telemetry._profile.slice_tracks import Slice, SliceTrack
 from mesh_telemetry._profile.tracks import ProfileTracks
 
 if TYPE_CHECKING:
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from mesh_telemetry._profile.clock_offsets import ClockOffset
     from mesh_telemetry._profile.perfetto import Value
     from mesh_telemetry._profile.rows import ProfileRows, Window
-    from mesh_telemetry._profile.tracks import ActorTrack
+    from mesh_telemetry._profile.tracks import ActorTracks
 
 __all__ = ["ProfileTrace"]
 
 _ENDS = ("complete", "failed")
 _CALLER_ENDS = ("returned", "cancelled")
 # Limits for messages that are in flight, and may never arrive.
-_UNDER_WAY_MAX = 200_000
+_PENDING_MAX = 200_000
 _CASTS_MAX = 10_000
 
 
@@ -33,7 +33,7 @@ class _QueuedMessage(NamedTuple):
     length: int
 
 
-class _Profile:
+class _TraceBuilder:
     """Processes rows ordered by time, and writes the trace."""
 
     def __init__(self, writer: PerfettoWriter, tracks: ProfileTracks) -> None:
@@ -43,7 +43,7 @@ class _Profile:
         self._casts: dict[int, deque[_QueuedMessage]] = defaultdict(
             lambda: deque(maxlen=_CASTS_MAX)
         )
-        self._sent: OrderedDict[int, tuple[Lane, str]] = OrderedDict()
+        self._sent: OrderedDict[int, tuple[SliceTrack, str]] = OrderedDict()
         self._open: dict[int, Slice] = {}
         self._open_spans: dict[int, Slice] = {}
         self._ends: dict[int, tuple[int, str, int]] = {}
@@ -54,7 +54,7 @@ class _Profile:
     def take(self, window: Window) -> None:
         """Write the events of one window."""
         rows = window.rows
-        self._note_ends(rows["message_status_events"], rows["span_events"])
+        self._record_ends(rows["message_status_events"], rows["span_events"])
         # Among equal times, rows are processed in this order.
         kinds: dict[str, Callable[[Any], None]] = {
             "messages": self._receive,
@@ -77,7 +77,7 @@ class _Profile:
             step(row)
         self._settle(window.until_us)
 
-    def _note_ends(self, statuses: list[Any], closes: list[Any]) -> None:
+    def _record_ends(self, statuses: list[Any], closes: list[Any]) -> None:
         """Determine the ends of messages and spans before their starts are processed."""
         self._ends = {}
         for at_us, number, proc, _, status, code in statuses:
@@ -85,13 +85,13 @@ class _Profile:
                 self._ends[number] = (at_us, status, code)
                 if (one := self._open.pop(number, None)) is not None:
                     one.end(self._tracks.ns(proc, at_us))
-                    one.said_last = _result(status, code)
+                    one.end_arguments = _result(status, code)
         self._span_ends = {}
         for at_us, number, proc, is_error in closes:
             self._span_ends[number] = (at_us, is_error)
             if (one := self._open_spans.pop(number, None)) is not None:
                 one.end(self._tracks.ns(proc, at_us))
-                one.said_last = {"is_error": True} if is_error else {}
+                one.end_arguments = {"is_error": True} if is_error else {}
 
     def _settle(self, until_us: int) -> None:
         self._tracks.settle(until_us)
@@ -108,7 +108,7 @@ class _Profile:
         if call is None:
             self._casts[actor_id].append(queued)
         else:
-            _keep(self._queued, number, queued)
+            _remember(self._queued, number, queued)
         actor.queue_changed(self._tracks.ns(proc, at_us), +1)
 
     def _change(self, row: tuple[Any, ...]) -> None:
@@ -120,20 +120,20 @@ class _Profile:
         if actor is None or status in _ENDS:
             return
         at_ns = self._tracks.ns(proc, at_us)
-        queued = self._taken(actor, number)
+        queued = self._dequeue(actor, number)
         if queued is not None:
             actor.queue_changed(at_ns, -1)
         if status == "refused":
-            said: dict[str, Value] = {"code": code}
+            arguments: dict[str, Value] = {"code": code}
             self._writer.instant(
-                actor.lanes.first.track, at_ns, "refused", "message", said, number, is_last=True
+                actor.tracks.first.id, at_ns, "refused", "message", arguments, number, is_last=True
             )
         elif status == "active":
             self._serve(actor, at_us, at_ns, number, proc, queued)
 
     def _serve(
         self,
-        actor: ActorTrack,
+        actor: ActorTracks,
         at_us: int,
         at_ns: int,
         number: int | None,
@@ -147,8 +147,8 @@ class _Profile:
             name = queued.endpoint or name
             arguments = {"queue_us": at_us - queued.at_us, "bytes": queued.length}
         if number is None:
-            # The end of a message that expects no answer is not recorded.
-            arguments["answer"] = "none is wanted"
+            # The end of a message that expects no reply is not recorded.
+            arguments["reply"] = "not requested"
             one = Slice(name, "message", at_ns, at_ns, is_message=True)
         else:
             arguments["message"] = str(number)
@@ -158,10 +158,10 @@ class _Profile:
                 self._open[number] = one
             else:
                 one.end(self._tracks.ns(proc, end[0]))
-                one.said_last = _result(end[1], end[2])
-        actor.lanes.put_message(one, arguments, number)
+                one.end_arguments = _result(end[1], end[2])
+        actor.tracks.add_message(one, arguments, number)
 
-    def _taken(self, actor: ActorTrack, number: int | None) -> _QueuedMessage | None:
+    def _dequeue(self, actor: ActorTracks, number: int | None) -> _QueuedMessage | None:
         if number is not None:
             return self._queued.pop(number, None)
         casts = self._casts.get(actor.actor_id)
@@ -171,16 +171,16 @@ class _Profile:
         at_us, number, proc, actor_id, parent_id, name, fields = row
         self.span_count += 1
         actor = None if actor_id is None else self._tracks.actor(actor_id)
-        lanes = actor.lanes if actor is not None else self._tracks.outside(proc)
+        tracks = actor.tracks if actor is not None else self._tracks.outside_actors(proc)
         one = Slice(name, "span", self._tracks.ns(proc, at_us), None)
         end = self._span_ends.get(number)
         if end is not None:
             one.end(self._tracks.ns(proc, end[0]))
-            one.said_last = {"is_error": True} if end[1] else {}
+            one.end_arguments = {"is_error": True} if end[1] else {}
         # Ended spans are removed at the end of the window, because nested spans begin before that.
         self._open_spans[number] = one
         parent = None if parent_id is None else self._open_spans.get(parent_id)
-        lanes.put_span(one, parent, {} if fields == "{}" else {"fields": fields})
+        tracks.add_span(one, parent, {} if fields == "{}" else {"fields": fields})
 
     def _send(self, row: tuple[Any, ...]) -> None:
         at_us, number, proc, mesh_id, rank, call, length, sender_id, endpoint = row
@@ -188,30 +188,30 @@ class _Profile:
         if mesh is None:
             return
         sender = None if sender_id is None else self._tracks.actor(sender_id)
-        lane = (self._tracks.outside(proc) if sender is None else sender.lanes).first
+        track = (self._tracks.outside_actors(proc) if sender is None else sender.tracks).first
         to = f"{endpoint or mesh}"
-        said: dict[str, Value] = {"to": f"{mesh}[{rank}]", "bytes": length}
+        arguments: dict[str, Value] = {"to": f"{mesh}[{rank}]", "bytes": length}
         flow = None if call is None else number
         at_ns = self._tracks.ns(proc, at_us)
-        self._writer.instant(lane.track, at_ns, f"send {to}", "message", said, flow)
+        self._writer.instant(track.id, at_ns, f"send {to}", "message", arguments, flow)
         if call is not None:
-            _keep(self._sent, number, (lane, to))
+            _remember(self._sent, number, (track, to))
 
     def _return(self, at_us: int, number: int | None, proc: str, status: str, code: int) -> None:
         sent = None if number is None else self._sent.pop(number, None)
         if sent is None:
             return
-        lane, to = sent
-        name = f"{'answer' if status == 'returned' else 'give up'} {to}"
-        said = _result(status, code)
+        track, to = sent
+        name = f"{'reply' if status == 'returned' else 'cancel'} {to}"
+        arguments = _result(status, code)
         at_ns = self._tracks.ns(proc, at_us)
-        self._writer.instant(lane.track, at_ns, name, "message", said, number, is_last=True)
+        self._writer.instant(track.id, at_ns, name, "message", arguments, number, is_last=True)
 
     def _log(self, row: tuple[Any, ...]) -> None:
         at_us, proc, stream, line = row
         track = self._tracks.named(proc, "output")
-        said = {"line": line}
-        self._writer.instant(track, self._tracks.ns(proc, at_us), stream, "log", said)
+        arguments = {"line": line}
+        self._writer.instant(track, self._tracks.ns(proc, at_us), stream, "log", arguments)
 
     def _gauge(self, row: tuple[Any, ...]) -> None:
         at_us, proc, name, unit, attributes, real, whole = row
@@ -238,16 +238,16 @@ class _Profile:
     def _fail(self, row: tuple[Any, ...]) -> None:
         at_us, proc, kind, mesh_id, reason, cause = row
         at_ns = self._tracks.ns(proc, at_us)
-        said: dict[str, Value] = {"reason": reason or ""}
+        arguments: dict[str, Value] = {"reason": reason or ""}
         if cause:
-            said["cause"] = cause
+            arguments["cause"] = cause
         actor = self._tracks.actor_of(proc, mesh_id) if kind == "actor" else None
         if actor is not None:
-            track, name = actor.lanes.first.track, "the actor failed"
+            track, name = actor.tracks.first.id, "the actor failed"
         else:
             track, name = self._tracks.named(proc, "failures"), "the process died"
             self._tracks.end_all(proc, at_ns, {"status": "the process died"})
-        self._writer.instant(track, at_ns, name, "failure", said)
+        self._writer.instant(track, at_ns, name, "failure", arguments)
 
 
 class ProfileTrace:
@@ -269,7 +269,7 @@ class ProfileTrace:
         """Yield the trace in parts.
 
         Raises:
-            TelemetryError: No host answers.
+            TelemetryError: No host replied.
         """
         rows = self._rows
         made = bytearray()
@@ -277,7 +277,7 @@ class ProfileTrace:
         writer.begin(rows.since_us * 1000)
         clocks = clock_offsets(rows.least_delays(), first=0)
         tracks = ProfileTracks(writer, rows.procs(), rows.actors(), rows.meshes(), clocks)
-        profile = _Profile(writer, tracks)
+        profile = _TraceBuilder(writer, tracks)
         for window in rows.windows():
             profile.take(window)
             self.messages, self.spans = profile.message_count, profile.span_count
@@ -293,13 +293,13 @@ def _about(rows: ProfileRows, clocks: dict[int, ClockOffset]) -> dict[str, Value
     """Return the arguments of the event `about this trace`."""
     about: dict[str, Value] = {"since_us": rows.since_us, "until_us": rows.until_us}
     for number, clock in sorted(clocks.items()):
-        trip = f"the least round trip is {clock.round_trip_us} us"
+        trip = f"the shortest round trip took {clock.round_trip_us} us"
         about[f"clock of host {number}"] = (
-            f"ahead by {clock.offset_us} us, which is taken off: {trip}"
+            f"ahead by {clock.offset_us} us, corrected: {trip}"
             if clock.offset_us
-            else f"taken as it is: {trip}"
+            else f"not corrected: {trip}"
         )
-    return about | {f"without host {host}": why for host, why in sorted(rows.failed.items())}
+    return about | {f"host {host} is missing": why for host, why in sorted(rows.failed.items())}
 
 
 def _result(status: str, code: int) -> dict[str, Value]:
@@ -315,7 +315,7 @@ def _bounded(value: float) -> float:
     return value if not isinstance(value, int) or abs(value) < 1 << 63 else float(value)
 
 
-def _keep(known: OrderedDict[int, Any], number: int, value: Any) -> None:
+def _remember(known: OrderedDict[int, Any], number: int, value: Any) -> None:
     known[number] = value
-    if len(known) > _UNDER_WAY_MAX:
+    if len(known) > _PENDING_MAX:
         known.popitem(last=False)

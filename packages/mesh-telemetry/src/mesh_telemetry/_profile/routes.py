@@ -33,8 +33,8 @@ def profile_routes(query: QueryFunction, schemas: Mapping[str, pa.Schema]) -> li
         if until_us is None:
             until_us = time.time_ns() // 1000
         if not slots.acquire(blocking=False):
-            text = f"too many concurrent traces (limit {_CONCURRENT_MAX}): try again later"
-            raise RequestError(503, "busy", text)
+            cause = f"too many concurrent traces (limit {_CONCURRENT_MAX}): try again later"
+            raise RequestError(503, "busy", cause)
         pieces = _pieces(query, schemas, since_us, until_us, slots)
         try:
             # Errors before the first byte are reported with a status.
@@ -53,7 +53,7 @@ def _pieces(
     until_us: int,
     slots: BoundedSemaphore,
 ) -> Generator[bytes, None, None]:
-    """Yield an empty part as soon as hosts have answered, then the trace."""
+    """Yield an empty part as soon as hosts have replied, then the trace."""
     try:
         rows = ProfileRows(query, schemas, since_us, until_us)
         yield b""
@@ -67,11 +67,11 @@ def _pieces(
 
 
 def _time(request: Request, name: str) -> int | None:
-    said = request.arguments.get(name)
-    if said is None:
+    text = request.arguments.get(name)
+    if text is None:
         return None
-    if not (said.isascii() and said.isdecimal()) or len(said) > _DIGITS_MAX:
+    if not (text.isascii() and text.isdecimal()) or len(text) > _DIGITS_MAX:
         raise RequestError(
-            400, "bad_time", f"invalid {name}={said}: send microseconds since the epoch"
+            400, "bad_time", f"invalid {name}={text}: send microseconds since the epoch"
         )
-    return int(said)
+    return int(text)

@@ -10,13 +10,13 @@ from mesh_telemetry._profile.clock_offsets import least_delays
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from mesh_telemetry._query.coverage import Answer
+    from mesh_telemetry._query.coverage import QueryResult
 
 __all__ = ["ProfileRows", "Window"]
 
 Rows = list[tuple[Any, ...]]
 #: Runs a query over rows up to a time in microseconds, or over current rows.
-QueryFunction = Callable[[str, int | None], "Answer"]
+QueryFunction = Callable[[str, int | None], "QueryResult"]
 
 # The number of rows that are in memory at a time.
 _WINDOW_ROWS_MAX = 100_000
@@ -82,7 +82,7 @@ class ProfileRows:
         until_us: The end, exclusive.
 
     Attributes:
-        failed: Hosts that did not answer a query, with the cause.
+        failed: Hosts that did not reply a query, with the cause.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class ProfileRows:
 
     def windows(self) -> Iterator[Window]:
         """Yield all rows in windows that fit into memory."""
-        for start_us, end_us, tables in self._stretches():
+        for start_us, end_us, tables in self._window_bounds():
             rows: dict[str, Rows] = {table: [] for table in _TIMED}
             for table in tables:
                 rows[table] = self._timed(table, start_us, end_us)
@@ -124,13 +124,13 @@ class ProfileRows:
         sent = self._hosts("sent_messages", "id", between.format("to_proc"))
         if not sent:
             return {}
-        came = self._hosts("messages", "id", between.format("from_proc"))
+        received = self._hosts("messages", "id", between.format("from_proc"))
         status = "message_status_events"
-        answered = self._hosts(status, "message_id", "status in ('complete', 'failed')")
+        finished = self._hosts(status, "message_id", "status in ('complete', 'failed')")
         returned = self._hosts(status, "message_id", "status = 'returned'")
 
         def pairs() -> Iterator[tuple[int, int, int]]:
-            for first, second in ((sent, came), (answered, returned)):
+            for first, second in ((sent, received), (finished, returned)):
                 for number, (here, at_us) in first.items():
                     there, then_us = second.get(number, (here, at_us))
                     if there != here:
@@ -138,22 +138,26 @@ class ProfileRows:
 
         return least_delays(pairs())
 
-    def _hosts(self, table: str, number: str, only: str) -> dict[int, tuple[int, int]]:
+    def _hosts(self, table: str, number: str, condition: str) -> dict[int, tuple[int, int]]:
         """Return host and time of a sample of messages, which is the same for every table."""
         within = self._within(self.since_us, self.until_us)
-        count = f"select count(*) from {table} where {within} and {only}"
-        every = self._rows(count, self.until_us)[0][0] // _PAIRS_MAX + 1 if self._part == 0 else 1
-        self._part = max(self._part, every)
+        count = f"select count(*) from {table} where {within} and {condition}"
+        every = (
+            self._rows(count, self.until_us)[0][0] // _PAIRS_MAX + 1
+            if self._sample_step == 0
+            else 1
+        )
+        self._sample_step = max(self._sample_step, every)
         sql = (
             f"select {number}, proc, timestamp_us from {table} "
-            f"where {within} and {only} and {number} % {self._part} = 0"
+            f"where {within} and {condition} and {number} % {self._sample_step} = 0"
         )
         return {
             row[0]: (int(row[1].partition(".")[0]), row[2])
             for row in self._rows(sql, self.until_us)
         }
 
-    _part = 0
+    _sample_step = 0
 
     def _first_us(self) -> int:
         found = [
@@ -162,7 +166,7 @@ class ProfileRows:
         ]
         return min((one for one in found if one is not None), default=self.until_us)
 
-    def _stretches(self) -> Iterator[tuple[int, int, set[str]]]:
+    def _window_bounds(self) -> Iterator[tuple[int, int, set[str]]]:
         """Split the time range into windows with a limited number of rows, if possible.
 
         Each is returned with the tables that have rows in it.
@@ -170,17 +174,17 @@ class ProfileRows:
         length_us = self.until_us - self.since_us
         slot_us = max(_SLOT_US_MIN, length_us // _SLOTS_MAX + 1)
         counts = self._counts(slot_us)
-        start, end, held = 0, 0, 0
+        start, end, row_count = 0, 0, 0
         tables: set[str] = set()
         for slot in sorted(counts):
             count = sum(counts[slot].values())
-            if held and held + count > _WINDOW_ROWS_MAX:
+            if row_count and row_count + count > _WINDOW_ROWS_MAX:
                 yield self.since_us + start * slot_us, self.since_us + end * slot_us, tables
-                held, tables = 0, set()
-            start = start if held else slot
-            end, held = slot + 1, held + count
+                row_count, tables = 0, set()
+            start = start if row_count else slot
+            end, row_count = slot + 1, row_count + count
             tables |= counts[slot].keys()
-        if held:
+        if row_count:
             last_us = min(self.since_us + end * slot_us, self.until_us)
             yield self.since_us + start * slot_us, last_us, tables
 
@@ -213,8 +217,8 @@ class ProfileRows:
         return f"timestamp_us >= {start_us} and timestamp_us < {end_us}"
 
     def _rows(self, sql: str, until_us: int | None) -> Rows:
-        answer = self._query(sql, until_us)
-        for failure in answer.coverage.failed:
+        result = self._query(sql, until_us)
+        for failure in result.coverage.failed:
             self.failed.setdefault(failure.host, failure.cause)
-        columns = [column.to_pylist() for column in answer.table.columns]
+        columns = [column.to_pylist() for column in result.table.columns]
         return list(zip(*columns, strict=True))

@@ -21,15 +21,15 @@ def trace_output(path: Path) -> Iterator[BinaryIO]:
     Raises:
         OSError: The file cannot be written.
     """
-    coming = path.with_name(f"{path.name}.part-{os.urandom(4).hex()}")
+    incomplete = path.with_name(f"{path.name}.part-{os.urandom(4).hex()}")
     try:
         with ExitStack() as stack:
-            file = cast(BinaryIO, stack.enter_context(coming.open("xb")))
+            file = cast(BinaryIO, stack.enter_context(incomplete.open("xb")))
             if path.suffix == ".gz":
                 packed = gzip.GzipFile(path.stem, "wb", _GZIP_LEVEL, file)
                 file = cast(BinaryIO, stack.enter_context(packed))
             yield file
-        coming.replace(path)
+        incomplete.replace(path)
     finally:
         with suppress(OSError):
-            coming.unlink()
+            incomplete.unlink()

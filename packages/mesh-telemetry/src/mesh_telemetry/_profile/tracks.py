@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mesh_telemetry._profile.lanes import Lanes
+from mesh_telemetry._profile.slice_tracks import SliceTracks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from mesh_telemetry._profile.clock_offsets import ClockOffset
     from mesh_telemetry._profile.perfetto import PerfettoWriter, Value
 
-__all__ = ["ActorTrack", "ProfileTracks"]
+__all__ = ["ActorTracks", "ProfileTracks"]
 
 # Above all process ids of Linux, because processes of different hosts may have the same one.
 _PID_FIRST = 1 << 23
 _TID_FIRST = 1 << 24
 
 
-class ActorTrack:
+class ActorTracks:
     """The tracks of an actor.
 
     Attributes:
         actor_id: The actor, an `actors.id`.
         name: The name of its mesh.
-        lanes: Its lanes.
+        tracks: The tracks of its messages and spans.
     """
 
     def __init__(
@@ -39,8 +39,8 @@ class ActorTrack:
         self._tracks = tracks
         self._writer = writer
         self._queue_len = 0
-        new_track = partial(tracks.lane_track, proc, name)
-        self.lanes = Lanes(writer, new_track, has_messages=True)
+        new_track = partial(tracks.new_slice_track, proc, name)
+        self.tracks = SliceTracks(writer, new_track, has_messages=True)
 
     def queue_changed(self, at_ns: int, change: int) -> None:
         """Update the counter of waiting messages."""
@@ -76,8 +76,8 @@ class ProfileTracks:
         self._meshes = dict(row[:2] for row in meshes) | {row[2]: row[4] for row in actors}
         self._pids: dict[str, int] = {}
         self._processes: dict[str, int] = {}
-        self._actors: dict[int, ActorTrack] = {}
-        self._outside: dict[str, Lanes] = {}
+        self._actors: dict[int, ActorTracks] = {}
+        self._outside_actors: dict[str, SliceTracks] = {}
         self._named: dict[tuple[str, str], int] = {}
         self._counters: dict[tuple[str, str], int] = {}
         self._last_tid = _TID_FIRST
@@ -86,17 +86,17 @@ class ProfileTracks:
         """Convert a time of a process to nanoseconds by the clock of the first host."""
         return (at_us - self._ahead_us.get(proc.partition(".")[0], 0)) * 1000
 
-    def actor(self, actor_id: int) -> ActorTrack | None:
-        """Return the track of an actor; None for other receivers, such as channels."""
+    def actor(self, actor_id: int) -> ActorTracks | None:
+        """Return the tracks of an actor; None for other receivers, such as channels."""
         found = self._actors.get(actor_id)
         if found is None and actor_id in self._known_actors:
             proc, _, rank, name = self._known_actors[actor_id]
-            found = ActorTrack(self, self._writer, actor_id, proc, f"{name}[{rank}]")
+            found = ActorTracks(self, self._writer, actor_id, proc, f"{name}[{rank}]")
             self._actors[actor_id] = found
         return found
 
-    def actor_of(self, proc: str, mesh_id: int) -> ActorTrack | None:
-        """Return the track of the actor of a mesh in a process."""
+    def actor_of(self, proc: str, mesh_id: int) -> ActorTracks | None:
+        """Return the tracks of the actor of a mesh in a process."""
         actor_id = self._actor_ids.get((proc, mesh_id))
         return None if actor_id is None else self.actor(actor_id)
 
@@ -104,14 +104,16 @@ class ProfileTracks:
         """Return the name of a mesh; None for a channel."""
         return self._meshes.get(mesh_id)
 
-    def outside(self, proc: str) -> Lanes:
-        """Return the lanes of a process for activity outside of actors."""
-        found = self._outside.get(proc)
+    def outside_actors(self, proc: str) -> SliceTracks:
+        """Return the tracks of a process for activity outside actors."""
+        found = self._outside_actors.get(proc)
         if found is None:
             is_program = self._known_procs.get(proc, ("",))[0] == "root"
-            name = "program" if is_program else "outside of actors"
-            new_track = partial(self.lane_track, proc, name)
-            found = self._outside[proc] = Lanes(self._writer, new_track, has_messages=False)
+            name = "program" if is_program else "outside actors"
+            new_track = partial(self.new_slice_track, proc, name)
+            found = self._outside_actors[proc] = SliceTracks(
+                self._writer, new_track, has_messages=False
+            )
         return found
 
     def named(self, proc: str, name: str) -> int:
@@ -129,8 +131,8 @@ class ProfileTracks:
             self._counters[proc, name] = found
         return found
 
-    def lane_track(self, proc: str, name: str, at: int) -> int:
-        """Create the track of a lane."""
+    def new_slice_track(self, proc: str, name: str, at: int) -> int:
+        """Create a track for slices of a process, and return its id."""
         process = self._process(proc)
         if at:
             return self._writer.track(process, f"{name} ({at + 1})")
@@ -140,17 +142,17 @@ class ProfileTracks:
     def settle(self, until_us: int) -> None:
         """Close the slices that have ended by a time."""
         for actor_id, actor in self._actors.items():
-            actor.lanes.settle(self.ns(self._known_actors[actor_id][0], until_us))
-        for proc, lanes in self._outside.items():
-            lanes.settle(self.ns(proc, until_us))
+            actor.tracks.settle(self.ns(self._known_actors[actor_id][0], until_us))
+        for proc, tracks in self._outside_actors.items():
+            tracks.settle(self.ns(proc, until_us))
 
-    def end_all(self, proc: str, at_ns: int, said: dict[str, Value]) -> None:
+    def end_all(self, proc: str, at_ns: int, arguments: dict[str, Value]) -> None:
         """Close all slices of a process."""
         for actor_id, actor in self._actors.items():
             if self._known_actors[actor_id][0] == proc:
-                actor.lanes.end_all(at_ns, said)
-        if proc in self._outside:
-            self._outside[proc].end_all(at_ns, said)
+                actor.tracks.end_all(at_ns, arguments)
+        if proc in self._outside_actors:
+            self._outside_actors[proc].end_all(at_ns, arguments)
 
     def _process(self, proc: str) -> int:
         found = self._processes.get(proc)

@@ -1,1 +1,1 @@
-"""Processing of a query, from its text to its answer."""
+"""Processing of a query, from its text to its result."""

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from mesh_core import MeshError, SupervisionError
 from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError, cause_of
-from mesh_telemetry._query.coverage import Answer
+from mesh_telemetry._query.coverage import QueryResult
 from mesh_telemetry._query.host_list import HostList
-from mesh_telemetry._query.host_queries import HostQueries, label
+from mesh_telemetry._query.host_requests import HostRequests, label
 from mesh_telemetry._query.query_request import (
     QueryAttempt,
     QueryReply,
@@ -42,8 +42,8 @@ _STREAM_ROWS = 1 << 16
 _STREAM_BYTES_MAX = 1 << 30
 # Share of the timeout that is added for finishing after late hosts were left out, and seconds for
 # the reply to arrive.
-_REST = 0.25
-_REPLY_S = 2.0
+_FINISH_SHARE = 0.25
+_REPLY_TIMEOUT_S = 2.0
 
 
 class QueryOptions(NamedTuple):
@@ -95,68 +95,70 @@ class QueryClient:
             sql, scalars, until_us, options.require_full, form, options.bytes_max, self._added
         )
 
-    def answer(self, request: QueryRequest, options: QueryOptions) -> Answer:
-        """Return the answer to a query in the form `arrow`.
+    def query(self, request: QueryRequest, options: QueryOptions) -> QueryResult:
+        """Run a query in the form `arrow`, and return its result.
 
         Raises:
             QueryError: The query is invalid, or exceeds its limits.
-            CoverageError: No host answered, or a host did not answer and all were required.
+            CoverageError: No host replied, or a host did not reply and all were required.
             TelemetryError: The query timed out or was cancelled.
         """
-        return _answer(self.reply(request, options))
+        return _result_of(self.reply(request, options))
 
     def stream(self, request: QueryRequest, options: QueryOptions) -> Stream:
-        """Return the answer to a query in the form `stream`; raises the same errors as `answer`."""
+        """Run a query in the form `stream`; raises the same errors as `query`."""
         deadline = time.monotonic() + options.timeout_s
         reply = self.reply(request, options)
         plain = reply.head.get("stream")
         if plain is None:
-            answer = _answer(reply)
-            batches = answer.table.to_batches(max_chunksize=_STREAM_ROWS)
-            return Stream(answer.table.schema, iter(batches), lambda: answer.coverage)
+            result = _result_of(reply)
+            batches = result.table.to_batches(max_chunksize=_STREAM_ROWS)
+            return Stream(result.table.schema, iter(batches), lambda: result.coverage)
         left_s = max(deadline - time.monotonic(), 0.0)
         streamed = StreamingQuery.from_plain(plain, left_s)
         hosts = self._hosts.all(left_s)
 
-        def ask(fragment: Fragment) -> HostQueries:
+        def send(fragment: Fragment) -> HostRequests:
             added = added_tables(fragment.tables, self._tables)
             sent = pickle.dumps(replace(fragment, added=added))
-            asked = HostQueries(self._coordinator, hosts, sent, fragment.deadline_s)
+            requests = HostRequests(self._coordinator, hosts, sent, fragment.deadline_s)
             if options.cancellation is not None:
-                options.cancellation.call(asked.close)
-            return asked
+                options.cancellation.call(requests.close)
+            return requests
 
-        return streamed.stream(ask, left_s, _STREAM_BYTES_MAX, options.require_full)
+        return streamed.stream(send, left_s, _STREAM_BYTES_MAX, options.require_full)
 
     def reply(self, request: QueryRequest, options: QueryOptions) -> QueryReply:
-        """Return the reply to a query of any form; raises the same errors as `answer`."""
+        """Return the reply to a query of any form; raises the same errors as `query`."""
         lost: dict[int, str] = {}
         deadline = time.monotonic() + options.timeout_s
 
-        def ask(
-            hosts: Sequence[HostHandle], asked: Callable[[], None], timeout_s: float
+        def send(
+            hosts: Sequence[HostHandle], on_sent: Callable[[], None], timeout_s: float
         ) -> QueryReply:
-            return QueryReply.unpacked(self._sent(request, options, hosts, asked, timeout_s, lost))
+            return QueryReply.unpacked(
+                self._send_to_first_host(request, options, hosts, on_sent, timeout_s, lost)
+            )
 
         while True:
             count = len(lost)
             try:
-                return self._hosts.asked(ask, max(deadline - time.monotonic(), 0.0))
+                return self._hosts.with_hosts(send, max(deadline - time.monotonic(), 0.0))
             except CoverageError:
                 # The host that planned the query is lost; another host can replace it.
                 if len(lost) == count or deadline <= time.monotonic():
                     raise
 
-    def _sent(
+    def _send_to_first_host(
         self,
         request: QueryRequest,
         options: QueryOptions,
         hosts: Sequence[HostHandle],
-        asked: Callable[[], None],
+        on_sent: Callable[[], None],
         timeout_s: float,
         lost: dict[int, str],
     ) -> bytes:
-        """Send a query to the first living host, and return its packed reply.
+        """Send a query to the first live host, and return its packed reply.
 
         If that host turns out to be lost and there are others, it is added to `lost`.
         """
@@ -164,27 +166,27 @@ class QueryClient:
             one._replace(rows=None, error=lost[one.number]) if one.number in lost else one
             for one in hosts
         ]
-        living = [one for one in hosts if one.rows is not None]
-        if not living:
-            asked()
+        alive = [one for one in hosts if one.rows is not None]
+        if not alive:
+            on_sent()
             raise _no_host([(label(one), one.error or "it is restarting") for one in hosts])
-        chosen = living[0]
+        chosen = alive[0]
         is_only = len(hosts) == 1
         attempt = QueryAttempt(request, timeout_s, label(chosen) if is_only else None)
-        assert chosen.rows is not None, "it lives"
-        call = chosen.rows.answer.call_one(
+        assert chosen.rows is not None, "it is alive"
+        call = chosen.rows.query.call_one(
             pickle.dumps(attempt),
-            timeout_s if is_only else timeout_s * (1 + _REST),
+            timeout_s if is_only else timeout_s * (1 + _FINISH_SHARE),
             options.is_outside,
             None if is_only else (self._coordinator, tuple(hosts)),
         )
         if options.cancellation is not None:
             options.cancellation.call(call.cancel)
         try:
-            asked()
-            return _received(call, timeout_s * (1 + _REST) + _REPLY_S)
+            on_sent()
+            return _wait_for_reply(call, timeout_s * (1 + _FINISH_SHARE) + _REPLY_TIMEOUT_S)
         except TimeoutError:
-            raise _no_host([(label(chosen), "it did not answer in time")]) from None
+            raise _no_host([(label(chosen), "it did not reply in time")]) from None
         except SupervisionError as error:
             if isinstance(error, TelemetryError):
                 raise
@@ -198,21 +200,21 @@ class QueryClient:
             call.cancel()
 
 
-def _received(call: Future[bytes], timeout_s: float) -> bytes:
+def _wait_for_reply(call: Future[bytes], timeout_s: float) -> bytes:
     try:
         return call.get(timeout_s)
     except (SupervisionError, QueryError, TelemetryError):
         raise
     except MeshError as error:
-        raise TelemetryError(f"the query was not answered: {cause_of(error)}") from error
+        raise TelemetryError(f"the query failed: {cause_of(error)}") from error
 
 
-def _answer(reply: QueryReply) -> Answer:
+def _result_of(reply: QueryReply) -> QueryResult:
     with pa.ipc.open_stream(reply.body) as reader:
         table = reader.read_all()
-    return Answer(table, coverage_from(reply.head["coverage"]))
+    return QueryResult(table, coverage_from(reply.head["coverage"]))
 
 
 def _no_host(failed: Sequence[tuple[str, str]]) -> CoverageError:
     causes = "; ".join(f"{host}: {cause}" for host, cause in failed)
-    return CoverageError(f"no host answered ({causes}): fix the cause, or try again", tuple(failed))
+    return CoverageError(f"no host replied ({causes}): fix the cause, or try again", tuple(failed))

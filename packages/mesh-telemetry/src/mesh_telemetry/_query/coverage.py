@@ -1,4 +1,4 @@
-"""The share of the hosts that an answer covers."""
+"""The share of the hosts that a result covers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Answer", "Coverage", "HostFailure", "TransferStats"]
+__all__ = ["Coverage", "HostFailure", "QueryResult", "TransferStats"]
 
 
 @dataclass(frozen=True)
 class HostFailure:
-    """A host that did not answer, or not every request.
+    """A host that did not reply, or not every request.
 
     Attributes:
         host: The host's name.
@@ -41,23 +41,23 @@ class TransferStats:
 
 @dataclass(frozen=True)
 class Coverage:
-    """The hosts that an answer covers, and the data that they sent.
+    """The hosts that a result covers, and the data that they sent.
 
     Attributes:
-        asked: The names of the hosts that were queried, sorted.
-        answered: The hosts that answered every request.
+        queried: The names of the hosts that were queried, sorted.
+        replied: The hosts that replied every request.
         failed: The hosts that did not, each with the cause.
         shipped: The data that was sent for each table.
     """
 
-    asked: tuple[str, ...]
-    answered: tuple[str, ...]
+    queried: tuple[str, ...]
+    replied: tuple[str, ...]
     failed: tuple[HostFailure, ...]
     shipped: tuple[TransferStats, ...]
 
     @property
     def is_full(self) -> bool:
-        """Whether every queried host answered."""
+        """Whether every queried host replied."""
         return not self.failed
 
     @property
@@ -72,8 +72,8 @@ class Coverage:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The answer to a query.
+class QueryResult:
+    """The result to a query.
 
     Attributes:
         table: The rows, with plain Arrow types.

@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 import datafusion
 import pyarrow as pa
 
-from mesh_telemetry._disk.stored_tables import Parts
+from mesh_telemetry._disk.stored_tables import TableRows
 from mesh_telemetry._errors import QueryError, TelemetryError
 from mesh_telemetry._plan.plan_tree import scanned_tables
 from mesh_telemetry._plan.quoting import quoted
@@ -26,7 +26,7 @@ from mesh_telemetry._query.time_bounds import since_us_of
 from mesh_telemetry._rows.plain_types import cast_batch, plain_schema
 from mesh_telemetry._rows.time_column import TIME_COLUMN
 
-__all__ = ["FiledRows", "Rows", "run_fragment", "run_until"]
+__all__ = ["Rows", "RowsWithFiles", "run_fragment", "run_until"]
 
 _COMPRESSED_BYTES_MIN = 64 * 1024
 _PARALLEL_ROWS_MIN = 500_000
@@ -57,14 +57,14 @@ class Rows(Protocol):
 
 
 @runtime_checkable
-class FiledRows(Protocol):
+class RowsWithFiles(Protocol):
     """The rows of a host, some of them in Parquet files."""
 
     @property
     def scratch(self) -> Path:
         """A folder in which links to files can be created."""
 
-    def parts(self, table: str, since_us: int | None, until_us: int | None) -> Parts:
+    def table_rows(self, table: str, since_us: int | None, until_us: int | None) -> TableRows:
         """Return the rows that are in memory, and the files that contain the rest."""
 
 
@@ -82,7 +82,7 @@ def run_fragment(fragment: Fragment, rows: Rows, cancellation: Cancellation | No
     Raises:
         QueryError: The query is at fault, for example because it divides by zero or exceeds its
             limits for rows or memory.
-        TelemetryError: The host cannot answer: it does not have the table, it is too slow, or the
+        TelemetryError: The host cannot run it: it does not have the table, it is too slow, or the
             work was cancelled.
 
     Example:
@@ -120,16 +120,18 @@ def run_until(
 
     Raises:
         QueryError: The query is at fault.
-        TelemetryError: The host cannot answer.
+        TelemetryError: The host cannot run it.
         DeadlineExceeded: The deadline has passed.
     """
     tables = _tables(fragment, rows)
-    row_count = sum(batch.num_rows for parts in tables.values() for batch in parts.batches)
-    if row_count >= _PARALLEL_ROWS_MIN or any(parts.files for parts in tables.values()):
+    row_count = sum(
+        batch.num_rows for table_rows in tables.values() for batch in table_rows.batches
+    )
+    if row_count >= _PARALLEL_ROWS_MIN or any(table_rows.files for table_rows in tables.values()):
         return _run_apart(fragment, rows, tables, deadline)
     filled = {
-        table: parts.batches or [empty_batch(rows.schemas[table])]
-        for table, parts in tables.items()
+        table: table_rows.batches or [empty_batch(rows.schemas[table])]
+        for table, table_rows in tables.items()
     }
     with (sessions or SessionCache()).filled(fragment.memory_max_bytes, filled) as session:
         frame = session.open(fragment.sql, fragment.values)
@@ -138,26 +140,26 @@ def run_until(
 
 
 def _run_apart(
-    fragment: Fragment, rows: Rows, tables: Mapping[str, Parts], deadline: float
+    fragment: Fragment, rows: Rows, tables: Mapping[str, TableRows], deadline: float
 ) -> bytes:
     """Run a fragment over many rows, in a new session with several partitions."""
     partitions = min(_PARTITIONS_MAX, os.cpu_count() or 1)
     session = new_session(fragment.memory_max_bytes, partitions)
     with ExitStack() as links:
-        for table, parts in tables.items():
-            filled = parts.batches or [empty_batch(rows.schemas[table])]
+        for table, table_rows in tables.items():
+            filled = table_rows.batches or [empty_batch(rows.schemas[table])]
             shares = [filled[at::partitions] for at in range(partitions)]
-            name = quoted(f"{table} in memory") if parts.files else quoted(table)
+            name = quoted(f"{table} in memory") if table_rows.files else quoted(table)
             session.register_record_batches(name, [share for share in shares if share])
-            if parts.files:
-                assert isinstance(rows, FiledRows), "others have no files"
-                folder = links.enter_context(_Links(rows.scratch, parts))
+            if table_rows.files:
+                assert isinstance(rows, RowsWithFiles), "others have no files"
+                folder = links.enter_context(_LinkFolder(rows.scratch, table_rows))
                 _add_files(session, table, rows.schemas[table], folder, fragment.until_us)
         frame = open_frame(session, fragment.sql, fragment.tables, dict(fragment.values))
         return _collect(frame, _batches, fragment, deadline)
 
 
-def _tables(fragment: Fragment, rows: Rows) -> dict[str, Parts]:
+def _tables(fragment: Fragment, rows: Rows) -> dict[str, TableRows]:
     missing = [table for table in fragment.tables if table not in rows.schemas]
     if missing:
         raise TelemetryError(f"this host has no table {missing[0]}: update mesh-telemetry on it")
@@ -165,22 +167,22 @@ def _tables(fragment: Fragment, rows: Rows) -> dict[str, Parts]:
     found = {}
     for table in fragment.tables:
         bounds = since_us.get(table), fragment.until_us
-        if isinstance(rows, FiledRows):
-            found[table] = rows.parts(table, *bounds)
+        if isinstance(rows, RowsWithFiles):
+            found[table] = rows.table_rows(table, *bounds)
         else:
-            found[table] = Parts(rows.batches(table, *bounds))
+            found[table] = TableRows(rows.batches(table, *bounds))
     return found
 
 
-class _Links(tempfile.TemporaryDirectory[str]):
+class _LinkFolder(tempfile.TemporaryDirectory[str]):
     """A folder with links to selected files, because the engine reads all files of a folder.
 
     Files of other time ranges are left out, and so are files written while the query runs.
     """
 
-    def __init__(self, scratch: Path, parts: Parts) -> None:
+    def __init__(self, scratch: Path, table_rows: TableRows) -> None:
         super().__init__(prefix="files-", dir=scratch, ignore_cleanup_errors=True)
-        for stored in parts.files:
+        for stored in table_rows.files:
             os.symlink(os.path.abspath(stored.path), os.path.join(self.name, stored.name))
 
 
@@ -192,13 +194,13 @@ def _add_files(
     until_us: int | None,
 ) -> None:
     """Register a view over the rows in memory and the rows in files."""
-    past = f"{table} in files"
-    session.register_parquet(quoted(past), f"{folder}/", schema=schema)
+    stored = f"{table} in files"
+    session.register_parquet(quoted(stored), f"{folder}/", schema=schema)
     columns = ", ".join(quoted(name) for name in schema.names)
     bound = "" if until_us is None else f" WHERE {quoted(TIME_COLUMN)} <= {int(until_us)}"
     both = session.sql(
         f"SELECT {columns} FROM {quoted(f'{table} in memory')}"
-        f" UNION ALL SELECT {columns} FROM {quoted(past)}{bound}"
+        f" UNION ALL SELECT {columns} FROM {quoted(stored)}{bound}"
     )
     session.register_view(quoted(table), both)
 
@@ -224,7 +226,7 @@ def _collect(
 ) -> bytes:
     schema = plain_schema(frame.schema())
     batches: list[pa.RecordBatch] = []
-    bytes_max = fragment.answer_bytes_max or fragment.memory_max_bytes
+    bytes_max = fragment.result_bytes_max or fragment.memory_max_bytes
     row_count = byte_count = 0
     for batch in read(frame):
         row_count += batch.num_rows

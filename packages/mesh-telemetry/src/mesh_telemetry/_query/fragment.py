@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from mesh_telemetry._rows.added_tables import AddedTable
 
-__all__ = ["QUERY_FAULT", "TOO_MUCH", "Fragment", "QueriedHost", "ShardAnswer"]
+__all__ = ["QUERY_FAULT", "TOO_MUCH", "Fragment", "FragmentReply", "QueriedHost"]
 
 # Prefixes of a host's error if the query is at fault and not the host.
 QUERY_FAULT = "the query fails on its rows: "
@@ -32,7 +32,7 @@ class Fragment:
         deadline_s: The time that the host may take, in seconds.
         added: Those of the tables that were added by packages.
         values: The values of the parameters in it.
-        answer_bytes_max: The maximum size of the result; None for `memory_max_bytes`.
+        result_bytes_max: The maximum size of the result; None for `memory_max_bytes`.
     """
 
     sql: str
@@ -43,12 +43,12 @@ class Fragment:
     deadline_s: float
     added: tuple[AddedTable, ...] = ()
     values: Mapping[str, pa.Scalar] = field(default_factory=dict)
-    answer_bytes_max: int | None = None
+    result_bytes_max: int | None = None
 
 
 @dataclass(frozen=True)
 class QueriedHost:
-    """A host that received a fragment; its answer comes later, or never.
+    """A host that received a fragment; its reply comes later, or never.
 
     Attributes:
         host: The host's name.
@@ -58,7 +58,7 @@ class QueriedHost:
 
 
 @dataclass(frozen=True)
-class ShardAnswer:
+class FragmentReply:
     """The result of a fragment on one host.
 
     Attributes:

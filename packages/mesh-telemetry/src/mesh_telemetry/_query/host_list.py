@@ -39,43 +39,43 @@ class HostList:
         """Return the current hosts.
 
         Raises:
-            TimeoutError: The coordinator did not answer in time.
+            TimeoutError: The coordinator did not reply in time.
         """
         return self._coordinator.hosts.call_one().get(timeout_s)
 
-    def asked(
+    def with_hosts(
         self,
-        ask: Callable[[Sequence[HostHandle], Callable[[], None], float], T],
+        send: Callable[[Sequence[HostHandle], Callable[[], None], float], T],
         timeout_s: float,
     ) -> T:
-        """Return the answer of the current hosts.
+        """Return the reply of the current hosts.
 
         Args:
-            ask: Sends a query. Its arguments are the hosts, a function to call after the query was
+            send: Sends a query. Its arguments are the hosts, a function to call after the query was
                 sent, and the seconds that are left. It is called a second time if the assumed hosts
                 turned out to be outdated.
             timeout_s: Seconds to wait for the coordinator.
 
         Raises:
-            TimeoutError: The coordinator did not answer in time.
+            TimeoutError: The coordinator did not reply in time.
         """
         deadline = time.monotonic() + timeout_s
-        listing = self._coordinator.hosts.call_one()
+        current = self._coordinator.hosts.call_one()
         last = self._last
         # Most programs have one host, which does not change.
         if len(last) == 1 and last[0].rows is not None:
             try:
-                answer = ask(last, lambda: _check(listing, last, deadline), timeout_s)
-                _check(listing, last, deadline)
-                return answer
+                reply = send(last, lambda: _check(current, last, deadline), timeout_s)
+                _check(current, last, deadline)
+                return reply
             except _HostsChanged:
                 pass
-        hosts = self._last = listing.get(max(deadline - time.monotonic(), 0.0))
-        return ask(hosts, lambda: None, max(deadline - time.monotonic(), 0.0))
+        hosts = self._last = current.get(max(deadline - time.monotonic(), 0.0))
+        return send(hosts, lambda: None, max(deadline - time.monotonic(), 0.0))
 
 
 def _check(
-    listing: Future[list[HostHandle]], presumed: Sequence[HostHandle], deadline: float
+    current: Future[list[HostHandle]], presumed: Sequence[HostHandle], deadline: float
 ) -> None:
-    if listing.get(max(deadline - time.monotonic(), 0.0)) != presumed:
+    if current.get(max(deadline - time.monotonic(), 0.0)) != presumed:
         raise _HostsChanged

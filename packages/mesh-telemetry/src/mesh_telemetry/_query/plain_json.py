@@ -1,4 +1,4 @@
-"""Encoding of answers as JSON."""
+"""Encoding of results as JSON."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 from mesh_telemetry._query.query_request import plain_coverage
 
 if TYPE_CHECKING:
-    from mesh_telemetry._query.coverage import Answer
+    from mesh_telemetry._query.coverage import QueryResult
 
-__all__ = ["plain_answer"]
+__all__ = ["plain_result"]
 
 
-def plain_answer(answer: Answer) -> dict[str, Any]:
-    """Return an answer as an object for JSON with columns, rows and coverage."""
+def plain_result(result: QueryResult) -> dict[str, Any]:
+    """Return a result as an object for JSON with columns, rows and coverage."""
     rows = [
         {name: _json_value(value) for name, value in row.items()}
-        for row in answer.table.to_pylist()
+        for row in result.table.to_pylist()
     ]
-    columns = answer.table.column_names
-    return {"columns": columns, "rows": rows, "coverage": plain_coverage(answer.coverage)}
+    columns = result.table.column_names
+    return {"columns": columns, "rows": rows, "coverage": plain_coverage(result.coverage)}
 
 
 def _json_value(value: Any) -> Any:

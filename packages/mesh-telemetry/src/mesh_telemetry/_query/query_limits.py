@@ -18,7 +18,7 @@ class QueryLimits:
         keys_max: Keys of one side of a join that may be put into the filter of the other side.
         reduced_rows_min: The other side of a join is filtered if it has at least this number of
             rows.
-        answer_bytes_max: The maximum size of an answer; None for what fits into memory. In a
+        result_bytes_max: The maximum size of a result; None for what fits into memory. In a
             stream, it applies to the data of each host.
     """
 
@@ -27,4 +27,4 @@ class QueryLimits:
     memory_max_bytes: int = 1 << 30
     keys_max: int = 10_000
     reduced_rows_min: int = 1_000
-    answer_bytes_max: int | None = None
+    result_bytes_max: int | None = None

@@ -33,7 +33,7 @@ class QueryPlan:
         text: The query without the syntax that only Mesh supports.
         values: The values of its parameters.
         schemas: The tables that it may read, with plain types.
-        wanted: The columns of the answer.
+        wanted: The columns of the result.
         tables: The tables that it reads; None if it reads no table, or a table of the planning
             session such as the catalog.
     """

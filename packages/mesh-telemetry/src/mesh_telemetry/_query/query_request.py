@@ -1,4 +1,4 @@
-"""A query in the form in which it is sent to the process that answers it, and the reply."""
+"""A query in the form in which it is sent to the process that runs it, and the reply."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class QueryRequest:
         sql: Its text, not yet parsed.
         parameters: Arrow scalars, by position or by name.
         until_us: Ignore rows of a later time, in microseconds since the epoch; None for all rows.
-        require_full: Whether a host that does not answer is an error.
+        require_full: Whether a host that does not respond is an error.
         form: The content of the reply.
         bytes_max: The maximum size of the reply; None for the general limits of queries.
         added: The tables that packages and the program have added, pickled.
@@ -54,7 +54,7 @@ class QueryRequest:
 
 @dataclass(frozen=True)
 class QueryAttempt:
-    """A query for one attempt to answer it.
+    """A query for one attempt to run it.
 
     Attributes:
         request: The query.
@@ -111,15 +111,15 @@ def failure_reply(error: TelemetryError) -> bytes:
 
 
 def plain_coverage(coverage: Coverage) -> dict[str, Any]:
-    """Return the coverage of an answer as an object for JSON."""
+    """Return the coverage of a result as an object for JSON."""
     return dataclasses.asdict(coverage) | {"is_full": coverage.is_full}
 
 
 def coverage_from(plain: Mapping[str, Any]) -> Coverage:
     """Decode the result of `plain_coverage`."""
     return Coverage(
-        tuple(plain["asked"]),
-        tuple(plain["answered"]),
+        tuple(plain["queried"]),
+        tuple(plain["replied"]),
         tuple(HostFailure(**one) for one in plain["failed"]),
         tuple(TransferStats(**one) for one in plain["shipped"]),
     )

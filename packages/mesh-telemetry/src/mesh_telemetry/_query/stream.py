@@ -1,4 +1,4 @@
-"""An answer that is read in batches."""
+"""A result that is read in batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Stream"]
 
 
 class Stream:
-    """The rows of an answer as batches, returned by `Telemetry.stream`; a context manager.
+    """The rows of a result as batches, returned by `Telemetry.stream`; a context manager.
 
     Closing it before its end stops the computation on the hosts.
 
@@ -53,7 +53,7 @@ class Stream:
 
         Raises:
             QueryError: The query fails on the rows, or exceeds its limits.
-            CoverageError: No host answered, or a host did not answer and all were required.
+            CoverageError: No host replied, or a host did not reply and all were required.
         """
         try:
             return next(self._batches)

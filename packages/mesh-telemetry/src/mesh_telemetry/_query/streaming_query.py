@@ -1,4 +1,4 @@
-"""A query that only filters and selects, so that hosts send the rows of its answer."""
+"""A query that only filters and selects, so that hosts send the rows of its result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from mesh_telemetry._query.fragment import Fragment
-from mesh_telemetry._query.host_answers import HostAnswers, SendFragment
+from mesh_telemetry._query.host_replies import HostReplies, SendFragment
 from mesh_telemetry._query.stream import Stream
 
 __all__ = ["StreamingQuery"]
@@ -19,13 +19,13 @@ __all__ = ["StreamingQuery"]
 
 @dataclass(frozen=True)
 class StreamingQuery:
-    """The fragment that every host runs, and the conversion of its rows to the answer.
+    """The fragment that every host runs, and the conversion of its rows to the result.
 
     Attributes:
         fragment: The fragment, over one table and without parameters.
         sent: The columns that hosts send.
-        wanted: The columns of the answer.
-        rows_max: The maximum number of rows of the answer; None for no limit.
+        wanted: The columns of the result.
+        rows_max: The maximum number of rows of the result; None for no limit.
     """
 
     fragment: Fragment
@@ -34,15 +34,19 @@ class StreamingQuery:
     rows_max: int | None
 
     def stream(
-        self, ask: SendFragment, timeout_s: float, memory_max_bytes: int, require_full: bool
+        self,
+        send_fragment: SendFragment,
+        timeout_s: float,
+        memory_max_bytes: int,
+        require_full: bool,
     ) -> Stream:
-        """Send the fragment to all hosts, and return the answer as a stream."""
+        """Send the fragment to all hosts, and return the result as a stream."""
         (table,) = self.fragment.tables
-        host_answers = HostAnswers(ask, time.monotonic() + timeout_s, memory_max_bytes)
+        host_replies = HostReplies(send_fragment, time.monotonic() + timeout_s, memory_max_bytes)
 
         def rows() -> Iterator[pa.RecordBatch]:
             left = self.rows_max
-            for batch in host_answers.stream(table, self.fragment, self.sent):
+            for batch in host_replies.stream(table, self.fragment, self.sent):
                 part = batch if left is None else batch.slice(0, left)
                 if part.num_rows:
                     yield _renamed(part, self.wanted)
@@ -50,9 +54,9 @@ class StreamingQuery:
                     left -= part.num_rows
                     if left <= 0:
                         return
-            host_answers.check(require_full)
+            host_replies.check(require_full)
 
-        return Stream(self.wanted, rows(), host_answers.coverage)
+        return Stream(self.wanted, rows(), host_replies.coverage)
 
     def plain(self) -> dict[str, Any]:
         """Return the values as an object for JSON."""
@@ -61,7 +65,7 @@ class StreamingQuery:
             "sql": fragment.sql,
             "tables": fragment.tables,
             "until_us": fragment.until_us,
-            "limits": [fragment.rows_max, fragment.memory_max_bytes, fragment.answer_bytes_max],
+            "limits": [fragment.rows_max, fragment.memory_max_bytes, fragment.result_bytes_max],
             "rows_max": self.rows_max,
             "sent": _schema_text(self.sent),
             "wanted": _schema_text(self.wanted),
@@ -70,7 +74,7 @@ class StreamingQuery:
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any], deadline_s: float) -> StreamingQuery:
         """Decode the result of `plain`; `deadline_s` is the time limit for hosts in seconds."""
-        rows_max, memory_max_bytes, answer_bytes_max = plain["limits"]
+        rows_max, memory_max_bytes, result_bytes_max = plain["limits"]
         fragment = Fragment(
             plain["sql"],
             tuple(plain["tables"]),
@@ -78,7 +82,7 @@ class StreamingQuery:
             rows_max,
             memory_max_bytes,
             deadline_s,
-            answer_bytes_max=answer_bytes_max,
+            result_bytes_max=result_bytes_max,
         )
         sent, wanted = (_schema_from(plain[name]) for name in ("sent", "wanted"))
         return cls(fragment, sent, wanted, plain["rows_max"])

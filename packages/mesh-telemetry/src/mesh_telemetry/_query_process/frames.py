@@ -11,9 +11,9 @@ __all__ = [
     "FORK",
     "FRAGMENT",
     "HEAD",
-    "HOSTS_ANSWER",
     "HOSTS_CANCEL",
     "HOSTS_END",
+    "HOSTS_REPLY",
     "HOSTS_REQUEST",
     "QUERY",
     "RESULT",
@@ -22,8 +22,8 @@ __all__ = [
     "read_frame",
 ]
 
-#: Requests to a query process: run a fragment, answer a query; and the answers of hosts to it.
-FRAGMENT, QUERY, HOSTS_ANSWER, HOSTS_END = range(4)
+#: Requests to a query process: run a fragment, run a query; and the replies of hosts to it.
+FRAGMENT, QUERY, HOSTS_REPLY, HOSTS_END = range(4)
 #: Replies of a query process: the result, an error, and requests to send a fragment to all hosts.
 RESULT, FAILURE, HOSTS_REQUEST, HOSTS_CANCEL = range(16, 20)
 

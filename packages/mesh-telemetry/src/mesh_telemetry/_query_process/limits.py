@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mesh_telemetry._disk.stored_tables import Parts
+    from mesh_telemetry._disk.stored_tables import TableRows
     from mesh_telemetry._tables.extended_rows import ExtendedRows
 
 __all__ = [
@@ -113,10 +113,10 @@ class UnlimitedRows:
         with _unlimited_memory():
             return self._rows.batches(table, since_us, until_us)
 
-    def parts(self, table: str, since_us: int | None, until_us: int | None) -> Parts:
-        """Return the rows of a table, as `HostTables.parts` does."""
+    def table_rows(self, table: str, since_us: int | None, until_us: int | None) -> TableRows:
+        """Return the rows of a table, as `HostTables.table_rows` does."""
         with _unlimited_memory():
-            return self._rows.parts(table, since_us, until_us)
+            return self._rows.table_rows(table, since_us, until_us)
 
 
 @contextmanager

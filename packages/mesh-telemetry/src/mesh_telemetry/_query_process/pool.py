@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mesh_telemetry._errors import QueryError, TelemetryError
 from mesh_telemetry._query.fragment import QUERY_FAULT
-from mesh_telemetry._query_process.forks import Fork, Forks
+from mesh_telemetry._query_process.frame_connection import DEADLINE
 from mesh_telemetry._query_process.frames import (
     FAILURE,
     FRAGMENT,
     HEAD,
-    HOSTS_ANSWER,
     HOSTS_CANCEL,
     HOSTS_END,
+    HOSTS_REPLY,
     HOSTS_REQUEST,
     QUERY,
     packed,
 )
 from mesh_telemetry._query_process.limits import out_of_memory
-from mesh_telemetry._query_process.link import DEADLINE
+from mesh_telemetry._query_process.process_factory import QueryProcess, QueryProcessFactory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from mesh_telemetry._query.fragment import QueriedHost, ShardAnswer
+    from mesh_telemetry._query.fragment import FragmentReply, QueriedHost
 
 __all__ = ["FRAGMENTS", "OUTSIDE", "OWN", "QueryPool", "RunOnHosts", "Task"]
 
@@ -38,17 +38,17 @@ __all__ = ["FRAGMENTS", "OUTSIDE", "OWN", "QueryPool", "RunOnHosts", "Task"]
 #: queries of other programs. Queries may wait for fragments, so the two must not share a limit, and
 #: other programs must not delay the program.
 FRAGMENTS, OWN, OUTSIDE = "fragments", "own", "outside"
-_AT_ONCE_MAX = 4
+_CONCURRENT_MAX = 4
 # After the deadline, a process has this long to stop on its own, so that its cached tables are
 # kept.
 _KILL_AFTER_S = 0.25
 # All idle processes but one are killed after this time.
 _IDLE_S = 10.0
 
-#: Sends a fragment to all hosts with a time limit in seconds, and yields answers as they arrive.
+#: Sends a fragment to all hosts with a time limit in seconds, and yields replies as they arrive.
 #: The function and its result are used in a thread; the result has a `close`.
 if TYPE_CHECKING:
-    RunOnHosts = Callable[[bytes, float], Iterable[QueriedHost | ShardAnswer]]
+    RunOnHosts = Callable[[bytes, float], Iterable[QueriedHost | FragmentReply]]
 
 
 class Task(NamedTuple):
@@ -72,15 +72,17 @@ class QueryPool:
     """
 
     def __init__(self, host: Mapping[str, Any], on_exit: Callable[[int], object]) -> None:
-        self._forks = Forks(host, on_exit)
-        self._slots = {work: asyncio.Semaphore(_AT_ONCE_MAX) for work in (FRAGMENTS, OWN, OUTSIDE)}
-        self._free: list[tuple[Fork, float]] = []
+        self._factory = QueryProcessFactory(host, on_exit)
+        self._slots = {
+            work: asyncio.Semaphore(_CONCURRENT_MAX) for work in (FRAGMENTS, OWN, OUTSIDE)
+        }
+        self._free: list[tuple[QueryProcess, float]] = []
         self._trimming: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     def start(self) -> None:
         """Start loading the engine; may be called from any thread."""
-        self._forks.start()
+        self._factory.start()
 
     async def run(self, task: Task) -> bytes:
         """Run a task in a dedicated process; kill the process if the caller is cancelled.
@@ -109,17 +111,17 @@ class QueryPool:
         free, self._free = self._free, []
         for process, _ in free:
             process.kill()
-        await self._forks.close()
+        await self._factory.close()
 
     async def _run(self, task: Task) -> bytes:
-        process = await self._taken()
+        process = await self._acquire()
         hosts = _HostFragments(process, task.run_on_hosts)
         is_sound = False
         try:
-            result = await _conversation(process, task, hosts)
+            result = await _exchange(process, task, hosts)
             is_sound = True
         except (OSError, asyncio.IncompleteReadError):
-            raise _blame(task, *await process.exit_report()) from None
+            raise _exit_error(task, *await process.exit_report()) from None
         except (QueryError, TelemetryError):
             is_sound = True
             raise
@@ -131,15 +133,15 @@ class QueryPool:
                 process.kill()
         return result
 
-    async def _taken(self) -> Fork:
+    async def _acquire(self) -> QueryProcess:
         while self._free:
             process, _ = self._free.pop()
             if not process.exit_code.done() and not process.reader.at_eof():
                 return process
             process.kill()
-        return await self._forks.fork()
+        return await self._factory.start_process()
 
-    def _release(self, process: Fork) -> None:
+    def _release(self, process: QueryProcess) -> None:
         self._free.append((process, time.monotonic()))
         if len(self._free) > 1 and self._trimming is None:
             self._trimming = asyncio.get_running_loop().call_later(_IDLE_S, self._trim)
@@ -156,7 +158,7 @@ class QueryPool:
             self._trimming = asyncio.get_running_loop().call_later(left_s, self._trim)
 
 
-async def _conversation(process: Fork, task: Task, hosts: _HostFragments) -> bytes:
+async def _exchange(process: QueryProcess, task: Task, hosts: _HostFragments) -> bytes:
     """Send a task, and serve the requests of its process until it returns a result."""
     kind = FRAGMENT if task.work == FRAGMENTS else QUERY
     process.writer.write(packed(kind, task.body))
@@ -164,9 +166,9 @@ async def _conversation(process: Fork, task: Task, hosts: _HostFragments) -> byt
         kind, number, length = HEAD.unpack(await process.reader.readexactly(HEAD.size))
         body = await process.reader.readexactly(length)
         if kind == HOSTS_REQUEST:
-            hosts.ask(number, body)
+            hosts.start(number, body)
         elif kind == HOSTS_CANCEL:
-            hosts.give_up(number)
+            hosts.cancel(number)
         elif kind == FAILURE:
             error: TelemetryError = pickle.loads(body)
             raise error
@@ -177,60 +179,60 @@ async def _conversation(process: Fork, task: Task, hosts: _HostFragments) -> byt
 class _HostFragments:
     """The fragments that one process has sent to all hosts, each in a thread."""
 
-    def __init__(self, process: Fork, run_on_hosts: RunOnHosts | None) -> None:
+    def __init__(self, process: QueryProcess, run_on_hosts: RunOnHosts | None) -> None:
         self._process = process
         self._run_on_hosts = run_on_hosts
         self._open: dict[int, _FragmentRelay] = {}
 
-    def ask(self, number: int, body: bytes) -> None:
-        """Send a fragment to all hosts, and forward their answers to the process."""
+    def start(self, number: int, body: bytes) -> None:
+        """Send a fragment to all hosts, and forward their replies to the process."""
         assert self._run_on_hosts is not None, "only questions about several hosts are taken apart"
         (deadline_s,) = DEADLINE.unpack_from(body)
         relay = self._open[number] = _FragmentRelay(self._process, number)
         relay.start(self._run_on_hosts, body[DEADLINE.size :], deadline_s)
 
-    def give_up(self, number: int) -> None:
-        """Drop outstanding answers to one request."""
+    def cancel(self, number: int) -> None:
+        """Drop outstanding replies to one request."""
         relay = self._open.pop(number, None)
         if relay is not None:
             relay.close()
 
     def close(self) -> None:
-        """Drop all outstanding answers."""
+        """Drop all outstanding replies."""
         for number in list(self._open):
-            self.give_up(number)
+            self.cancel(number)
 
 
 class _FragmentRelay:
-    def __init__(self, process: Fork, number: int) -> None:
+    def __init__(self, process: QueryProcess, number: int) -> None:
         self._process = process
         self._number = number
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
-        self._asked: Any = None
+        self._replies: Any = None
 
     def start(self, run_on_hosts: RunOnHosts, fragment: bytes, deadline_s: float) -> None:
         # A new thread is not part of the call that this actor is serving, so it may call the actor
         # itself.
         threading.Thread(
-            target=self._ask,
+            target=self._run,
             args=(run_on_hosts, fragment, deadline_s),
-            name="mesh-telemetry-ask",
+            name="mesh-telemetry-start",
             daemon=True,
         ).start()
 
     def close(self) -> None:
         self._is_closed = True
-        if self._asked is not None:
-            self._asked.close()
+        if self._replies is not None:
+            self._replies.close()
 
-    def _ask(self, run_on_hosts: RunOnHosts, fragment: bytes, deadline_s: float) -> None:
+    def _run(self, run_on_hosts: RunOnHosts, fragment: bytes, deadline_s: float) -> None:
         try:
-            self._asked = run_on_hosts(fragment, deadline_s)
+            self._replies = run_on_hosts(fragment, deadline_s)
             if self._is_closed:
-                self._asked.close()
-            for item in self._asked:
-                self._send(HOSTS_ANSWER, pickle.dumps(item))
+                self._replies.close()
+            for item in self._replies:
+                self._send(HOSTS_REPLY, pickle.dumps(item))
         finally:
             self._send(HOSTS_END, b"")
 
@@ -244,7 +246,7 @@ class _FragmentRelay:
             self._process.writer.write(frame)
 
 
-def _blame(task: Task, code: int | None, stderr: str) -> TelemetryError:
+def _exit_error(task: Task, code: int | None, stderr: str) -> TelemetryError:
     """Return the error for a process that exited without a result."""
     if code == -signal.SIGABRT and "memory allocation" in stderr:
         return out_of_memory(task.memory_max_bytes)

@@ -1,4 +1,4 @@
-"""Work of a query process: runs fragments over the rows of its host, and answers queries."""
+"""Work of a query process: runs fragments over the rows of its host, and runs queries."""
 
 from __future__ import annotations
 
@@ -16,8 +16,14 @@ import pyarrow as pa
 from mesh_telemetry._errors import QueryError, TelemetryError
 from mesh_telemetry._query.deadline import DeadlineExceeded
 from mesh_telemetry._query.engine import run_until
-from mesh_telemetry._query.fragment import QUERY_FAULT, TOO_MUCH, Fragment, QueriedHost, ShardAnswer
-from mesh_telemetry._query.plain_json import plain_answer
+from mesh_telemetry._query.fragment import (
+    QUERY_FAULT,
+    TOO_MUCH,
+    Fragment,
+    FragmentReply,
+    QueriedHost,
+)
+from mesh_telemetry._query.plain_json import plain_result
 from mesh_telemetry._query.query import Query, QueryLimits
 from mesh_telemetry._query.query_plan import QueryPlans
 from mesh_telemetry._query.query_request import QueryReply, plain_coverage
@@ -34,9 +40,9 @@ from mesh_telemetry._tables.extended_rows import ExtendedRows
 from mesh_telemetry._tables.host_tables import HostTables
 
 if TYPE_CHECKING:
-    from mesh_telemetry._query.coverage import Answer
+    from mesh_telemetry._query.coverage import QueryResult
     from mesh_telemetry._query.query_request import QueryAttempt, QueryRequest
-    from mesh_telemetry._query_process.link import Link
+    from mesh_telemetry._query_process.frame_connection import FrameConnection
 
 __all__ = ["QueryWorker"]
 
@@ -44,10 +50,10 @@ _CATALOGS_MAX = 4
 
 
 class QueryWorker:
-    """Answers fragments and queries, one at a time.
+    """Runs fragments and queries, one at a time.
 
     Args:
-        link: The connection to the telemetry process, which can send fragments to all hosts.
+        connection: The connection to the telemetry process, which can send fragments to all hosts.
         folder: The folder of the host.
         cache_bytes: Memory for tables that are decoded from segments, in bytes.
         retention_s: The maximum age of rows, in seconds.
@@ -58,7 +64,7 @@ class QueryWorker:
 
     def __init__(
         self,
-        link: Link,
+        connection: FrameConnection,
         *,
         folder: str,
         cache_bytes: int,
@@ -67,7 +73,7 @@ class QueryWorker:
         own_proc: int,
         scratch: str,
     ) -> None:
-        self._link = link
+        self._connection = connection
         links = Path(scratch, str(os.getpid()))
         links.mkdir(mode=0o700, exist_ok=True)
         self._tables = HostTables(
@@ -87,22 +93,22 @@ class QueryWorker:
 
         Raises:
             QueryError: The query is at fault.
-            TelemetryError: This host cannot answer.
+            TelemetryError: This host cannot run it.
         """
         limit_cpu(fragment.deadline_s)
         with limited_memory(fragment.memory_max_bytes + SLACK_BYTES):
             return self._run(fragment)
 
     def query(self, attempt: QueryAttempt) -> bytes:
-        """Answer a query; return the reply in the form in which it is sent.
+        """Run a query; return the reply in the form in which it is sent.
 
         Raises:
             QueryError: The query is invalid, or exceeds its limits.
-            CoverageError: No host answered, or a host did not answer and all were required.
+            CoverageError: No host replied, or a host did not reply and all were required.
             TelemetryError: The query timed out.
         """
         request = attempt.request
-        limits = QueryLimits(answer_bytes_max=request.bytes_max)
+        limits = QueryLimits(result_bytes_max=request.bytes_max)
         # After late hosts were left out, a quarter of the timeout is added for the remaining work.
         limit_cpu(attempt.timeout_s * 1.25)
         with limited_memory(limits.memory_max_bytes + SLACK_BYTES):
@@ -114,14 +120,14 @@ class QueryWorker:
                 streamed = query.streamed(request.until_us, attempt.timeout_s)
                 if streamed is not None:
                     return QueryReply({"stream": streamed.plain()}, b"").packed()
-            answer = query.answer(
-                _Hosts(self, attempt.only_host, added).ask,
+            result = query.run(
+                _HostsOfQuery(self, attempt.only_host, added).run,
                 until_us=request.until_us,
                 timeout_s=attempt.timeout_s,
                 require_full=request.require_full,
                 is_one_host=attempt.only_host is not None,
             )
-            return _reply(answer, request).packed()
+            return _encoded(result, request).packed()
 
     def _catalog(self, added: bytes) -> tuple[tuple[AddedTable, ...], QueryPlans]:
         found = self._catalogs.get(added)
@@ -135,8 +141,8 @@ class QueryWorker:
 
     def _run(self, fragment: Fragment) -> bytes:
         deadline = time.monotonic() + fragment.deadline_s
-        told = ["rows"] if any(not one.is_live for one in fragment.added) else []
-        tables = self._tables.refreshed([*fragment.tables, *told])
+        recorded = ["rows"] if any(not one.is_live for one in fragment.added) else []
+        tables = self._tables.for_query([*fragment.tables, *recorded])
         rows = UnlimitedRows(ExtendedRows(tables, fragment.added))
         try:
             return run_until(fragment, rows, deadline, self._sessions)
@@ -151,8 +157,8 @@ class QueryWorker:
             ) from None
 
 
-class _Hosts:
-    """The hosts that a query covers: this host only, or all hosts through the link."""
+class _HostsOfQuery:
+    """The hosts that a query covers: this host only, or all hosts through the connection."""
 
     def __init__(
         self, worker: QueryWorker, only_host: str | None, added: tuple[AddedTable, ...]
@@ -161,29 +167,29 @@ class _Hosts:
         self._only_host = only_host
         self._added = added
 
-    def ask(self, fragment: Fragment) -> Iterable[QueriedHost | ShardAnswer]:
-        """Run a fragment on the hosts, and return their answers."""
+    def run(self, fragment: Fragment) -> Iterable[QueriedHost | FragmentReply]:
+        """Run a fragment on the hosts, and return their replies."""
         added = tuple(one for one in self._added if one.name in fragment.tables)
         fragment = replace(fragment, added=added) if added else fragment
         if self._only_host is None:
-            return self._worker._link.run_on_hosts(fragment)
+            return self._worker._connection.run_on_hosts(fragment)
         try:
             body = self._worker._run(fragment)
-            return [ShardAnswer(self._only_host, body, None)]
+            return [FragmentReply(self._only_host, body, None)]
         except TelemetryError as error:
-            return [ShardAnswer(self._only_host, None, str(error).partition("\n")[0])]
+            return [FragmentReply(self._only_host, None, str(error).partition("\n")[0])]
 
 
-def _reply(answer: Answer, request: QueryRequest) -> QueryReply:
+def _encoded(result: QueryResult, request: QueryRequest) -> QueryReply:
     if request.form == "json":
-        body: bytes | memoryview = json.dumps(plain_answer(answer), allow_nan=False).encode()
+        body: bytes | memoryview = json.dumps(plain_result(result), allow_nan=False).encode()
     else:
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, answer.table.schema) as writer:
-            writer.write_table(answer.table)
+        with pa.ipc.new_stream(sink, result.table.schema) as writer:
+            writer.write_table(result.table)
         body = memoryview(sink.getvalue())
     if request.bytes_max is not None and len(body) > request.bytes_max:
         raise QueryError(
-            f"the answer exceeds {request.bytes_max} bytes: filter, aggregate, or limit it"
+            f"the result exceeds {request.bytes_max} bytes: filter, aggregate, or limit it"
         )
-    return QueryReply({"coverage": plain_coverage(answer.coverage)}, body)
+    return QueryReply({"coverage": plain_coverage(result.coverage)}, body)

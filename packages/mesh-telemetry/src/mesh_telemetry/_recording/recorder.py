@@ -46,10 +46,10 @@ from mesh_telemetry._events.process_socket import (
     stacks,
     waits,
 )
-from mesh_telemetry._events.pulse import Pulse
 from mesh_telemetry._events.segment_export import make_folder, move_proc
 from mesh_telemetry._events.segments import FAMILIES, MESSAGES, SegmentWriter
-from mesh_telemetry._events.stops import stop_here
+from mesh_telemetry._events.stops import stop_mesh
+from mesh_telemetry._events.write_progress import WriteProgressFile
 from mesh_telemetry._sources import live_rows
 from mesh_telemetry._stacks.folder import STACK_FOLDER
 
@@ -70,12 +70,12 @@ _EVENTS_MAX = 1 << 16
 _EVENTS_AT_ONCE = 4096
 _EXPIRE_S = 1.0
 _STATE_S = 10.0
-_STATED_BYTES = 256
+_STATE_EVENT_BYTES = 256
 _CLOSE_S = 10.0
 # Kinds of events with the name of a mesh, which identifies the meshes of telemetry itself.
-_LIVES = frozenset({"spawned", "started", "proc_started", "proc_died"})
+_NAMED_KINDS = frozenset({"spawned", "started", "proc_started", "proc_died"})
 # Limit for all exited processes of a host, as a multiple of the limit for one process.
-_DEAD_SHARES = 4
+_EXITED_SHARES = 4
 
 _recorders: WeakSet[Recorder] = WeakSet()
 
@@ -95,8 +95,8 @@ class Recorder:
 
     def __init__(self, run: str, config: TelemetryConfig, own_ports: tuple[int, ...]) -> None:
         self._config = config
-        self.on_restarted: Callable[[], object] = _nothing
-        self._own: set[int] = set()
+        self.on_restarted: Callable[[], object] = _do_nothing
+        self._own_ports: set[int] = set()
         self._own_procs: set[int] = set()
         self._measurements = Measurements()
         self._lost: dict[tuple[str, str], list[int]] = {}
@@ -104,40 +104,40 @@ class Recorder:
         self._endpoint_count = 0
         self._lost_at = self._expired_at = -math.inf
         self._pid = os.getpid()
-        self._is_over = self._is_restarted = self._has_taken = self._is_short = False
-        self._stated_at = -math.inf
-        self._turn = threading.Lock()
+        self._is_over = self._is_restarted = self._has_written = self._has_evicted_state = False
+        self._state_written_at = -math.inf
+        self._lock = threading.Lock()
         sweep(config.directory)
-        place = current_process.location()
-        spill = spill_folder(config.spill, run, place.host)
+        location = current_process.location()
+        spill = spill_folder(config.spill, run, location.host)
         self._host_folder, self._host_lock = open_host_folder(
-            config.directory, run, place.host, spill
+            config.directory, run, location.host, spill
         )
-        _drop_dead(self._host_folder, config, spill)
-        name = f"{place.slot}.{os.getpid()}.{os.urandom(4).hex()}"
+        _remove_exited(self._host_folder, config, spill)
+        name = f"{location.slot}.{os.getpid()}.{os.urandom(4).hex()}"
         self.folder: Path = self._host_folder / name
         self.folder.mkdir(mode=0o700)
-        self._lock = Lock(self.folder, is_shared=False)
-        self._write_place(place)
+        self._folder_lock = Lock(self.folder, is_shared=False)
+        self._write_identity(location)
         self._breakpoints = Breakpoints(self.folder, self._host_folder)
-        self._door = ProcessSocket(self.folder, self._answers(), {ROWS: live_rows})
-        self._bell, self._ear = socket.socketpair()
-        self._pulse = Pulse(self.folder)
+        self._socket = ProcessSocket(self.folder, self._handlers(), {ROWS: live_rows})
+        self._waker, self._wake_socket = socket.socketpair()
+        self._progress = WriteProgressFile(self.folder)
         # The log comes first, because it contains the messages from before any subscription.
         self._log = MessageLog(_MESSAGES_MAX, since_start=True)
         self._events = EventStream.subscribe(
             Event.KINDS - set(MessageLog.KINDS), len_max=_EVENTS_MAX
         )
-        self._events.count_into(self._pulse.happened)
+        self._events.count_into(self._progress.event_count)
         self._spill = None if spill is None else spill / name
         self._writers = self._make_writers()
         self._messages = MessageSegments(
-            self.folder, self._log, self._room(MESSAGES), config.retention_s, self._spill
+            self.folder, self._log, self._bytes_max(MESSAGES), config.retention_s, self._spill
         )
-        self._looked_at = time.monotonic()
+        self._prepared_at = time.monotonic()
         for port in own_ports:
-            self._note_own(port, is_proc=False)
-        self._standing = current_process.snapshot()
+            self._exclude(port, is_proc=False)
+        self._state_events = current_process.snapshot()
         self._thread = threading.Thread(target=self._run, name="mesh-telemetry", daemon=True)
         _recorders.add(self)
         self._thread.start()
@@ -149,8 +149,8 @@ class Recorder:
 
     def exclude(self, port: int) -> None:
         """Stop recording an actor, because it belongs to telemetry itself."""
-        with self._turn:
-            self._note_own(port, is_proc=False)
+        with self._lock:
+            self._exclude(port, is_proc=False)
 
     def close(self) -> None:
         """Write all events up to now, and stop."""
@@ -159,22 +159,28 @@ class Recorder:
         self._is_over = True
         self._breakpoints.close()
         with suppress(OSError):
-            self._bell.send(b"x")
+            self._waker.send(b"x")
         self._thread.join(_CLOSE_S)
 
     def detach(self) -> None:
         """Close what a forked process has inherited; the parent continues to record."""
         self._is_over = True
         self._breakpoints.disable()
-        for held in (self._lock, self._host_lock, self._door, self._bell, self._ear):
-            held.close()
+        for each in (
+            self._folder_lock,
+            self._host_lock,
+            self._socket,
+            self._waker,
+            self._wake_socket,
+        ):
+            each.close()
         for writer in self._writers.values():
             writer.close()
 
-    def _answers(self) -> dict[str, Callable[..., Any]]:
+    def _handlers(self) -> dict[str, Callable[..., Any]]:
         return {
             ACTIVITY: activities,
-            FLUSH: self._flushed,
+            FLUSH: self._flush,
             RULES: self._breakpoints.read_rules,
             SESSIONS: self._breakpoints.rows,
             STACKS: stacks,
@@ -186,42 +192,42 @@ class Recorder:
         config = self._config
         if self._spill is not None:
             make_folder(self._spill)
-            shutil.copy(self.folder / "place.json", self._spill)
+            shutil.copy(self.folder / "identity.json", self._spill)
         writers = {}
         for family in FAMILIES.keys() - {MESSAGES}:
             # The state of actors and meshes does not expire.
-            retention_s = math.inf if family == "lives" else config.retention_s
+            retention_s = math.inf if family == "lifecycle" else config.retention_s
             writers[family] = SegmentWriter(
-                self.folder, family, self._room(family), retention_s, self._spill
+                self.folder, family, self._bytes_max(family), retention_s, self._spill
             )
         return writers
 
-    def _room(self, family: str) -> int:
+    def _bytes_max(self, family: str) -> int:
         return self._config.proc_bytes * FAMILIES[family] // sum(FAMILIES.values())
 
-    def _write_place(self, place: ProcessLocation) -> None:
-        said = {
-            **place._asdict(),
+    def _write_identity(self, location: ProcessLocation) -> None:
+        fields = {
+            **location._asdict(),
             "pid": os.getpid(),
             "started_us": time.time_ns() // 1000,
             "token": int.from_bytes(os.urandom(8), "little"),
         }
-        made = self.folder / "place.new"
-        made.write_text(json.dumps(said))
-        made.rename(self.folder / "place.json")
+        temporary = self.folder / "identity.new"
+        temporary.write_text(json.dumps(fields))
+        temporary.rename(self.folder / "identity.json")
 
     def _run(self) -> None:
         period_s = _PERIOD_S
-        watched = [self._door.fileno(), self._ear.fileno()]
+        watched = [self._socket.fileno(), self._wake_socket.fileno()]
         try:
             while not self._is_over:
                 ready, _, _ = select.select(watched, [], [], period_s)
                 if watched[0] in ready:
-                    self._has_taken = False
-                    self._door.serve()
-                with self._turn:
-                    if not (watched[0] in ready and self._has_taken):
-                        period_s = self._take()
+                    self._has_written = False
+                    self._socket.serve()
+                with self._lock:
+                    if not (watched[0] in ready and self._has_written):
+                        period_s = self._write_events()
                     is_restarted, self._is_restarted = self._is_restarted, False
                 if is_restarted:
                     self.on_restarted()
@@ -233,8 +239,8 @@ class Recorder:
                 self._finish()
 
     def _finish(self) -> None:
-        with self._turn, suppress(Exception):
-            self._take()
+        with self._lock, suppress(Exception):
+            self._write_events()
             self._lost_at = -math.inf
             self._write_lost()
         self._breakpoints.close()
@@ -244,73 +250,73 @@ class Recorder:
         # Removes the folder of the run on this host when no other process uses it.
         remove_if_free(self._host_folder)
 
-    def _flushed(self) -> bool:
-        with self._turn:
-            self._take()
-            self._has_taken = True
+    def _flush(self) -> bool:
+        with self._lock:
+            self._write_events()
+            self._has_written = True
         return True
 
     def _stop(self, request: str) -> dict[str, str]:
-        return stop_here(request, self._own)
+        return stop_mesh(request, self._own_ports)
 
-    def _take(self) -> float:
+    def _write_events(self) -> float:
         """Write all events since the last call; return the seconds until the next call is due."""
-        happened = self._pulse.happened[0]
+        event_count = self._progress.event_count[0]
         lines: dict[str, list[dict[str, Any]]] = {}
-        self._state_again()
-        known, self._standing = self._standing, []
+        self._repeat_state()
+        known, self._state_events = self._state_events, []
         for event in known:
-            self._sort(event, lines)
+            self._add_line(event, lines)
         for _ in range(_EVENTS_MAX // _EVENTS_AT_ONCE):
             events = self._events.poll(_EVENTS_AT_ONCE)
             for event in events:
                 self._is_restarted |= event.kind == "restarted"
-                self._sort(event, lines)
+                self._add_line(event, lines)
             if len(events) < _EVENTS_AT_ONCE:
                 break
         lines["metrics"] = self._measurements.take()
         for family, some in lines.items():
             self._write_lines(family, some)
-        period_s = self._tend_messages()
+        period_s = self._prepare_messages()
         self._count_dropped()
         self._write_lost()
         self._expire()
-        self._pulse.tell(happened, self._endpoint_count)
+        self._progress.publish(event_count, self._endpoint_count)
         return period_s
 
-    def _tend_messages(self) -> float:
+    def _prepare_messages(self) -> float:
         """Provide space for messages; return for how many seconds it is expected to last."""
         now = time.monotonic()
-        came, elapsed_s = self._messages.tend(), now - self._looked_at
-        self._looked_at = now
+        written_bytes, elapsed_s = self._messages.prepare(), now - self._prepared_at
+        self._prepared_at = now
         self._write_endpoints()
-        self._note_evicted(MESSAGES)
+        self._count_evicted(MESSAGES)
         if self._messages.dropped:
-            reason = "disk" if self._messages.is_short else "ring"
-            self._lose(MESSAGES, reason, self._messages.dropped, 0)
+            reason = "disk" if self._messages.has_no_space else "ring"
+            self._count_lost(MESSAGES, reason, self._messages.dropped, 0)
             self._messages.dropped = 0
-        if not came:
+        if not written_bytes:
             return _PERIOD_S
-        lasts_s = self._messages.ahead * elapsed_s / came
+        lasts_s = self._messages.free_bytes * elapsed_s / written_bytes
         return min(max(lasts_s / 2, _BUSY_PERIOD_S), _PERIOD_S)
 
-    def _state_again(self) -> None:
+    def _repeat_state(self) -> None:
         """Repeat the current state if evicted events may have described part of it."""
         now = time.monotonic()
-        if self._is_short and now - self._stated_at >= _STATE_S:
-            self._is_short, self._stated_at = False, now
+        if self._has_evicted_state and now - self._state_written_at >= _STATE_S:
+            self._has_evicted_state, self._state_written_at = False, now
             there = current_process.snapshot()
             # If the state is too large, repeating it would evict everything else.
-            if len(there) * _STATED_BYTES < self._config.proc_bytes // 20:
-                self._standing = there
+            if len(there) * _STATE_EVENT_BYTES < self._config.proc_bytes // 20:
+                self._state_events = there
 
-    def _sort(self, event: Event, lines: dict[str, list[dict[str, Any]]]) -> None:
+    def _add_line(self, event: Event, lines: dict[str, list[dict[str, Any]]]) -> None:
         """Sort an event into its family, unless it concerns telemetry itself."""
-        if event.kind in _LIVES and event.text in OWN_NAMES:
-            self._note_own(event.actor, is_proc=False)
+        if event.kind in _NAMED_KINDS and event.text in OWN_NAMES:
+            self._exclude(event.actor, is_proc=False)
             if event.kind == "proc_started":
-                self._note_own(event.peer, is_proc=True)
-        if event.actor in self._own or event.peer in self._own_procs:
+                self._exclude(event.peer, is_proc=True)
+        if event.actor in self._own_ports or event.peer in self._own_procs:
             return
         if event.kind == "metric":
             self._measurements.add(event)
@@ -318,8 +324,8 @@ class Recorder:
         family, line = line_of(event)
         lines.setdefault(family, []).append(line)
 
-    def _note_own(self, number: int, *, is_proc: bool) -> None:
-        known = self._own_procs if is_proc else self._own
+    def _exclude(self, number: int, *, is_proc: bool) -> None:
+        known = self._own_procs if is_proc else self._own_ports
         if number and number not in known:
             known.add(number)
             for folder in (self.folder, self._spill):
@@ -329,14 +335,14 @@ class Recorder:
                             file.write(f"{'proc' if is_proc else 'port'} {number}\n")
 
     def _write_lines(self, family: str, lines: list[dict[str, Any]]) -> None:
-        room = self._writers[family].room
+        length_max = self._writers[family].block_len_max
         piece, count, first_us = bytearray(), 0, 0
         for line in lines:
             encoded = encode_line(line)
-            if len(encoded) > room:
-                self._lose(family, "size", 1, len(encoded))
+            if len(encoded) > length_max:
+                self._count_lost(family, "size", 1, len(encoded))
                 continue
-            if len(piece) + len(encoded) > room:
+            if len(piece) + len(encoded) > length_max:
                 self._append(family, bytes(piece), count, first_us)
                 piece, count = bytearray(), 0
             if not count:
@@ -365,25 +371,25 @@ class Recorder:
                 break
             except OSError:
                 if not self.folder.is_dir() or not writer.evict():
-                    self._lose(family, "disk", count, len(piece))
+                    self._count_lost(family, "disk", count, len(piece))
                     break
-        self._note_evicted(family)
+        self._count_evicted(family)
 
-    def _note_evicted(self, family: str) -> None:
+    def _count_evicted(self, family: str) -> None:
         """Count the events that were evicted for lack of space."""
         sealed = (self._messages if family == MESSAGES else self._writers[family]).sealed
         if sealed.evicted_count:
-            self._is_short |= family == "lives"
-            self._lose(family, "room", sealed.evicted_count, sealed.evicted_bytes)
+            self._has_evicted_state |= family == "lifecycle"
+            self._count_lost(family, "space", sealed.evicted_count, sealed.evicted_bytes)
             sealed.evicted_count = sealed.evicted_bytes = 0
 
     def _count_dropped(self) -> None:
         new = self._events.dropped - self._stream_dropped
         if new:
             self._stream_dropped += new
-            self._lose("lives", "ring", new, 0)
+            self._count_lost("lifecycle", "ring", new, 0)
 
-    def _lose(self, family: str, reason: str, count: int, length: int) -> None:
+    def _count_lost(self, family: str, reason: str, count: int, length: int) -> None:
         lost = self._lost.setdefault((family, reason), [0, 0])
         lost[0] += count
         lost[1] += length
@@ -400,7 +406,7 @@ class Recorder:
             {"t": time_us, "k": "dropped", "of": family, "reason": reason, "n": n, "bytes": length}
             for (family, reason), (n, length) in lost.items()
         ]
-        self._write_lines("lives", lines)
+        self._write_lines("lifecycle", lines)
 
     def _expire(self) -> None:
         now = time.monotonic()
@@ -411,12 +417,12 @@ class Recorder:
                 writer.expire()
 
 
-def _drop_dead(host_folder: Path, config: TelemetryConfig, spill: Path | None) -> None:
+def _remove_exited(host_folder: Path, config: TelemetryConfig, spill: Path | None) -> None:
     """Remove folders of exited processes that are too old or exceed the limit for all of them.
 
     With a spill folder, their segments are moved there instead.
     """
-    room = config.proc_bytes * _DEAD_SHARES
+    bytes_left = config.proc_bytes * _EXITED_SHARES
     # Dumps of stacks have separate limits.
     others = (SCRATCH_FOLDER, STACK_FOLDER)
     folders = [one for one in host_folder.iterdir() if one.is_dir() and one.name not in others]
@@ -428,15 +434,15 @@ def _drop_dead(host_folder: Path, config: TelemetryConfig, spill: Path | None) -
             if not is_locked(folder):
                 dead.append((last_s, folder))
     for last_s, folder in sorted(dead, reverse=True):
-        room -= bytes_below(folder)
-        if room < 0 or time.time() - last_s > config.retention_s:
+        bytes_left -= bytes_below(folder)
+        if bytes_left < 0 or time.time() - last_s > config.retention_s:
             with suppress(OSError):
                 if spill is not None:
                     move_proc(folder, spill / folder.name)
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Do nothing; the default callback."""
 
 

@@ -28,8 +28,8 @@ class _SharedRecorder(NamedTuple):
 
 
 # By the name of the run.
-_joined: dict[str, _SharedRecorder] = {}
-_joining = threading.Lock()
+_recorders: dict[str, _SharedRecorder] = {}
+_recorders_lock = threading.Lock()
 
 
 class Recording:
@@ -58,8 +58,8 @@ class Recording:
         _, lock = open_host_folder(self.config.directory, self.run, current_process.location().host)
         lock.close()
 
-    def join(self, on_restarted: Callable[[], object], own_port: int) -> None:
-        """Record this process until each call of `join` is matched by a call of `leave`.
+    def start(self, on_restarted: Callable[[], object], own_port: int) -> None:
+        """Record this process until each call of `start` is matched by a call of `stop`.
 
         Args:
             on_restarted: Called when a mesh that this process owns has been restarted.
@@ -68,36 +68,36 @@ class Recording:
         Raises:
             StorageError: The folder for events cannot be used.
         """
-        with _joining:
-            recorder, count = self._begun()
-            _joined[self.run] = _SharedRecorder(recorder, count + 1)
+        with _recorders_lock:
+            recorder, count = self._recorder()
+            _recorders[self.run] = _SharedRecorder(recorder, count + 1)
         recorder.exclude(own_port)
         recorder.on_restarted = on_restarted
 
-    def leave(self) -> None:
+    def stop(self) -> None:
         """Stop recording, unless other collectors still use the recorder."""
-        with _joining:
-            joined = _joined.pop(self.run, None)
-            if joined is not None and joined.collector_count > 1:
-                _joined[self.run] = joined._replace(collector_count=joined.collector_count - 1)
+        with _recorders_lock:
+            shared = _recorders.pop(self.run, None)
+            if shared is not None and shared.collector_count > 1:
+                _recorders[self.run] = shared._replace(collector_count=shared.collector_count - 1)
                 return
-        if joined is not None:
-            joined.recorder.close()
+        if shared is not None:
+            shared.recorder.close()
 
-    def _begun(self) -> _SharedRecorder:
-        joined = _joined.get(self.run)
-        if joined is None or joined.recorder.is_orphaned:
-            joined = _SharedRecorder(Recorder(self.run, self.config, self.own_ports), 0)
-            _joined[self.run] = joined
-        return joined
+    def _recorder(self) -> _SharedRecorder:
+        shared = _recorders.get(self.run)
+        if shared is None or shared.recorder.is_orphaned:
+            shared = _SharedRecorder(Recorder(self.run, self.config, self.own_ports), 0)
+            _recorders[self.run] = shared
+        return shared
 
     def __reduce__(self) -> Any:
-        return _arrived, (self.run, self.config, self.own_ports)
+        return _unpickle, (self.run, self.config, self.own_ports)
 
 
-def _arrived(run: str, config: TelemetryConfig, own_ports: tuple[int, ...]) -> Recording:
+def _unpickle(run: str, config: TelemetryConfig, own_ports: tuple[int, ...]) -> Recording:
     recording = Recording(run, config, own_ports)
-    # Errors are raised by `join`.
-    with suppress(TelemetryError, OSError), _joining:
-        recording._begun()
+    # Errors are raised by `start`.
+    with suppress(TelemetryError, OSError), _recorders_lock:
+        recording._recorder()
     return recording

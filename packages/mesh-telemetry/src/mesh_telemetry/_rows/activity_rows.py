@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 __all__ = ["handler_rows", "node_rows"]
 
 
-def node_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str, Any]]:
+def node_rows(reply: Any, folder: ProcFolder, now_us: int) -> list[dict[str, Any]]:
     """Return a row for each actor."""
-    place = folder.place
+    identity = folder.identity
     return [
         {
-            "id": _number(place.number, one.port),
+            "id": _number(identity.number, one.port),
             "mesh_id": one.port,
             "rank": one.rank,
             "actor": one.name,
@@ -32,19 +32,19 @@ def node_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str, An
             "last_message_handler": one.last,
             "messages_processed": one.served,
             "queue_depth": one.queued,
-            "host": place.host_name,
-            "proc": place.proc,
+            "host": identity.host_name,
+            "proc": identity.proc,
         }
-        for one in _activities(answer, folder)
+        for one in _activities(reply, folder)
     ]
 
 
-def handler_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str, Any]]:
+def handler_rows(reply: Any, folder: ProcFolder, now_us: int) -> list[dict[str, Any]]:
     """Return a row for each message that is being served."""
-    place = folder.place
+    identity = folder.identity
     return [
         {
-            "actor_id": _number(place.number, one.port),
+            "actor_id": _number(identity.number, one.port),
             "mesh_id": one.port,
             "actor": one.name,
             "name": handling.endpoint,
@@ -52,19 +52,19 @@ def handler_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str,
             "from_proc": proc_names(np.array([handling.from_proc], np.uint64))[0].as_py(),
             "call": handling.call or None,
             "message_id": (
-                _number(handling.call, place.number, one.port) if handling.call else None
+                _number(handling.call, identity.number, one.port) if handling.call else None
             ),
-            "host": place.host_name,
-            "proc": place.proc,
+            "host": identity.host_name,
+            "proc": identity.proc,
         }
-        for one in _activities(answer, folder)
+        for one in _activities(reply, folder)
         for handling in map(ActiveCall._make, one.running)
     ]
 
 
-def _activities(answer: Any, folder: ProcFolder) -> Iterator[Activity]:
-    for said in answer:
-        one = Activity._make(said)
+def _activities(reply: Any, folder: ProcFolder) -> Iterator[Activity]:
+    for activity in reply:
+        one = Activity._make(activity)
         if one.port not in folder.own_ports:
             yield one
 

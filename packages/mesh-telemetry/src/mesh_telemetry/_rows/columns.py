@@ -37,7 +37,7 @@ def mixed(*parts: NDArray[Any] | np.integer[Any] | int) -> Numbers:
 
 
 def call_ids(calls: Numbers, callee: NDArray[Any] | int, ports: Numbers) -> Numbers:
-    """Return the ids of messages by the port of their answers, which both sides know."""
+    """Return the ids of messages by the port of their replies, which both sides know."""
     return mixed(calls, callee, ports)
 
 

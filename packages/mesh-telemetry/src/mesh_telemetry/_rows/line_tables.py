@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from mesh_telemetry._events.proc_folder import Place, ProcFolder
+    from mesh_telemetry._events.proc_folder import ProcFolder, ProcIdentity
 
     Lines = list[dict[str, Any]]
 
@@ -44,7 +44,7 @@ def line_batch(
         own_procs: Processes of telemetry itself, which are omitted.
         span: Two lengths of the segment; only the bytes before the second one are read.
     """
-    place, own_ports = folder.place, folder.own_ports
+    identity, own_ports = folder.identity, folder.own_ports
     _, is_wanted, make = LINE_TABLES[table]
     written = read_lines(path, span[1] if span else None)
     lines = [line for line in map(json.loads, written) if is_wanted(line)]
@@ -56,8 +56,8 @@ def line_batch(
         ]
     if not lines:
         return None
-    columns = {"timestamp_us": _of(lines, "t"), "host": place.host_name, "proc": place.proc}
-    columns |= make(lines, place)
+    columns = {"timestamp_us": _of(lines, "t"), "host": identity.host_name, "proc": identity.proc}
+    columns |= make(lines, identity)
     return batch_of(TABLES[table], columns, len(lines))
 
 
@@ -73,32 +73,34 @@ def _of_kind(*kinds: object) -> Callable[[dict[str, Any]], bool]:
     return lambda line: line["k"] in kinds
 
 
-def _actor_ids(lines: Lines, place: Place) -> list[int | None]:
+def _actor_ids(lines: Lines, identity: ProcIdentity) -> list[int | None]:
     """Return the ids of the actors that ran; None outside of actors."""
-    ids = mixed(place.number, _numbers(lines, "actor"))
+    ids = mixed(identity.number, _numbers(lines, "actor"))
     return [int(id) if line.get("actor") else None for id, line in zip(ids, lines, strict=True)]
 
 
-def _row_ids(lines: Lines, place: Place) -> NDArray[np.uint64]:
-    return mixed(place.token, _numbers(lines, "t"), _numbers(lines, "actor"), np.arange(len(lines)))
+def _row_ids(lines: Lines, identity: ProcIdentity) -> NDArray[np.uint64]:
+    return mixed(
+        identity.token, _numbers(lines, "t"), _numbers(lines, "actor"), np.arange(len(lines))
+    )
 
 
-def _actors(lines: Lines, place: Place) -> dict[str, Any]:
+def _actors(lines: Lines, identity: ProcIdentity) -> dict[str, Any]:
     ports = _numbers(lines, "actor")
-    where = f"{place.host_name}/{place.proc}"
+    where = f"{identity.host_name}/{identity.proc}"
     return {
-        "id": mixed(place.number, ports),
+        "id": mixed(identity.number, ports),
         "mesh_id": ports,
         "rank": _of(lines, "rank"),
         "full_name": [f"{where}:{port}" for port in ports],
         "display_name": _of(lines, "text"),
         "class": _of(lines, "class_name"),
-        "incarnation": place.incarnation,
+        "incarnation": identity.incarnation,
     }
 
 
-def _meshes(lines: Lines, place: Place) -> dict[str, Any]:
-    where = f"{place.host_name}/{place.proc}"
+def _meshes(lines: Lines, identity: ProcIdentity) -> dict[str, Any]:
+    where = f"{identity.host_name}/{identity.proc}"
     ports = _of(lines, "actor")
     classes = _of(lines, "class_name")
     return {
@@ -113,11 +115,11 @@ def _meshes(lines: Lines, place: Place) -> dict[str, Any]:
     }
 
 
-def _actor_status(lines: Lines, place: Place) -> dict[str, Any]:
+def _actor_status(lines: Lines, identity: ProcIdentity) -> dict[str, Any]:
     ports = _numbers(lines, "actor")
     return {
-        "id": _row_ids(lines, place),
-        "actor_id": mixed(place.number, ports),
+        "id": _row_ids(lines, identity),
+        "actor_id": mixed(identity.number, ports),
         "mesh_id": ports,
         "rank": _of(lines, "rank"),
         "new_status": [_STATUSES[line["k"]] for line in lines],
@@ -125,17 +127,17 @@ def _actor_status(lines: Lines, place: Place) -> dict[str, Any]:
     }
 
 
-def _span_ids(lines: Lines, name: str, place: Place) -> NDArray[np.uint64]:
-    return mixed(place.token, _numbers(lines, name))
+def _span_ids(lines: Lines, name: str, identity: ProcIdentity) -> NDArray[np.uint64]:
+    return mixed(identity.token, _numbers(lines, name))
 
 
-def _spans(lines: Lines, place: Place) -> dict[str, Any]:
-    outer = _span_ids(lines, "outer", place)
+def _spans(lines: Lines, identity: ProcIdentity) -> dict[str, Any]:
+    outer = _span_ids(lines, "outer", identity)
     return {
-        "process_id": f"{place.host_name}/{place.proc}",
-        "id": _span_ids(lines, "n", place),
+        "process_id": f"{identity.host_name}/{identity.proc}",
+        "id": _span_ids(lines, "n", identity),
         "name": _of(lines, "name"),
-        "actor_id": _actor_ids(lines, place),
+        "actor_id": _actor_ids(lines, identity),
         "fields_json": _of(lines, "attributes"),
         "parent_id": [
             int(id) if line["outer"] else None for id, line in zip(outer, lines, strict=True)
@@ -143,32 +145,32 @@ def _spans(lines: Lines, place: Place) -> dict[str, Any]:
         "trace_id": _of(lines, "trace"),
         "span_id": _of(lines, "span"),
         "parent_span_id": _of(lines, "parent"),
-        "message_id": _served_ids(lines, place),
+        "message_id": _served_ids(lines, identity),
     }
 
 
-def _served_ids(lines: Lines, place: Place) -> list[int | None]:
-    """Return the ids of the messages being served; None outside of one, or if it has no answer."""
-    ids = call_ids(_numbers(lines, "call"), place.number, _numbers(lines, "actor"))
+def _served_ids(lines: Lines, identity: ProcIdentity) -> list[int | None]:
+    """Return the ids of the messages being served; None if none is, or it expects no reply."""
+    ids = call_ids(_numbers(lines, "call"), identity.number, _numbers(lines, "actor"))
     return [int(id) if line.get("call") else None for id, line in zip(ids, lines, strict=True)]
 
 
-def _span_events(lines: Lines, place: Place) -> dict[str, Any]:
+def _span_events(lines: Lines, identity: ProcIdentity) -> dict[str, Any]:
     return {
-        "process_id": f"{place.host_name}/{place.proc}",
-        "id": _span_ids(lines, "n", place),
+        "process_id": f"{identity.host_name}/{identity.proc}",
+        "id": _span_ids(lines, "n", identity),
         "event_type": ["enter" if line["k"] == "span_begin" else "close" for line in lines],
         "is_error": [bool(line["code"]) for line in lines],
     }
 
 
-def _measured(lines: Lines, place: Place) -> dict[str, Any]:
+def _measured(lines: Lines, identity: ProcIdentity) -> dict[str, Any]:
     return {
         "name": _of(lines, "name"),
         "start_timestamp_us": _of(lines, "start"),
         "unit": _of(lines, "unit"),
         "attributes_json": _of(lines, "attributes"),
-        "actor_id": _actor_ids(lines, place),
+        "actor_id": _actor_ids(lines, identity),
     }
 
 
@@ -185,17 +187,17 @@ def _values(lines: Lines, name: str) -> dict[str, Any]:
     }
 
 
-def _gauges(lines: Lines, place: Place) -> dict[str, Any]:
-    return _measured(lines, place) | _values(lines, "value")
+def _gauges(lines: Lines, identity: ProcIdentity) -> dict[str, Any]:
+    return _measured(lines, identity) | _values(lines, "value")
 
 
-def _sums(lines: Lines, place: Place) -> dict[str, Any]:
+def _sums(lines: Lines, identity: ProcIdentity) -> dict[str, Any]:
     kinds = {"temporality": "delta", "is_monotonic": [line["k"] == COUNTER for line in lines]}
-    return _measured(lines, place) | _values(lines, "sum") | kinds
+    return _measured(lines, identity) | _values(lines, "sum") | kinds
 
 
-def _histograms(lines: Lines, place: Place) -> dict[str, Any]:
-    return _measured(lines, place) | {
+def _histograms(lines: Lines, identity: ProcIdentity) -> dict[str, Any]:
+    return _measured(lines, identity) | {
         "temporality": "delta",
         "count": _of(lines, "n"),
         "sum_f64": [float(line["value"]) for line in lines],
@@ -206,7 +208,7 @@ def _histograms(lines: Lines, place: Place) -> dict[str, Any]:
     }
 
 
-def _logs(lines: Lines, place: Place) -> dict[str, Any]:
+def _logs(lines: Lines, identity: ProcIdentity) -> dict[str, Any]:
     return {
         "mesh": _of(lines, "mesh", ""),
         "mesh_id": _of(lines, "actor"),
@@ -221,8 +223,8 @@ def _is_failure(line: dict[str, Any]) -> bool:
     return line["k"] == "failed" or (line["k"] == "proc_died" and bool(line["code"]))
 
 
-def _failures(lines: Lines, place: Place) -> dict[str, Any]:
-    procs = [line["peer"] or place.number for line in lines]
+def _failures(lines: Lines, identity: ProcIdentity) -> dict[str, Any]:
+    procs = [line["peer"] or identity.number for line in lines]
     return {
         "kind": ["actor" if line["k"] == "failed" else "proc" for line in lines],
         "mesh": _of(lines, "text"),
@@ -247,7 +249,7 @@ def _end_of(line: dict[str, Any]) -> str | None:
     return None
 
 
-def _events(lines: Lines, place: Place) -> dict[str, Any]:
+def _events(lines: Lines, identity: ProcIdentity) -> dict[str, Any]:
     peers = proc_names(_numbers(lines, "peer")).to_pylist()
     return {
         "name": _of(lines, "k"),
@@ -264,7 +266,7 @@ def _events(lines: Lines, place: Place) -> dict[str, Any]:
     }
 
 
-def _dropped(lines: Lines, place: Place) -> dict[str, Any]:
+def _dropped(lines: Lines, identity: ProcIdentity) -> dict[str, Any]:
     return {
         "family": _of(lines, "of"),
         "reason": _of(lines, "reason"),
@@ -273,22 +275,22 @@ def _dropped(lines: Lines, place: Place) -> dict[str, Any]:
     }
 
 
-def _rows(lines: Lines, place: Place) -> dict[str, Any]:
+def _rows(lines: Lines, identity: ProcIdentity) -> dict[str, Any]:
     return {
         "table_name": _of(lines, "table"),
-        "actor_id": _actor_ids(lines, place),
+        "actor_id": _actor_ids(lines, identity),
         "row_json": _of(lines, "row"),
     }
 
 
 #: By table: the family it is decoded from, the filter of lines, and the decoder.
 LINE_TABLES = {
-    "actors": ("lives", _of_kind("started"), _actors),
-    "meshes": ("lives", _of_kind("spawned"), _meshes),
-    "actor_status_events": ("lives", _of_kind(*_STATUSES), _actor_status),
-    "failures": ("lives", _is_failure, _failures),
-    "events": ("lives", lambda line: line["k"] != "dropped", _events),
-    "dropped": ("lives", _of_kind("dropped"), _dropped),
+    "actors": ("lifecycle", _of_kind("started"), _actors),
+    "meshes": ("lifecycle", _of_kind("spawned"), _meshes),
+    "actor_status_events": ("lifecycle", _of_kind(*_STATUSES), _actor_status),
+    "failures": ("lifecycle", _is_failure, _failures),
+    "events": ("lifecycle", lambda line: line["k"] != "dropped", _events),
+    "dropped": ("lifecycle", _of_kind("dropped"), _dropped),
     "logs": ("logs", lambda line: True, _logs),
     "spans": ("spans", _of_kind("span_begin"), _spans),
     "span_events": ("spans", lambda line: True, _span_events),

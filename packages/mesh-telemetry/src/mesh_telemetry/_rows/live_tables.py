@@ -13,7 +13,7 @@ import numpy as np
 
 from mesh_telemetry._events.folders import bytes_below
 from mesh_telemetry._events.own_meshes import OWN_NAMES
-from mesh_telemetry._events.process_socket import ACTIVITY, SESSIONS, STACKS, WAITS, ask_all
+from mesh_telemetry._events.process_socket import ACTIVITY, SESSIONS, STACKS, WAITS, request_all
 from mesh_telemetry._rows.activity_rows import handler_rows, node_rows
 from mesh_telemetry._rows.columns import batch_of, mixed
 from mesh_telemetry._rows.schemas import TABLES
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from mesh_telemetry._events.proc_folder import ProcFolder
 
-__all__ = ["live_batches", "said_by"]
+__all__ = ["live_batches", "request_state"]
 
-_ANSWER_S = 2.0
+_REPLY_TIMEOUT_S = 2.0
 # Names of the tasks in which the core serves the actors of telemetry itself.
 _OWN_TASKS = frozenset(f"mesh-{name}" for name in OWN_NAMES)
 _STATES = {
@@ -59,16 +59,18 @@ def live_batches(table: str, folders: Sequence[ProcFolder]) -> list[pa.RecordBat
     elif table == "hosts":
         rows = [_host_row(folders)] if folders else []
     else:
-        ask = {
+        requests = {
             "active_handlers": (ACTIVITY, handler_rows),
             "actor_nodes": (ACTIVITY, node_rows),
             "debug_sessions": (SESSIONS, _session_rows),
             "stacks": (STACKS, _stack_rows),
             "waits": (WAITS, _wait_rows),
         }
-        word, make = ask[table]
+        request, make = requests[table]
         rows = [
-            row for folder, answer in said_by(folders, word) for row in make(answer, folder, now_us)
+            row
+            for folder, reply in request_state(folders, request)
+            for row in make(reply, folder, now_us)
         ]
     if not rows:
         return []
@@ -77,47 +79,47 @@ def live_batches(table: str, folders: Sequence[ProcFolder]) -> list[pa.RecordBat
     return [batch_of(TABLES[table], columns, len(rows))]
 
 
-def said_by(
-    folders: Sequence[ProcFolder], word: str, timeout_s: float = _ANSWER_S
+def request_state(
+    folders: Sequence[ProcFolder], request: str, timeout_s: float = _REPLY_TIMEOUT_S
 ) -> list[tuple[ProcFolder, Any]]:
     """Send a request to live processes; return the responses that arrive in time."""
-    living = {folder.path: folder for folder in folders if folder.is_alive}
-    answers = ask_all(list(living), word, timeout_s)
-    return [(living[path], answer) for path, answer in answers.items()]
+    alive = {folder.path: folder for folder in folders if folder.is_alive}
+    replies = request_all(list(alive), request, timeout_s)
+    return [(alive[path], reply) for path, reply in replies.items()]
 
 
 def _proc_row(folder: ProcFolder) -> dict[str, Any]:
-    place = folder.place
+    identity = folder.identity
     row: dict[str, Any] = {
-        "mesh": place.mesh_name,
-        "mesh_id": place.mesh,
-        "rank": place.rank,
-        "incarnation": place.incarnation,
-        "pid": place.pid,
+        "mesh": identity.mesh_name,
+        "mesh_id": identity.mesh,
+        "rank": identity.rank,
+        "incarnation": identity.incarnation,
+        "pid": identity.pid,
         "state": "dead",
         "cpu_s": None,
         "rss_bytes": None,
         "threads": None,
-        "started_us": place.started_us,
+        "started_us": identity.started_us,
         "kept_bytes": bytes_below(folder.path),
-        "host": place.host_name,
-        "proc": place.proc,
+        "host": identity.host_name,
+        "proc": identity.proc,
     }
     if folder.is_alive:
         with suppress(OSError, IndexError, ValueError):
-            said = Path(f"/proc/{place.pid}/stat").read_text().rpartition(")")[2].split()
-            ticks = int(said[_USER]) + int(said[_SYSTEM])
+            session = Path(f"/proc/{identity.pid}/stat").read_text().rpartition(")")[2].split()
+            ticks = int(session[_USER]) + int(session[_SYSTEM])
             row["cpu_s"] = ticks / os.sysconf("SC_CLK_TCK")
-            row["rss_bytes"] = int(said[_RSS]) * os.sysconf("SC_PAGE_SIZE")
-            row["threads"] = int(said[_THREADS])
-            row["state"] = _STATES.get(said[_STATE], said[_STATE])
+            row["rss_bytes"] = int(session[_RSS]) * os.sysconf("SC_PAGE_SIZE")
+            row["threads"] = int(session[_THREADS])
+            row["state"] = _STATES.get(session[_STATE], session[_STATE])
     return row
 
 
 def _host_row(folders: Sequence[ProcFolder]) -> dict[str, Any]:
     memory = _proc_table("/proc/meminfo")
     boot_s = _proc_table("/proc/stat").get("btime", 0)
-    place = folders[0].place
+    identity = folders[0].identity
     gpus = _gpus()
     return {
         "cpus": len(os.sched_getaffinity(0)),
@@ -127,8 +129,8 @@ def _host_row(folders: Sequence[ProcFolder]) -> dict[str, Any]:
         "boot_us": boot_s * 1_000_000,
         "gpus": None if gpus is None else len(gpus),
         "gpus_json": None if gpus is None else json.dumps(gpus),
-        "host": place.host_name,
-        "proc": f"{place.host}.0",
+        "host": identity.host_name,
+        "proc": f"{identity.host}.0",
     }
 
 
@@ -174,16 +176,16 @@ def _gpus() -> list[dict[str, Any]] | None:
         pynvml.nvmlShutdown()
 
 
-def _wait_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str, Any]]:
+def _wait_rows(reply: Any, folder: ProcFolder, now_us: int) -> list[dict[str, Any]]:
     rows = []
-    place = folder.place
-    for call, proc, port, actor, actor_name, running, endpoint, waited_s in answer:
+    identity = folder.identity
+    for call, proc, port, actor, actor_name, running, endpoint, waited_s in reply:
         if port in folder.own_ports or actor in folder.own_ports or proc in folder.own_procs:
             continue
         since_us = None if waited_s is None else now_us - int(waited_s * 1e6)
         rows.append(
             {
-                "actor_id": _actor_id(place.number, actor) if actor else None,
+                "actor_id": _actor_id(identity.number, actor) if actor else None,
                 "actor": actor_name or None,
                 "running": running or None,
                 "since_us": since_us,
@@ -193,15 +195,15 @@ def _wait_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str, A
                 "for_actor_id": _actor_id(proc, port),
                 "for_mesh_id": port,
                 "for_proc": f"{proc >> 32}.{proc & 0xFFFF_FFFF}",
-                "host": place.host_name,
-                "proc": place.proc,
+                "host": identity.host_name,
+                "proc": identity.proc,
             }
         )
     return rows
 
 
-def _stack_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str, Any]]:
-    place = folder.place
+def _stack_rows(reply: Any, folder: ProcFolder, now_us: int) -> list[dict[str, Any]]:
+    identity = folder.identity
     return [
         {
             "thread": thread,
@@ -212,27 +214,27 @@ def _stack_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str, 
             "function": function,
             "file": file,
             "line": line,
-            "host": place.host_name,
-            "proc": place.proc,
+            "host": identity.host_name,
+            "proc": identity.proc,
         }
-        for thread, ident, task, task_id, frames in answer
+        for thread, ident, task, task_id, frames in reply
         if task not in _OWN_TASKS
         for depth, (function, file, line) in enumerate(frames)
     ]
 
 
-def _session_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str, Any]]:
-    place = folder.place
+def _session_rows(reply: Any, folder: ProcFolder, now_us: int) -> list[dict[str, Any]]:
+    identity = folder.identity
     names = ("id", "kind", "actor", "rank", "function", "file", "line", "since_us", "attached")
     return [
         {
-            **{name: said[name] for name in names},
-            "actor_id": _actor_id(place.number, said["port"]) if said["port"] else None,
-            "mesh": place.mesh_name,
-            "host": place.host_name,
-            "proc": place.proc,
+            **{name: session[name] for name in names},
+            "actor_id": _actor_id(identity.number, session["port"]) if session["port"] else None,
+            "mesh": identity.mesh_name,
+            "host": identity.host_name,
+            "proc": identity.proc,
         }
-        for said in answer
+        for session in reply
     ]
 
 

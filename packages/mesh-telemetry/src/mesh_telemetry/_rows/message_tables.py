@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from mesh_telemetry._events.proc_folder import Place, ProcFolder
+    from mesh_telemetry._events.proc_folder import ProcFolder, ProcIdentity
 
     Records = NDArray[np.void]
 
@@ -71,7 +71,7 @@ def message_batch(
         own_procs: Processes of telemetry itself, which are omitted.
         span: Two lengths of the segment in bytes: only records added between them.
     """
-    place, own_ports = folder.place, folder.own_ports
+    identity, own_ports = folder.identity, folder.own_ports
     content = read_messages(path, span)
     if content is None:
         return None
@@ -88,22 +88,22 @@ def message_batch(
     records = records[is_wanted]
     if not len(records):
         return None
-    columns = make(records, place)
+    columns = make(records, identity)
     columns["timestamp_us"] = (records["at_ns"].astype(np.int64) + base_ns) // 1000
-    columns["host"], columns["proc"] = place.host_name, place.proc
+    columns["host"], columns["proc"] = identity.host_name, identity.proc
     if "endpoint" in TABLES[table].names:
         # Names are read after the records, because the process writes them before.
         columns["endpoint"] = _endpoints(records, folder.endpoint_names())
     return batch_of(TABLES[table], columns, len(records))
 
 
-def _ids(records: Records, place: Place) -> NDArray[np.uint64]:
+def _ids(records: Records, identity: ProcIdentity) -> NDArray[np.uint64]:
     """Return message ids: by call and receiver, which both sides know, else by time and process."""
-    me = np.uint64(place.number)
+    me = np.uint64(identity.number)
     is_caller = np.isin(records["kind"], [_KIND[name] for name in _BY_CALLER])
     callee = np.where(is_caller, records["peer"], me)
     by_call = call_ids(records["call"], callee, records["port"])
-    alone = mixed(records["at_ns"], records["port"], records["peer"], place.token, me)
+    alone = mixed(records["at_ns"], records["port"], records["peer"], identity.token, me)
     return np.where(records["call"] == NO_NUMBER, alone, by_call)
 
 
@@ -124,28 +124,28 @@ def _senders(records: Records, procs: NDArray[np.uint64] | int) -> pa.Array:
 
 
 def _spans(records: Records) -> pa.Array:
-    known, places = np.unique(records["span"], return_inverse=True)
+    known, identities = np.unique(records["span"], return_inverse=True)
     names = [f"{int(span):016x}" if span else None for span in known]
-    return pa.array(names, pa.string()).take(pa.array(places.reshape(-1)))
+    return pa.array(names, pa.string()).take(pa.array(identities.reshape(-1)))
 
 
-def _sent(records: Records, place: Place) -> dict[str, Any]:
+def _sent(records: Records, identity: ProcIdentity) -> dict[str, Any]:
     return {
-        "id": _ids(records, place),
+        "id": _ids(records, identity),
         "actor_mesh_id": records["port"],
         "rank": records["rank"],
         "call": _calls(records),
         "bytes": records["bytes"],
         "to_proc": proc_names(records["peer"]),
-        "sender_actor_id": _senders(records, place.number),
+        "sender_actor_id": _senders(records, identity.number),
         "parent_span_id": _spans(records),
     }
 
 
-def _received(records: Records, place: Place) -> dict[str, Any]:
+def _received(records: Records, identity: ProcIdentity) -> dict[str, Any]:
     return {
-        "id": _ids(records, place),
-        "to_actor_id": mixed(place.number, records["port"]),
+        "id": _ids(records, identity),
+        "to_actor_id": mixed(identity.number, records["port"]),
         "mesh_id": records["port"],
         "rank": records["rank"],
         "call": _calls(records),
@@ -156,8 +156,8 @@ def _received(records: Records, place: Place) -> dict[str, Any]:
     }
 
 
-def _status(records: Records, place: Place) -> dict[str, Any]:
-    ids = _ids(records, place)
+def _status(records: Records, identity: ProcIdentity) -> dict[str, Any]:
+    ids = _ids(records, identity)
     kinds = records["kind"]
     words = np.array([_STATUSES.get(name, "") for name in MessageLog.KINDS] + ["failed"])
     is_failed = (kinds == _KIND["answered"]) & (records["code"] != 0)
@@ -173,7 +173,7 @@ def _status(records: Records, place: Place) -> dict[str, Any]:
     }
 
 
-def _links(records: Records, place: Place) -> dict[str, Any]:
+def _links(records: Records, identity: ProcIdentity) -> dict[str, Any]:
     names = pa.array(MessageLog.KINDS, pa.string())
     return {
         "name": names.take(pa.array(records["kind"].astype(np.int64))),

@@ -39,20 +39,20 @@ def action_routes(coordinator: Coordinator) -> list[Route]:
 
     def stop(request: Request) -> Reply:
         mesh_id, host, slot, by = _wanted(request.json_object())
-        answer = _asked(coordinator, host, slot, mesh_id, by)
-        if "refused" in answer:
-            raise RequestError(_STATUSES[answer["code"]], answer["code"], answer["refused"])
-        return json_reply({"mesh_id": mesh_id, "name": answer["name"], "state": "stopping"})
+        reply = _stop_on_host(coordinator, host, slot, mesh_id, by)
+        if "refused" in reply:
+            raise RequestError(_STATUSES[reply["code"]], reply["code"], reply["refused"])
+        return json_reply({"mesh_id": mesh_id, "name": reply["name"], "state": "stopping"})
 
     return [known_route("POST", "/stop", stop)]
 
 
-def _wanted(said: dict[str, Any]) -> tuple[int, int, int, str]:
-    mesh_id, proc, by = said.get("mesh_id"), said.get("proc"), said.get("by", "the user")
+def _wanted(body: dict[str, Any]) -> tuple[int, int, int, str]:
+    mesh_id, proc, by = body.get("mesh_id"), body.get("proc"), body.get("by", "the user")
     if not isinstance(mesh_id, int) or isinstance(mesh_id, bool) or not 0 <= mesh_id < 1 << 64:
         raise RequestError(400, "bad_json", "missing or invalid mesh_id: send a meshes.id")
-    place = _PROC.fullmatch(proc) if isinstance(proc, str) else None
-    if place is None:
+    match = _PROC.fullmatch(proc) if isinstance(proc, str) else None
+    if match is None:
         text = "missing or invalid proc: send the meshes.proc of the mesh, such as 0.3"
         raise RequestError(400, "bad_json", text)
     if not (isinstance(by, str) and by.isascii() and by.isprintable() and len(by) <= BY_LEN_MAX):
@@ -61,22 +61,24 @@ def _wanted(said: dict[str, Any]) -> tuple[int, int, int, str]:
     if mesh_id == 0:
         text = "mesh 0 is the program and its host agents: end the program instead"
         raise RequestError(403, "root", text)
-    return mesh_id, int(place[1]), int(place[2]), by
+    return mesh_id, int(match[1]), int(match[2]), by
 
 
-def _asked(coordinator: Coordinator, host: int, slot: int, mesh_id: int, by: str) -> dict[str, str]:
+def _stop_on_host(
+    coordinator: Coordinator, host: int, slot: int, mesh_id: int, by: str
+) -> dict[str, str]:
     deadline = time.monotonic() + _LIMIT_S
     try:
         for handle in coordinator.hosts.call_one().get(_LIMIT_S):
             if handle.number == host:
                 if handle.rows is None:
                     break
-                asked = handle.rows.stop_mesh.call_one(slot, mesh_id, by)
-                return asked.get(max(deadline - time.monotonic(), 0.0))
+                future = handle.rows.stop_mesh.call_one(slot, mesh_id, by)
+                return future.get(max(deadline - time.monotonic(), 0.0))
         else:
             return {"code": "not_found", "refused": f"the program has no host {host}"}
     except TimeoutError:
         pass
     except MeshError as error:
-        return {"code": "silent", "refused": f"host {host} did not answer: {cause_of(error)}"}
-    return {"code": "silent", "refused": f"host {host} did not answer: try again later"}
+        return {"code": "silent", "refused": f"host {host} did not reply: {cause_of(error)}"}
+    return {"code": "silent", "refused": f"host {host} did not reply: try again later"}

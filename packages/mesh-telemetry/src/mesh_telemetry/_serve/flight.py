@@ -89,7 +89,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
     It keeps no state between calls: a prepared statement is contained in its handle.
 
     Args:
-        queries: Answers queries; it is called in several threads.
+        queries: Runs queries; it is called in several threads.
         schemas: The existing tables.
         tokens: Each call requires one of them as `authorization: Bearer <token>`. Both tokens
             permit only reading.
@@ -235,15 +235,15 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         if name in ("CommandStatementQuery", "CommandPreparedStatementQuery"):
             sql, parameters = _statement(name, fields)
             with _cancelled_with(context) as cancellation:
-                return _told(lambda: self._queries.columns(sql, parameters, cancellation))
+                return _flight_errors(lambda: self._queries.columns(sql, parameters, cancellation))
         return self._rows_of(context, name, fields).schema
 
     def _rows_of(self, context: Any, name: str, fields: Fields) -> pa.Table:
         if name in ("CommandStatementQuery", "CommandPreparedStatementQuery"):
             sql, parameters = _statement(name, fields)
             with _cancelled_with(context) as cancellation:
-                asked = (sql, parameters, None)
-                return _told(lambda: self._queries.arrow(asked, cancellation).table)
+                query = (sql, parameters, None)
+                return _flight_errors(lambda: self._queries.arrow(query, cancellation).table)
         if name == "CommandGetCatalogs":
             return pa.Table.from_pylist([{"catalog_name": _CATALOG}], _CATALOGS)
         if name == "CommandGetDbSchemas":
@@ -337,7 +337,7 @@ def _check_sql(sql: str) -> None:
         raise flight.FlightUnauthorizedError(refused.text) from refused
 
 
-def _told(work: Callable[[], Any]) -> Any:
+def _flight_errors(work: Callable[[], Any]) -> Any:
     try:
         return work()
     except TelemetryError as error:

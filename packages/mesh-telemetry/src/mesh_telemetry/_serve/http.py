@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from mesh_telemetry._serve.accept_loop import AcceptLoop, connection_limiter, listener
 from mesh_telemetry._serve.access import check_access
-from mesh_telemetry._serve.pending_request import HEAD_LEN_MAX, PendingRequest, refusal_of
+from mesh_telemetry._serve.pending_request import HEAD_LEN_MAX, PendingRequest, rejection_of
 from mesh_telemetry._serve.routes import Reply, Request, RequestError, Route
 from mesh_telemetry._serve.scopes import Tokens
 
@@ -187,19 +187,19 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing, because requests may be private."""
 
     def do_GET(self) -> None:
-        self._answer()
+        self._handle()
 
     def do_POST(self) -> None:
-        self._answer()
+        self._handle()
 
-    def _answer(self) -> None:
+    def _handle(self) -> None:
         try:
             reply = self._reply()
         except RequestError as refused:
             # The rest of the body is not read, so no other request can follow.
-            reply = refusal_of(refused)
+            reply = rejection_of(refused)
         if reply.take_over is not None:
-            self._hand_over(reply)
+            self._upgrade(reply)
             return
         self.send_response(reply.status)
         self.send_header("Content-Type", reply.kind)
@@ -216,9 +216,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
             self._send_pieces(reply.body)
 
-    def _hand_over(self, reply: Reply) -> None:
+    def _upgrade(self, reply: Reply) -> None:
         """Pass the connection to the handler of an upgrade."""
-        assert reply.take_over is not None, "it is asked for"
+        assert reply.take_over is not None, "it is url for"
         self.close_connection = True
         self.send_response(101)
         self.send_header("Upgrade", reply.kind)
@@ -229,14 +229,14 @@ class _Handler(BaseHTTPRequestHandler):
             reply.take_over(self.connection)
 
     def _reply(self) -> Reply:
-        asked = urlsplit(self.path)
-        route = self._routes.find(self.command, asked.path)
+        url = urlsplit(self.path)
+        route = self._routes.find(self.command, url.path)
         scope = check_access(route, self.headers, self._tokens)
         if route is None:
             raise RequestError(404, "not_found", "not found: see GET /openapi.json for the routes")
-        tail = asked.path[len(route.path) - 1 :] if route.path.endswith("*") else ""
+        tail = url.path[len(route.path) - 1 :] if route.path.endswith("*") else ""
         body = self._body() if self.command == "POST" else b""
-        arguments = dict(parse_qsl(asked.query))
+        arguments = dict(parse_qsl(url.query))
         try:
             headers = dict(self.headers.items())
             return route.work(Request(tail, arguments, headers, body, self.connection, scope))

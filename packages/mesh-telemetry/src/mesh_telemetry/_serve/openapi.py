@@ -31,7 +31,7 @@ _ERROR = {
         }
     },
 }
-_QUESTION = {
+_QUERY = {
     "type": "object",
     "required": ["sql"],
     "properties": {
@@ -46,7 +46,7 @@ _QUESTION = {
         },
         "stream": {
             "type": "boolean",
-            "description": "Send Arrow as hosts answer. The last batch has no rows, and the"
+            "description": "Send Arrow as hosts reply. The last batch has no rows, and the"
             " coverage as its metadata `mesh-coverage`.",
         },
     },
@@ -130,7 +130,7 @@ _ON_FAILURE = {
         "is_on": {"type": "boolean", "description": "False to turn it off."},
     },
 }
-_SESSION_ANSWERS = {
+_SESSION_RESULTS = {
     "type": "object",
     "properties": {
         "sessions": {
@@ -149,8 +149,8 @@ _SESSION_ANSWERS = {
 _COVERAGE = {
     "type": "object",
     "properties": {
-        "asked": {"type": "array", "items": {"type": "string"}},
-        "answered": {"type": "array", "items": {"type": "string"}},
+        "queried": {"type": "array", "items": {"type": "string"}},
+        "replied": {"type": "array", "items": {"type": "string"}},
         "failed": {
             "type": "array",
             "items": {
@@ -188,7 +188,7 @@ _TOPIC = {
 _TOPIC_ARGUMENTS = {
     "name": "arguments",
     "in": "query",
-    "description": "What the topic is asked for, each by its name.",
+    "description": "The arguments of the topic, by name.",
     "schema": {"type": "object", "additionalProperties": {"type": "string"}},
 }
 
@@ -200,8 +200,8 @@ def _content(kind: str, schema: dict[str, Any] | None = None) -> dict[str, Any]:
 
 def _done(text: str, content: dict[str, Any] | None = None, status: int = 200) -> dict[str, Any]:
     """Describe a response, and the response to an error."""
-    answer = {"description": text} | ({} if content is None else {"content": content})
-    return {str(status): answer, "default": _ERROR}
+    reply = {"description": text} | ({} if content is None else {"content": content})
+    return {str(status): reply, "default": _ERROR}
 
 
 def _post(summary: str, wanted: dict[str, Any], responses: dict[str, Any]) -> dict[str, Any]:
@@ -233,7 +233,7 @@ def _time(name: str, text: str) -> dict[str, Any]:
 _QUERY_PATHS = {
     "/query": _post(
         "Query the running program.",
-        _QUESTION,
+        _QUERY,
         _done(
             "The rows. Arrow if accepted, with the coverage as JSON in the header Mesh-Coverage.",
             _content(_JSON, _ROWS) | _content("application/vnd.apache.arrow.stream"),
@@ -279,12 +279,12 @@ _DEBUG_PATHS = {
     "/debug/run": _post(
         "Run a command in several sessions.",
         _RUN,
-        _done("The result of each session, in the same order.", _content(_JSON, _SESSION_ANSWERS)),
+        _done("The result of each session, in the same order.", _content(_JSON, _SESSION_RESULTS)),
     ),
     "/debug/continue": _post(
         "Let sessions continue without their breakpoints.",
         _CONTINUE,
-        _done("The result of each session, in the same order.", _content(_JSON, _SESSION_ANSWERS)),
+        _done("The result of each session, in the same order.", _content(_JSON, _SESSION_RESULTS)),
     ),
     "/debug/on-failure": _post(
         "Pause where unhandled exceptions are raised, from now on.",

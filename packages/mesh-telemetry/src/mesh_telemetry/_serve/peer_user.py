@@ -26,8 +26,8 @@ _ESTABLISHED = 1
 _STATE_AT = _NLMSG_HEAD.size + 1
 _USER = struct.Struct("=I")
 _USER_AT = _NLMSG_HEAD.size + 4 + 48 + 12
-_ANSWER_LEN_MAX = 4096
-# The kernel answers immediately.
+_REPLY_LEN_MAX = 4096
+# The kernel replies immediately.
 _TIMEOUT_S = 1.0
 
 
@@ -51,13 +51,13 @@ class PeerUsers:
             return None
         try:
             self._kernel.send(_request(sock))
-            answer = self._kernel.recv(_ANSWER_LEN_MAX)
+            reply = self._kernel.recv(_REPLY_LEN_MAX)
         except OSError:
             return None
-        _, kind, *_ = _NLMSG_HEAD.unpack_from(answer)
-        if kind != _SOCK_DIAG_BY_FAMILY or answer[_STATE_AT] != _ESTABLISHED:
+        _, kind, *_ = _NLMSG_HEAD.unpack_from(reply)
+        if kind != _SOCK_DIAG_BY_FAMILY or reply[_STATE_AT] != _ESTABLISHED:
             return None
-        user: int = _USER.unpack_from(answer, _USER_AT)[0]
+        user: int = _USER.unpack_from(reply, _USER_AT)[0]
         return user
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""An HTTP connection until its first request is authenticated or answered."""
+"""An HTTP connection until its first request is authenticated or served."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mesh_telemetry._serve.accept_loop import AcceptLoop
     from mesh_telemetry._serve.scopes import Tokens
 
-__all__ = ["HEAD_LEN_MAX", "PendingRequest", "refusal_of"]
+__all__ = ["HEAD_LEN_MAX", "PendingRequest", "rejection_of"]
 
 #: Limit for the request line and the headers, in bytes.
 HEAD_LEN_MAX = 16 << 10
@@ -36,7 +36,7 @@ Authenticated = Callable[[socket.socket, "Admission", bytes], object]
 
 
 class PendingRequest:
-    """Reads the head of a request without a thread, and answers requests that need no token.
+    """Reads the head of a request without a thread, and serves requests that need no token.
 
     Args:
         loop: Polls the connection.
@@ -91,7 +91,7 @@ class PendingRequest:
             self._decide()
         elif len(self._head) >= HEAD_LEN_MAX:
             text = f"the request head exceeds {HEAD_LEN_MAX} bytes: send less"
-            self._send(refusal_of(RequestError(431, "head_too_long", text)))
+            self._send(rejection_of(RequestError(431, "head_too_long", text)))
 
     def _received(self, length_max: int) -> bytes | None:
         """Return the bytes that have arrived; None if there are none or the peer has closed."""
@@ -103,23 +103,23 @@ class PendingRequest:
 
     def _decide(self) -> None:
         try:
-            reply = self._answer()
+            reply = self._route()
         except RequestError as refused:
-            reply = refusal_of(refused)
+            reply = rejection_of(refused)
         except Exception as error:
-            reply = refusal_of(RequestError(500, "failed", f"{type(error).__name__}: {error}"))
+            reply = rejection_of(RequestError(500, "failed", f"{type(error).__name__}: {error}"))
         if reply is not None:
             self._send(reply)
 
-    def _answer(self) -> Reply | None:
+    def _route(self) -> Reply | None:
         """Return the response; None if another thread took over the connection."""
         method, target, headers = _parsed(self._head)
-        asked = urlsplit(target)
-        route = self._find(method, asked.path)
+        url = urlsplit(target)
+        route = self._find(method, url.path)
         scope = check_access(route, headers, self._tokens)
         if scope is Scope.OPEN:
             assert route is not None, "a path that does not exist requires a token"
-            arguments, named = dict(parse_qsl(asked.query)), dict(headers.items())
+            arguments, named = dict(parse_qsl(url.query)), dict(headers.items())
             return route.work(Request("", arguments, named, b"", self.sock, scope))
         admission = self._admission
         assert admission is not None, "it was started"
@@ -135,7 +135,7 @@ class PendingRequest:
 
     def _send(self, reply: Reply) -> None:
         """Send a response; no further request is read from the connection."""
-        assert isinstance(reply.body, bytes), "answers without a token are not streamed"
+        assert isinstance(reply.body, bytes), "replies without a token are not streamed"
         self._reply = memoryview(_encoded(reply, reply.body))
         self._loop.change(self.sock, WRITE, self._write)
         self._write(WRITE)
@@ -163,7 +163,7 @@ class PendingRequest:
                 self.close()
 
 
-def refusal_of(refused: RequestError) -> Reply:
+def rejection_of(refused: RequestError) -> Reply:
     """Return the response to a rejected request, after which its connection is closed."""
     body = json.dumps({"error": {"code": refused.code, "message": refused.text}}).encode()
     return Reply(JSON, body, {"Connection": "close"}, refused.status)

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-__all__ = ["ProgramClient", "ProgramUnavailable", "lives"]
+__all__ = ["ProgramClient", "ProgramUnavailable", "is_process_alive"]
 
 _TIMEOUT_S = 10.0
 _PIECE_LEN = 1 << 16
 # Errors by HTTP status; all other statuses raise `TelemetryError`.
-_REFUSALS = {400: QueryError, 409: DebugError}
+_REJECTIONS = {400: QueryError, 409: DebugError}
 
 
 class ProgramUnavailable(TelemetryError):
@@ -51,8 +51,8 @@ class ProgramClient:
 
     def __init__(self, served: ServedProgram) -> None:
         self.served: ServedProgram = served
-        self._place = urlsplit(served.url).netloc
-        self._turn = threading.Lock()
+        self._address = urlsplit(served.url).netloc
+        self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._is_over = False
 
@@ -75,10 +75,10 @@ class ProgramClient:
         Raises:
             QueryError: The query is invalid.
             ProgramUnavailable: The program has exited or has stopped serving.
-            TelemetryError: It did not answer in time.
+            TelemetryError: It did not reply in time.
         """
-        said = {"sql": sql, "params": params}
-        return self.post("/query", said, timeout_s=timeout_s, scope=scope)
+        body = {"sql": sql, "params": params}
+        return self.post("/query", body, timeout_s=timeout_s, scope=scope)
 
     def post(
         self,
@@ -99,11 +99,11 @@ class ProgramClient:
         Raises:
             QueryError: The request is invalid.
             ProgramUnavailable: The program has exited or has stopped serving.
-            TelemetryError: The request was rejected, or not answered in time.
+            TelemetryError: The request was rejected, or not replied in time.
         """
-        with self._answered("POST", path, value, timeout_s, scope=scope) as (_, reply):
-            answer: dict[str, Any] = json.loads(reply.read())
-            return answer
+        with self._handling("POST", path, value, timeout_s, scope=scope) as (_, reply):
+            decoded: dict[str, Any] = json.loads(reply.read())
+            return decoded
 
     def pieces(self, path: str, *, timeout_s: float = _TIMEOUT_S) -> Iterator[bytes]:
         """Fetch a path, and yield the body as it arrives.
@@ -117,7 +117,7 @@ class ProgramClient:
             ProgramUnavailable: The program has exited or has stopped serving.
             TelemetryError: The request was rejected, or the body is incomplete.
         """
-        with self._answered("GET", path, None, timeout_s) as (_, reply):
+        with self._handling("GET", path, None, timeout_s) as (_, reply):
             while piece := reply.read1(_PIECE_LEN):
                 yield piece
             if reply.length:
@@ -142,9 +142,9 @@ class ProgramClient:
             DebugError: The target does not exist, or is in use.
             QueryError: The request is invalid.
             ProgramUnavailable: The program has exited or has stopped serving.
-            TelemetryError: The request was rejected, or not answered in time.
+            TelemetryError: The request was rejected, or not replied in time.
         """
-        with self._answered("POST", path, value, timeout_s, kind, scope=Scope.ACT) as (
+        with self._handling("POST", path, value, timeout_s, kind, scope=Scope.ACT) as (
             connection,
             _,
         ):
@@ -156,7 +156,7 @@ class ProgramClient:
 
     def close(self) -> None:
         """Close the client; pending requests fail."""
-        with self._turn:
+        with self._lock:
             self._is_over = True
             waiting = list(self._open)
         for sock in waiting:
@@ -175,7 +175,7 @@ class ProgramClient:
         self.close()
 
     @contextmanager
-    def _answered(
+    def _handling(
         self,
         method: str,
         path: str,
@@ -197,13 +197,13 @@ class ProgramClient:
         while True:
             # The connection is made directly: a configured proxy cannot reach the loopback
             # interface.
-            connection = http.client.HTTPConnection(self._place, timeout=timeout_s)
+            connection = http.client.HTTPConnection(self._address, timeout=timeout_s)
             connection.response_class = http.client.HTTPResponse if kind is None else _Head
             sock = None
             try:
                 connection.connect()
                 sock = connection.sock
-                with self._turn:
+                with self._lock:
                     if self._is_over:
                         raise ProgramUnavailable(
                             f"the connection to program {self.served.pid} is closed"
@@ -215,14 +215,14 @@ class ProgramClient:
                     continue
                 with reply:
                     if reply.status != (200 if kind is None else 101):
-                        refusal = _REFUSALS.get(reply.status, TelemetryError)
-                        raise refusal(_refusal(reply.read()))
+                        refusal = _REJECTIONS.get(reply.status, TelemetryError)
+                        raise refusal(_rejection(reply.read()))
                     yield connection, reply
                 return
             except (OSError, ValueError, http.client.HTTPException) as error:
-                raise self._silent(error) from error
+                raise self._timeout_error(error) from error
             finally:
-                with self._turn:
+                with self._lock:
                     self._open.discard(sock)
                 connection.close()
 
@@ -246,13 +246,13 @@ class ProgramClient:
                 raise
             return None
 
-    def _silent(self, error: Exception) -> TelemetryError:
+    def _timeout_error(self, error: Exception) -> TelemetryError:
         pid = self.served.pid
-        if not lives(pid):
+        if not is_process_alive(pid):
             return ProgramUnavailable(f"program {pid} has exited")
         if isinstance(error, ConnectionRefusedError):
             return ProgramUnavailable(f"program {pid} no longer serves telemetry")
-        return TelemetryError(f"program {pid} did not answer: {error}")
+        return TelemetryError(f"program {pid} did not reply: {error}")
 
 
 class _Head(http.client.HTTPResponse):
@@ -265,16 +265,16 @@ class _Head(http.client.HTTPResponse):
         self.fp = sock.makefile("rb", 1)
 
 
-def _refusal(body: bytes) -> str:
+def _rejection(body: bytes) -> str:
     """Return the error message of a rejected request."""
     with suppress(ValueError, KeyError, TypeError):
         return str(json.loads(body)["error"]["message"])
     return "the program reported no cause"
 
 
-def lives(pid: int) -> bool:
+def is_process_alive(pid: int) -> bool:
     """Return whether a process exists that is not a zombie."""
     with suppress(OSError, IndexError):
-        said = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return said[0] not in "ZX"
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return fields[0] not in "ZX"
     return False

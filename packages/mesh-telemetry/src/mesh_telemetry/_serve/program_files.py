@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 _ACT_SUFFIX = ".act-token"
-_COMING_SUFFIX = ".coming"
+_INCOMPLETE_SUFFIX = ".incomplete"
 _TOKEN_LEN_MAX = 4096
 
 
@@ -93,19 +93,19 @@ class ServedProgramFile:
     """
 
     def __init__(self, pid: int, url: str, flight_url: str, tokens: Tokens) -> None:
-        self._path: Path = _note_folder() / f"{pid}-{secrets.token_hex(4)}.json"
+        self._path: Path = _program_folder() / f"{pid}-{secrets.token_hex(4)}.json"
         act_path = self._path.with_suffix(_ACT_SUFFIX)
-        _remove_left(self._path.parent)
+        _remove_stale(self._path.parent)
         served = ServedProgram(pid, program_line(), url, flight_url, tokens.read, str(act_path))
-        coming = self._path.with_suffix(_COMING_SUFFIX)
-        self._lock = _write_locked(coming, json.dumps(asdict(served)))
+        incomplete = self._path.with_suffix(_INCOMPLETE_SUFFIX)
+        self._lock = _write_locked(incomplete, json.dumps(asdict(served)))
         _write_private(act_path, tokens.act)
         # The rename makes the file visible with its complete content.
-        coming.rename(self._path)
+        incomplete.rename(self._path)
 
     def remove(self) -> None:
         """Remove the files."""
-        _remove_note(self._path)
+        _remove_program_file(self._path)
         os.close(self._lock)
 
 
@@ -142,15 +142,15 @@ def _is_locked(path: Path) -> bool:
     return False
 
 
-def _remove_left(folder: Path) -> None:
+def _remove_stale(folder: Path) -> None:
     """Remove the files of killed programs of this user."""
-    for path in [*folder.glob("*.json"), *folder.glob(f"*{_COMING_SUFFIX}")]:
+    for path in [*folder.glob("*.json"), *folder.glob(f"*{_INCOMPLETE_SUFFIX}")]:
         with suppress(OSError):
             if not _is_locked(path):
-                _remove_note(path)
+                _remove_program_file(path)
 
 
-def _remove_note(path: Path) -> None:
+def _remove_program_file(path: Path) -> None:
     path.unlink(missing_ok=True)
     path.with_suffix(_ACT_SUFFIX).unlink(missing_ok=True)
 
@@ -158,14 +158,14 @@ def _remove_note(path: Path) -> None:
 def served_programs() -> list[ServedProgram]:
     """Return the programs of this user on this machine that serve queries, oldest first."""
     found = []
-    notes = [note for folder in _note_folders() for note in folder.glob("*.json")]
+    notes = [note for folder in _program_folders() for note in folder.glob("*.json")]
     for path in sorted(notes, key=_age):
         with suppress(OSError, ValueError, TypeError):
             if _is_locked(path):
                 found.append(ServedProgram(**json.loads(path.read_text())))
             else:
                 # The program was killed.
-                _remove_note(path)
+                _remove_program_file(path)
     return found
 
 
@@ -193,7 +193,7 @@ def _age(path: Path) -> float:
     return 0.0
 
 
-def _note_folder() -> Path:
+def _program_folder() -> Path:
     """Return a folder for these files that only this user can enter.
 
     Raises:
@@ -204,12 +204,12 @@ def _note_folder() -> Path:
         make_private(runtime / name, "")
         return runtime / name
     # Another user has created that name. Readers look into all folders with this prefix.
-    for folder in _note_folders():
+    for folder in _program_folders():
         return folder
     return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=runtime))
 
 
-def _note_folders() -> list[Path]:
+def _program_folders() -> list[Path]:
     """Return the folders that may contain files of this user."""
     found = sorted(_runtime().glob(f"{_folder_name()}*"))
     return [folder for folder in found if is_private(folder)]

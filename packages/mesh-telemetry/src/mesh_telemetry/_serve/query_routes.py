@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
-from mesh_telemetry._query.coverage import Answer
+from mesh_telemetry._query.coverage import QueryResult
 from mesh_telemetry._query.deadline import Cancellation
 from mesh_telemetry._query.query_request import plain_coverage
 from mesh_telemetry._query.stream import Stream
@@ -34,26 +34,26 @@ ARROW = "application/vnd.apache.arrow.stream"
 Parameters = Sequence[object] | Mapping[str, object] | None
 #: SQL, its parameters, and a time in microseconds or None for now.
 QueryArguments = tuple[str, Parameters, int | None]
-#: Metadata key of the coverage in the last batch of a streamed answer, which has no rows.
+#: Metadata key of the coverage in the last batch of a streamed result, which has no rows.
 COVERAGE = "mesh-coverage"
 
 _CONCURRENT_MAX = 8
 
 
 class Queries(Protocol):
-    """Answers queries; each has a deadline, and is cancelled when its client disconnects."""
+    """Runs queries; each has a deadline, and is cancelled when its client disconnects."""
 
     def json(self, query: QueryArguments, cancellation: Cancellation) -> bytes:
-        """Return the answer as JSON."""
+        """Return the result as JSON."""
 
-    def arrow(self, query: QueryArguments, cancellation: Cancellation) -> Answer:
-        """Return the answer as a table."""
+    def arrow(self, query: QueryArguments, cancellation: Cancellation) -> QueryResult:
+        """Return the result as a table."""
 
     def stream(self, query: QueryArguments, cancellation: Cancellation) -> Stream:
-        """Return the answer as a stream of batches."""
+        """Return the result as a stream of batches."""
 
     def columns(self, sql: str, parameters: list[object], cancellation: Cancellation) -> pa.Schema:
-        """Return the columns of an answer without computing it."""
+        """Return the columns of a result without computing it."""
 
 
 def query_routes(queries: Queries) -> list[Route]:
@@ -61,19 +61,19 @@ def query_routes(queries: Queries) -> list[Route]:
     slots = BoundedSemaphore(_CONCURRENT_MAX)
 
     def query(request: Request) -> Reply:
-        said = request.json_object()
-        arguments = _query_arguments(said)
+        body = request.json_object()
+        arguments = _query_arguments(body)
         check_sql(arguments[0], request.scope)
         is_arrow = ARROW in request.headers.get("Accept", "")
-        if said.get("stream") and not is_arrow:
+        if body.get("stream") and not is_arrow:
             raise RequestError(400, "no_stream", f"only Arrow is streamed: accept {ARROW}")
         if not slots.acquire(blocking=False):
             text = f"too many concurrent queries (limit {_CONCURRENT_MAX}): try again later"
             raise RequestError(503, "busy", text)
-        if said.get("stream"):
+        if body.get("stream"):
             return _streamed(_pieces(queries, arguments, request, slots))
         try:
-            with request.cancellation() as cancellation, _refusing():
+            with request.cancellation() as cancellation, _as_request_errors():
                 if not is_arrow:
                     return Reply(JSON, queries.json(arguments, cancellation))
                 found = queries.arrow(arguments, cancellation)
@@ -89,7 +89,7 @@ def query_routes(queries: Queries) -> list[Route]:
 
 
 @contextmanager
-def _refusing() -> Iterator[None]:
+def _as_request_errors() -> Iterator[None]:
     try:
         yield
     except QueryError as error:
@@ -116,10 +116,10 @@ def _pieces(
     queries: Queries, arguments: QueryArguments, request: Request, slots: BoundedSemaphore
 ) -> Generator[bytes, None, None]:
     try:
-        sink = _Sink()
+        sink = _Buffer()
         with (
             request.cancellation() as cancellation,
-            _refusing(),
+            _as_request_errors(),
             queries.stream(arguments, cancellation) as found,
         ):
             first = next(found, None)
@@ -137,7 +137,7 @@ def _pieces(
         slots.release()
 
 
-class _Sink(io.RawIOBase):
+class _Buffer(io.RawIOBase):
     """Buffers what is written until it is sent."""
 
     def __init__(self) -> None:
@@ -158,8 +158,8 @@ class _Sink(io.RawIOBase):
         return taken
 
 
-def _query_arguments(said: dict[str, Any]) -> QueryArguments:
-    sql, parameters, as_of_us = said.get("sql"), said.get("params"), said.get("as_of")
+def _query_arguments(body: dict[str, Any]) -> QueryArguments:
+    sql, parameters, as_of_us = body.get("sql"), body.get("params"), body.get("as_of")
     if not isinstance(sql, str):
         raise RequestError(400, "bad_json", 'missing query: send {"sql": "SELECT ..."}')
     if not isinstance(parameters, list | dict | None):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh_telemetry._query.client import QueryClient
-    from mesh_telemetry._query.coverage import Answer
+    from mesh_telemetry._query.coverage import QueryResult
     from mesh_telemetry._query.deadline import Cancellation
     from mesh_telemetry._query.query_request import QueryRequest
     from mesh_telemetry._query.stream import Stream
@@ -27,7 +27,7 @@ _REPLY_BYTES_MAX = 32 << 20
 
 
 class ServedQueries:
-    """Answers queries of other programs.
+    """Runs queries of other programs.
 
     Each method is thread-safe, and raises the same errors as `Telemetry.query`.
 
@@ -39,29 +39,29 @@ class ServedQueries:
         self._client = client
 
     def json(self, query: tuple[str, Parameters, int | None], cancellation: Cancellation) -> bytes:
-        """Return the answer as JSON."""
+        """Return the result as JSON."""
         options = _options(cancellation)
         request = self._client.request(*query, "json", options)
         return bytes(self._client.reply(request, options).body)
 
     def arrow(
         self, query: tuple[str, Parameters, int | None], cancellation: Cancellation
-    ) -> Answer:
-        """Return the answer as a table."""
+    ) -> QueryResult:
+        """Return the result as a table."""
         options = _options(cancellation)
         request = self._client.request(*query, "arrow", options)
-        return self._client.answer(request, options)
+        return self._client.query(request, options)
 
     def stream(
         self, query: tuple[str, Parameters, int | None], cancellation: Cancellation
     ) -> Stream:
-        """Return the answer as a stream of batches."""
+        """Return the result as a stream of batches."""
         options = _options(cancellation)
         request: QueryRequest = self._client.request(*query, "stream", options)
         return self._client.stream(request, options)
 
     def columns(self, sql: str, parameters: list[object], cancellation: Cancellation) -> pa.Schema:
-        """Return the columns of an answer without computing it."""
+        """Return the columns of a result without computing it."""
         options = _options(cancellation)
         request = self._client.request(sql, parameters, None, "columns", options)
         return pa.ipc.read_schema(pa.py_buffer(self._client.reply(request, options).body))

@@ -13,7 +13,7 @@ from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._serve.program_client import ProgramClient
 from mesh_telemetry._serve.program_files import served_program
 from mesh_telemetry._serve.scopes import Scope
-from mesh_telemetry._stacks.text import grouped, stacks_of, written
+from mesh_telemetry._stacks.text import formatted, grouped, stacks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ __all__ = ["dump", "flame"]
 
 # The time for the reply in addition to the requested duration.
 _MORE_S = 60.0
-_QUESTIONS = {
+_QUERIES = {
     "threads": "select proc, pid, thread_id, thread_name, owns_gil from pyspy_stack_traces",
     "frames": "select proc, pid, thread_id, frame_depth, name, filename, line from pyspy_frames",
     "variables": "select proc, pid, thread_id, frame_depth, name, repr from pyspy_local_variables",
@@ -63,7 +63,7 @@ def dump(
     be read are reported on standard error.
     """
     if proc and where:
-        raise TelemetryError("--proc and --where are exclusive: pass only one")
+        raise TelemetryError("--proc and --where are mutually exclusive: pass only one")
     wanted = {"where": proc or where, "native": native, "locals": has_locals, "timeout": timeout}
     with ProgramClient(served_program(pid)) as client:
         made = client.post("/pyspy/dump", wanted, timeout_s=timeout + _MORE_S, scope=Scope.ACT)
@@ -74,23 +74,23 @@ def dump(
                 timeout_s=_MORE_S,
                 scope=Scope.ACT,
             )["rows"]
-            for name, sql in _QUESTIONS.items()
+            for name, sql in _QUERIES.items()
         }
     if is_json:
         command: _CommandContext = ctx.obj
         command.print_json(made | rows)
         return
     stacks = stacks_of(**rows)
-    shown = [stack for stack in stacks if is_all or stack.is_theirs]
+    shown = [stack for stack in stacks if is_all or stack.is_user_code]
     for group in grouped(shown):
-        print("\n".join(written(group)), end="\n\n")
+        print("\n".join(formatted(group)), end="\n\n")
     if len(shown) < len(stacks):
         left = len(stacks) - len(shown)
-        print(f"{left} threads run only Python and Mesh: pass --all to show them", file=sys.stderr)
+        print(f"{left} idle threads are hidden: pass --all to show them", file=sys.stderr)
     for failure in made["failed"]:
-        print(f"without process {failure['proc']}: {failure['cause']}", file=sys.stderr)
+        print(f"process {failure['proc']} is missing: {failure['cause']}", file=sys.stderr)
     for failure in made["hosts_failed"]:
-        print(f"without host {failure['host']}: {failure['cause']}", file=sys.stderr)
+        print(f"host {failure['host']} is missing: {failure['cause']}", file=sys.stderr)
 
 
 def flame(

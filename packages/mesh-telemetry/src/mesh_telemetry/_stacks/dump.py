@@ -32,7 +32,7 @@ class StackDump:
         dump_id: Its id in the tables.
         procs: The processes whose stacks were taken, such as `0.3`.
         failed: The processes whose stacks could not be taken.
-        hosts_failed: Hosts that did not answer.
+        hosts_failed: Hosts that did not reply.
     """
 
     dump_id: str

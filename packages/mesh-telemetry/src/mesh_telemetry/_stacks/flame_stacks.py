@@ -38,12 +38,12 @@ def folded(svg: str) -> list[tuple[str, int]]:
     below: list[_Call] = []
     for call in calls:
         while below and (below[-1].end <= call.first or below[-1].depth >= call.depth):
-            found += _closed(below)
+            found += _pop_call(below)
         if below:
             below[-1].own -= call.end - call.first
         below.append(call)
     while below:
-        found += _closed(below)
+        found += _pop_call(below)
     return found
 
 
@@ -67,7 +67,7 @@ def _calls(svg: str) -> Iterator[_Call]:
         yield _Call(first, float(drawn.attrib["y"]), first + count, name, count)
 
 
-def _closed(below: list[_Call]) -> list[tuple[str, int]]:
+def _pop_call(below: list[_Call]) -> list[tuple[str, int]]:
     """Pop the innermost call; return its stack if it was innermost in any sample.
 
     The outermost call is the root of the graph, and not part of stacks.

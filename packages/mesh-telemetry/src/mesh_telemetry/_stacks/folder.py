@@ -22,7 +22,7 @@ __all__ = ["STACK_FOLDER", "StackFile", "StackFolder", "stack_files"]
 #: The name of the folder, which is a sibling of the folders of processes.
 STACK_FOLDER = "stacks"
 
-_COMPLETE, _COMING = ".arrow", ".coming"
+_COMPLETE, _INCOMPLETE = ".arrow", ".temporary_path"
 _CLOSE_S = 5.0
 _PAUSE_S = 0.05
 
@@ -60,15 +60,15 @@ class StackFolder:
         self._path = path
         self._bytes_max = bytes_max
         self._retention_s = retention_s
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._is_closed = threading.Event()
         self._sweeper: threading.Thread | None = None
         with suppress(OSError):
             # A killed process may have left incomplete files.
-            for left in path.glob(f"*{_COMING}"):
+            for left in path.glob(f"*{_INCOMPLETE}"):
                 left.unlink()
-        with self._turn:
-            self._sweep_on()
+        with self._lock:
+            self._ensure_sweeper()
 
     def add(self, timestamp_us: int, size: int, write: Callable[[Path], None]) -> None:
         """Add a file; the oldest files are deleted to make room.
@@ -88,23 +88,23 @@ class StackFolder:
                 "local variables"
             )
         name = f"{timestamp_us}-{os.urandom(8).hex()}"
-        with self._turn:
+        with self._lock:
             if self._is_closed.is_set():
                 raise StorageError("telemetry has been closed: start it to store dumps")
-            coming = self._path / (name + _COMING)
+            temporary_path = self._path / (name + _INCOMPLETE)
             try:
                 self._path.mkdir(mode=0o700, exist_ok=True)
-                self._make_room(size)
-                write(coming)
-                coming.rename(self._path / (name + _COMPLETE))
+                self._evict_for(size)
+                write(temporary_path)
+                temporary_path.rename(self._path / (name + _COMPLETE))
             except OSError as error:
-                coming.unlink(missing_ok=True)
+                temporary_path.unlink(missing_ok=True)
                 raise StorageError(
-                    f"cannot write {str(coming)!r} ({error.strerror}): free space there"
+                    f"cannot write {str(temporary_path)!r} ({error.strerror}): free space there"
                 ) from error
-            self._sweep_on()
+            self._ensure_sweeper()
 
-    def coming(self) -> Path:
+    def temporary_path(self) -> Path:
         """Return a path for a temporary file, which the caller removes.
 
         Raises:
@@ -114,7 +114,7 @@ class StackFolder:
             self._path.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise StorageError(f"cannot create {str(self._path)!r}: {error.strerror}") from error
-        return self._path / (os.urandom(8).hex() + _COMING)
+        return self._path / (os.urandom(8).hex() + _INCOMPLETE)
 
     def close(self) -> None:
         """Accept no more dumps. Existing files are removed with the folder of the host."""
@@ -123,7 +123,7 @@ class StackFolder:
         if sweeper is not None:
             sweeper.join(_CLOSE_S)
 
-    def _make_room(self, size: int) -> None:
+    def _evict_for(self, size: int) -> None:
         files = stack_files(self._path)
         sizes = [_size(file.path) for file in files]
         taken = sum(sizes)
@@ -133,7 +133,7 @@ class StackFolder:
             _remove(file.path)
             taken -= file_size
 
-    def _sweep_on(self) -> None:
+    def _ensure_sweeper(self) -> None:
         """Ensure that a thread removes expired files while there are any."""
         if self._sweeper is None and stack_files(self._path):
             self._sweeper = threading.Thread(
@@ -143,15 +143,15 @@ class StackFolder:
 
     def _sweep(self) -> None:
         while True:
-            with self._turn:
-                left = self._drop_old()
+            with self._lock:
+                left = self._remove_expired()
                 if left is None or self._is_closed.is_set():
                     self._sweeper = None
                     return
             # If the clock was set back, files expire later, but the wait is bounded.
             self._is_closed.wait(min(max(left, _PAUSE_S), self._retention_s))
 
-    def _drop_old(self) -> float | None:
+    def _remove_expired(self) -> float | None:
         """Remove expired files; return the seconds until the next one expires."""
         now_us = time.time_ns() // 1000
         for file in stack_files(self._path):

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["HostStacks"]
 
-_DUMPS_AT_ONCE = 4
-_RECORDINGS_AT_ONCE = 4
+_CONCURRENT_DUMPS_MAX = 4
+_CONCURRENT_RECORDINGS_MAX = 4
 # Additional time of a recording: to start, and to write the graph.
 _RECORDING_MORE_S = 30.0
 
@@ -53,10 +53,10 @@ class HostStacks:
             retention_s=config.retention_s,
         )
         self._spies: set[PySpy] = set()
-        self._dumps = asyncio.Semaphore(_DUMPS_AT_ONCE)
+        self._dumps = asyncio.Semaphore(_CONCURRENT_DUMPS_MAX)
         self._recordings = 0
 
-    def store(self, dump_id: str, proc: str, said: str) -> None:
+    def store(self, dump_id: str, proc: str, dump_json: str) -> None:
         """Store a dump that another program has made.
 
         Raises:
@@ -64,7 +64,7 @@ class HostStacks:
             StorageError: The space is insufficient.
         """
         now_us = time.time_ns() // 1000
-        store_dump(self._kept, said, DumpOrigin(dump_id, now_us, self._host_name, proc, proc))
+        store_dump(self._kept, dump_json, DumpOrigin(dump_id, now_us, self._host_name, proc, proc))
 
     async def dump(
         self, dump_id: str, procs: frozenset[str] | None, options: DumpOptions, timeout_s: float
@@ -81,7 +81,7 @@ class HostStacks:
             PySpyError: py-spy is not installed on this host.
         """
         deadline = time.monotonic() + timeout_s
-        living = await asyncio.to_thread(self._living)
+        living = await asyncio.to_thread(self._live_procs)
         gone = sorted((procs or frozenset()) - living.keys())
         wanted = sorted(living if procs is None else procs & living.keys())
         failed = [self._failure(proc, "no such process runs here") for proc in gone]
@@ -92,7 +92,9 @@ class HostStacks:
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [
-                    group.create_task(self._dumped(spy, dump_id, living[proc], options, deadline))
+                    group.create_task(
+                        self._dump_process(spy, dump_id, living[proc], options, deadline)
+                    )
                     for proc in wanted
                 ]
         finally:
@@ -107,20 +109,21 @@ class HostStacks:
         Raises:
             PySpyError: The process could not be sampled.
         """
-        folder = (await asyncio.to_thread(self._living)).get(proc)
+        folder = (await asyncio.to_thread(self._live_procs)).get(proc)
         if folder is None:
             raise PySpyError(f"no process {proc} runs here: query `procs` for the running ones")
-        if self._recordings >= _RECORDINGS_AT_ONCE:
+        if self._recordings >= _CONCURRENT_RECORDINGS_MAX:
             raise PySpyError(
-                f"too many concurrent recordings (limit {_RECORDINGS_AT_ONCE}): try again later"
+                f"too many concurrent recordings (limit {_CONCURRENT_RECORDINGS_MAX}): try again"
+                " later"
             )
         deadline = time.monotonic() + options.seconds + _RECORDING_MORE_S
         spy = PySpy(found_program())
         self._spies.add(spy)
         self._recordings += 1
         try:
-            into = self._kept.coming()
-            return await spy.record(folder.place.pid, options.words(), into, deadline)
+            into = self._kept.temporary_path()
+            return await spy.record(folder.identity.pid, options.words(), into, deadline)
         except PySpyRunError as failed:
             raise PySpyError(f"process {proc}: {_cause(failed, folder)}") from None
         finally:
@@ -132,12 +135,12 @@ class HostStacks:
         await asyncio.gather(*(spy.close() for spy in list(self._spies)))
         await asyncio.to_thread(self._kept.close)
 
-    def _living(self) -> dict[str, ProcFolder]:
+    def _live_procs(self) -> dict[str, ProcFolder]:
         """Return the live recorded processes of this host."""
         folders = proc_folders(self._host_folder, None)
-        return {folder.place.proc: folder for folder in folders if folder.is_alive}
+        return {folder.identity.proc: folder for folder in folders if folder.is_alive}
 
-    async def _dumped(
+    async def _dump_process(
         self,
         spy: PySpy,
         dump_id: str,
@@ -152,8 +155,8 @@ class HostStacks:
         except TimeoutError:
             return "it was not reached in time: increase the timeout"
         try:
-            dumped = await spy.dump(folder.place.pid, options.words(), deadline)
-            await asyncio.to_thread(self._keep, dump_id, folder, dumped)
+            dumped = await spy.dump(folder.identity.pid, options.words(), deadline)
+            await asyncio.to_thread(self._store, dump_id, folder, dumped)
         except PySpyRunError as failed:
             return _cause(failed, folder)
         except TelemetryError as error:
@@ -162,24 +165,24 @@ class HostStacks:
             self._dumps.release()
         return None
 
-    def _keep(self, dump_id: str, folder: ProcFolder, dumped: DumpOutput) -> None:
-        place = folder.place
+    def _store(self, dump_id: str, folder: ProcFolder, dumped: DumpOutput) -> None:
+        identity = folder.identity
         binary = ""
         with suppress(OSError):
-            binary = os.readlink(f"/proc/{place.pid}/exe")
+            binary = os.readlink(f"/proc/{identity.pid}/exe")
         dump = {
-            "pid": place.pid,
+            "pid": identity.pid,
             "binary": binary,
-            "stack_traces": json.loads(dumped.said),
+            "stack_traces": json.loads(dumped.output),
             "capture_mode": "native" if dumped.is_native else "python_only",
             "warnings": dumped.warnings,
         }
         origin = DumpOrigin(
             dump_id,
             time.time_ns() // 1000,
-            place.host_name,
-            place.proc,
-            f"{place.host_name}/{place.proc}",
+            identity.host_name,
+            identity.proc,
+            f"{identity.host_name}/{identity.proc}",
         )
         store_dump(self._kept, dump, origin)
 

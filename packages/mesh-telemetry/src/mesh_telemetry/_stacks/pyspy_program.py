@@ -73,7 +73,7 @@ def found_program() -> str:
 class DumpOutput(NamedTuple):
     """The output of py-spy for the stacks of a process."""
 
-    said: bytes
+    output: bytes
     """The stacks as JSON."""
     is_native: bool
     """Whether it has native frames."""
@@ -105,7 +105,9 @@ class PySpy:
         """
         command = ["dump", "--json", "--pid", str(pid), *options]
         if _NATIVE not in options:
-            return DumpOutput(await self._tried(command, pid, deadline), is_native=False)
+            return DumpOutput(
+                await self._dump_with_retries(command, pid, deadline), is_native=False
+            )
         try:
             return DumpOutput(await self._output(command, pid, deadline), is_native=True)
         except PySpyRunError as failed:
@@ -113,9 +115,9 @@ class PySpy:
                 raise
             warning = f"without native frames: {failed}"
         command.remove(_NATIVE)
-        return DumpOutput(await self._tried(command, pid, deadline), False, (warning,))
+        return DumpOutput(await self._dump_with_retries(command, pid, deadline), False, (warning,))
 
-    async def _tried(self, command: Sequence[str], pid: int, deadline: float) -> bytes:
+    async def _dump_with_retries(self, command: Sequence[str], pid: int, deadline: float) -> bytes:
         ways = [["--nonblocking"]] * _NONBLOCKING_TRIES
         if not _is_stopped(pid):
             # A process that is already stopped cannot be paused.
@@ -153,7 +155,7 @@ class PySpy:
     async def close(self) -> None:
         """Stop running instances of py-spy, and those about to start."""
         self._is_closed = True
-        await asyncio.gather(*(_ended(process) for process in list(self._running)))
+        await asyncio.gather(*(_kill_process(process) for process in list(self._running)))
 
     async def _output(self, arguments: Sequence[str], pid: int, deadline: float) -> bytes:
         """Run py-spy and return its standard output."""
@@ -178,7 +180,7 @@ class PySpy:
             if self._is_closed:
                 raise PySpyRunError("telemetry was closed", is_final=True)
             async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
-                said, complaint = await _communicated(process)
+                output, complaint = await _communicate(process)
         except TimeoutError:
             raise PySpyRunError(
                 "py-spy did not finish in time: increase the timeout, or try again when the host "
@@ -187,36 +189,36 @@ class PySpy:
             ) from None
         finally:
             self._running.discard(process)
-            await _ended(process)
+            await _kill_process(process)
             if not was_stopped:
-                _go_on(pid)
+                _resume(pid)
         if process.returncode:
             raise _failed(complaint.decode(errors="replace"), pid)
-        return said
+        return output
 
 
-async def _communicated(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
+async def _communicate(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
     assert process.stdout is not None, "it was started with pipes"
     assert process.stderr is not None, "it was started with pipes"
-    said, complaint = await asyncio.gather(_read(process.stdout), _read(process.stderr))
+    output, complaint = await asyncio.gather(_read(process.stdout), _read(process.stderr))
     await process.wait()
-    return said, complaint
+    return output, complaint
 
 
 async def _read(stream: asyncio.StreamReader) -> bytes:
-    said = bytearray()
+    output = bytearray()
     while piece := await stream.read(_PIECE):
-        said += piece
-        if len(said) > _OUTPUT_LEN_MAX:
+        output += piece
+        if len(output) > _OUTPUT_LEN_MAX:
             raise PySpyRunError(
                 f"the output of py-spy exceeds {_OUTPUT_LEN_MAX} bytes: dump without local "
                 "variables",
                 is_final=True,
             )
-    return bytes(said)
+    return bytes(output)
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
+async def _kill_process(process: asyncio.subprocess.Process) -> None:
     """Stop a program, first with SIGINT, because it may have paused another process."""
     if process.returncode is not None:
         return
@@ -242,16 +244,16 @@ def _is_stopped(pid: int) -> bool:
     return _state(pid) in ("T", "t")
 
 
-def _go_on(pid: int) -> None:
+def _resume(pid: int) -> None:
     """Resume a process that a killed py-spy has left stopped."""
     if _state(pid) == "T":
         with suppress(OSError):
             os.kill(pid, signal.SIGCONT)
 
 
-def _failed(said: str, pid: int) -> PySpyRunError:
+def _failed(output: str, pid: int) -> PySpyRunError:
     """Build the error from the error output of py-spy."""
-    lowered = said.lower()
+    lowered = output.lower()
     if "permission denied" in lowered or "operation not permitted" in lowered:
         return PySpyRunError(
             f"py-spy is not permitted to read the memory of process {pid}: set "
@@ -259,7 +261,7 @@ def _failed(said: str, pid: int) -> PySpyRunError:
             "SYS_PTRACE",
             is_final=True,
         )
-    before, _, _ = said.partition("Stack backtrace:")
+    before, _, _ = output.partition("Stack backtrace:")
     lines = [line.strip() for line in before.splitlines()]
     text = " ".join(line for line in lines if line)[:_CAUSE_LEN_MAX]
     return PySpyRunError(f"py-spy failed: {text or 'no output'}")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["pyspy_routes"]
 
 SVG = "image/svg+xml"
-_AT_ONCE = 4
+_CONCURRENT_MAX = 4
 _TIMEOUT_S_MAX = 300.0
 _RATE = 100
 
@@ -41,17 +41,17 @@ def pyspy_routes(take: Callable[..., StackDump], record: Record) -> list[Route]:
         take: `Telemetry.pyspy_dump`.
         record: Samples what a process executes until it is cancelled.
     """
-    slots = BoundedSemaphore(_AT_ONCE)
+    slots = BoundedSemaphore(_CONCURRENT_MAX)
 
     def dump(request: Request) -> Reply:
-        said = request.json_object()
-        where = said.get("where")
+        body = request.json_object()
+        where = body.get("where")
         if not (where is None or isinstance(where, str) or _is_names(where)):
             text = "invalid where: send a condition over procs, or a list of names"
             raise RequestError(400, "bad_json", text)
-        native, has_locals = _flag(said, "native"), _flag(said, "locals")
-        has_subprocesses, timeout = _flag(said, "subprocesses"), _seconds(said, "timeout", 10.0)
-        with _answered(slots):
+        native, has_locals = _flag(body, "native"), _flag(body, "locals")
+        has_subprocesses, timeout = _flag(body, "subprocesses"), _seconds(body, "timeout", 10.0)
+        with _handling(slots):
             made = take(
                 where,
                 native=native,
@@ -62,17 +62,17 @@ def pyspy_routes(take: Callable[..., StackDump], record: Record) -> list[Route]:
         return json_reply(dataclasses.asdict(made) | {"is_full": made.is_full})
 
     def flame(request: Request) -> Reply:
-        said = request.json_object()
-        proc = said.get("proc")
+        body = request.json_object()
+        proc = body.get("proc")
         if not isinstance(proc, str):
             raise RequestError(
                 400, "bad_json", "invalid proc: send the name of a process, such as 0.3"
             )
-        seconds, has_rows = _seconds(said, "seconds", 5.0), _flag(said, "rows")
-        native, idle = _flag(said, "native"), _flag(said, "idle")
+        seconds, has_rows = _seconds(body, "seconds", 5.0), _flag(body, "rows")
+        native, idle = _flag(body, "native"), _flag(body, "idle")
         # The recording is cancelled if the client disconnects, because it takes long and few can
         # run at once.
-        with _answered(slots), request.cancellation() as cancellation:
+        with _handling(slots), request.cancellation() as cancellation:
             options = FlameOptions(seconds, _RATE, native, idle)
             graph = record(proc, options, cancellation)
         if has_rows:
@@ -83,10 +83,10 @@ def pyspy_routes(take: Callable[..., StackDump], record: Record) -> list[Route]:
 
 
 @contextmanager
-def _answered(slots: BoundedSemaphore) -> Iterator[None]:
+def _handling(slots: BoundedSemaphore) -> Iterator[None]:
     """Limit concurrency, and convert errors to responses."""
     if not slots.acquire(blocking=False):
-        text = f"too many concurrent requests (limit {_AT_ONCE}): try again later"
+        text = f"too many concurrent requests (limit {_CONCURRENT_MAX}): try again later"
         raise RequestError(503, "busy", text)
     try:
         yield
@@ -104,15 +104,15 @@ def _is_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
-def _flag(said: dict[str, Any], name: str) -> bool:
-    value = said.get(name, False)
+def _flag(body: dict[str, Any], name: str) -> bool:
+    value = body.get(name, False)
     if not isinstance(value, bool):
         raise RequestError(400, "bad_json", f"invalid {name}: send true or false")
     return value
 
 
-def _seconds(said: dict[str, Any], name: str, otherwise: float) -> float:
-    value = said.get(name, otherwise)
+def _seconds(body: dict[str, Any], name: str, otherwise: float) -> float:
+    value = body.get(name, otherwise)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise RequestError(400, "bad_json", f"invalid {name}: send a number of seconds")
     if not 0 < value <= _TIMEOUT_S_MAX:

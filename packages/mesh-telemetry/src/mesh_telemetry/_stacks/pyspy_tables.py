@@ -41,13 +41,13 @@ class DumpOrigin:
     proc_ref: str
 
 
-def dump_rows(said: str | Mapping[str, Any], origin: DumpOrigin) -> dict[str, pa.RecordBatch]:
+def dump_rows(dump_json: str | Mapping[str, Any], origin: DumpOrigin) -> dict[str, pa.RecordBatch]:
     """Convert a dump to rows.
 
     Args:
-        said: JSON, or the decoded object: the list of threads that `py-spy dump --json` prints, or
-            an object that contains it as `stack_traces` besides `pid`, `binary`, `capture_mode` and
-            `warnings`. The object may be the value of `Ok`.
+        dump_json: JSON, or the decoded object: the list of threads that `py-spy dump --json`
+            prints, or an object that contains it as `stack_traces` besides `pid`, `binary`,
+            `capture_mode` and `warnings`. The object may be the value of `Ok`.
         origin: The origin of the dump.
 
     Returns:
@@ -57,7 +57,7 @@ def dump_rows(said: str | Mapping[str, Any], origin: DumpOrigin) -> dict[str, pa
         TelemetryError: The text is not a dump, or is one that has failed.
     """
     try:
-        dump = _unwrapped(json.loads(said) if isinstance(said, str) else said)
+        dump = _unwrapped(json.loads(dump_json) if isinstance(dump_json, str) else dump_json)
         threads = dump["stack_traces"]
         pid = dump.get("pid")
         if pid is None:
@@ -82,15 +82,17 @@ def dump_rows(said: str | Mapping[str, Any], origin: DumpOrigin) -> dict[str, pa
         ) from error
 
 
-def _unwrapped(said: Any) -> Mapping[str, Any]:
+def _unwrapped(dump_json: Any) -> Mapping[str, Any]:
     """Return a dump as an object, removing any wrapper."""
-    if isinstance(said, list):
-        return {"stack_traces": said}
-    if "Ok" in said:
-        said = said["Ok"]
-    if "stack_traces" not in said:
-        raise ValueError(f"it has no stack_traces, but {', '.join(map(str, said)) or 'nothing'}")
-    found: Mapping[str, Any] = said
+    if isinstance(dump_json, list):
+        return {"stack_traces": dump_json}
+    if "Ok" in dump_json:
+        dump_json = dump_json["Ok"]
+    if "stack_traces" not in dump_json:
+        raise ValueError(
+            f"it has no stack_traces, but {', '.join(map(str, dump_json)) or 'nothing'}"
+        )
+    found: Mapping[str, Any] = dump_json
     return found
 
 

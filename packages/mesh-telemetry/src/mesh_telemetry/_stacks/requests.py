@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from mesh_telemetry._stacks.dump import DumpOptions
     from mesh_telemetry._stacks.flame_graph import FlameOptions
 
-    Ask = Callable[[HostRows], Future[Any]]
+    SendRequest = Callable[[HostRows], Future[Any]]
 
 __all__ = ["dump_of", "flame_graph_of", "store_dump_of"]
 
-# Hosts enforce the timeout; this is the additional time for hosts that do not answer.
+# Hosts enforce the timeout; this is the additional time for hosts that do not respond.
 _MORE_S = 5.0
 _RECORDING_MORE_S = 40.0
 _HOSTS_S = 10.0
@@ -58,17 +58,17 @@ def dump_of(
     hosts = coordinator.hosts.call_one().get(_HOSTS_S)
     dump_id = uuid.uuid4().hex
     named = None if procs is None else _by_host(procs)
-    asked = [host for host in hosts if named is None or str(host.number) in named]
+    requests = [host for host in hosts if named is None or str(host.number) in named]
 
-    def ask(host: HostHandle) -> Ask:
+    def request(host: HostHandle) -> SendRequest:
         wanted = None if named is None else frozenset(named[str(host.number)])
         return lambda rows: rows.dump_stacks.call_one(dump_id, wanted, options, timeout_s)
 
-    outcomes = _asked([(host, ask(host)) for host in asked], timeout_s + _MORE_S)
+    outcomes = _outcomes_of([(host, request(host)) for host in requests], timeout_s + _MORE_S)
     done: list[str] = []
     failed: list[ProcFailure] = []
     hosts_failed: list[HostFailure] = []
-    for host, outcome in zip(asked, outcomes, strict=True):
+    for host, outcome in zip(requests, outcomes, strict=True):
         if outcome.error is not None:
             hosts_failed.append(HostFailure(f"{host.name}/{host.number}", outcome.error))
         else:
@@ -78,7 +78,7 @@ def dump_of(
     for number in sorted((named or {}).keys() - known):
         failed += [ProcFailure("", proc, "its host is unknown") for proc in (named or {})[number]]
     if not done:
-        _complain(failed, hosts_failed)
+        _raise_if_none(failed, hosts_failed)
     return StackDump(dump_id, tuple(done), tuple(failed), tuple(hosts_failed))
 
 
@@ -103,22 +103,24 @@ def flame_graph_of(
     """
     hosts = {str(host.number): host for host in coordinator.hosts.call_one().get(_HOSTS_S)}
     failed = []
-    asked = []
+    requests = []
     for proc in dict.fromkeys(procs):
         host = hosts.get(proc.partition(".")[0])
         if host is None:
             failed.append(ProcFailure("", proc, "its host is unknown"))
         else:
-            asked.append((proc, host))
+            requests.append((proc, host))
 
-    def ask(proc: str) -> Ask:
+    def request(proc: str) -> SendRequest:
         return lambda rows: rows.record_stacks.call_one(proc, options)
 
     limit_s = options.seconds + _RECORDING_MORE_S
-    outcomes = _asked([(host, ask(proc)) for proc, host in asked], limit_s, cancellation)
+    outcomes = _outcomes_of(
+        [(host, request(proc)) for proc, host in requests], limit_s, cancellation
+    )
     rows: list[tuple[str, str, int]] = []
     svgs: dict[str, str] = {}
-    for (proc, host), outcome in zip(asked, outcomes, strict=True):
+    for (proc, host), outcome in zip(requests, outcomes, strict=True):
         cause = outcome.error
         if cause is None:
             stacks = folded(outcome.value)
@@ -127,7 +129,7 @@ def flame_graph_of(
             continue
         failed.append(ProcFailure(host.name, proc, cause))
     if not svgs:
-        _complain(failed, [])
+        _raise_if_none(failed, [])
     table = pa.table(
         {
             "proc": pa.array([proc for proc, _, _ in rows], pa.string()),
@@ -140,12 +142,12 @@ def flame_graph_of(
 
 
 def store_dump_of(
-    coordinator: Coordinator, dump_id: str, proc: str, said: str, timeout_s: float
+    coordinator: Coordinator, dump_id: str, proc: str, dump_json: str, timeout_s: float
 ) -> None:
     """Store a dump on the host of its process, or on the host of the program if that is unknown.
 
     Raises:
-        TelemetryError: The text is not a dump, or the host does not answer.
+        TelemetryError: The text is not a dump, or the host does not respond.
         StorageError: The space is insufficient.
     """
     deadline = time.monotonic() + timeout_s
@@ -153,14 +155,14 @@ def store_dump_of(
     at, _, _ = proc.partition(".")
     host = next((one for one in hosts if str(one.number) == at), hosts[0])
     if host.rows is None:
-        raise TelemetryError(f"host {host.name} did not answer ({host.error}): try again later")
-    storing = host.rows.store_pyspy_dump.call_one(dump_id, proc, said)
+        raise TelemetryError(f"host {host.name} did not reply ({host.error}): try again later")
+    storing = host.rows.store_pyspy_dump.call_one(dump_id, proc, dump_json)
     try:
         storing.get(max(deadline - time.monotonic(), 0.0))
     except TimeoutError:
         storing.cancel()
         raise TelemetryError(
-            f"host {host.name} did not answer within {timeout_s:g} s: increase the timeout"
+            f"host {host.name} did not reply within {timeout_s:g} s: increase the timeout"
         ) from None
     except StorageError as error:
         raise StorageError(cause_of(error)) from None
@@ -168,26 +170,28 @@ def store_dump_of(
         raise TelemetryError(cause_of(error)) from None
 
 
-def _asked(
-    asks: Sequence[tuple[HostHandle, Ask]],
+def _outcomes_of(
+    requests: Sequence[tuple[HostHandle, SendRequest]],
     timeout_s: float,
     cancellation: Cancellation | None = None,
 ) -> list[_Outcome]:
     """Send requests to hosts concurrently; they are cancelled if the caller is interrupted."""
     deadline = time.monotonic() + timeout_s
-    futures = [(host, None if host.rows is None else ask(host.rows)) for host, ask in asks]
+    futures = [
+        (host, None if host.rows is None else request(host.rows)) for host, request in requests
+    ]
 
-    def give_up() -> None:
+    def cancel() -> None:
         for _, future in futures:
             if future is not None:
                 future.cancel()
 
     try:
         if cancellation is not None:
-            cancellation.call(give_up)
+            cancellation.call(cancel)
         return [_outcome(host, future, deadline) for host, future in futures]
     finally:
-        give_up()
+        cancel()
 
 
 def _outcome(host: HostHandle, future: Future[Any] | None, deadline: float) -> _Outcome:
@@ -196,7 +200,7 @@ def _outcome(host: HostHandle, future: Future[Any] | None, deadline: float) -> _
     try:
         return _Outcome(future.get(max(deadline - time.monotonic(), 0.0)), None)
     except TimeoutError:
-        return _Outcome(None, "it did not answer in time")
+        return _Outcome(None, "it did not reply in time")
     except MeshError as error:
         return _Outcome(None, cause_of(error))
 
@@ -208,7 +212,7 @@ def _by_host(procs: Iterable[str]) -> dict[str, list[str]]:
     return found
 
 
-def _complain(failed: Sequence[ProcFailure], hosts_failed: Sequence[HostFailure]) -> None:
+def _raise_if_none(failed: Sequence[ProcFailure], hosts_failed: Sequence[HostFailure]) -> None:
     """Raise an error if nothing was taken, unless there was nothing to take."""
     causes = [f"host {one.host}: {one.cause}" for one in hosts_failed]
     causes += [f"process {one.proc}: {one.cause}" for one in failed]

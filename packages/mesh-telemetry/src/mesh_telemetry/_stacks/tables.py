@@ -29,14 +29,14 @@ __all__ = ["StackTables", "store_dump"]
 _AROUND_BATCH = 8192
 
 
-def store_dump(folder: StackFolder, said: str | Mapping[str, Any], origin: DumpOrigin) -> None:
+def store_dump(folder: StackFolder, dump_json: str | Mapping[str, Any], origin: DumpOrigin) -> None:
     """Add a dump to the folder of a host.
 
     Raises:
         TelemetryError: The text is not a dump.
         StorageError: The space is insufficient.
     """
-    rows = dump_rows(said, origin)
+    rows = dump_rows(dump_json, origin)
     size = sum(pa.ipc.get_record_batch_size(batch) + _AROUND_BATCH for batch in rows.values())
 
     def write(path: Path) -> None:
@@ -58,14 +58,14 @@ class StackTables:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._opened: dict[str, dict[str, pa.RecordBatch]] = {}
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def batches(
         self, table: str, since_us: int | None, until_us: int | None
     ) -> list[pa.RecordBatch]:
         """Return the rows of a table between two times, a batch for each process of a dump."""
         files = stack_files(self._folder)
-        with self._turn:
+        with self._lock:
             for gone in self._opened.keys() - {file.path for file in files}:
                 del self._opened[gone]
             wanted = [file for file in files if _is_between(file, since_us, until_us)]

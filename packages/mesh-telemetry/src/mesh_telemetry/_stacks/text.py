@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["Stack", "grouped", "stacks_of", "written"]
+__all__ = ["Stack", "formatted", "grouped", "stacks_of"]
 
 _NAMES_MAX, _VALUES_MAX = 8, 4
 _COMMAND_LINE, _MESH = "<string>", "/mesh_core/"
 # Files of Python, Mesh and telemetry in any installation.
-_NOT_THEIRS = re.compile(
+_RUNTIME_PATHS = re.compile(
     r"^<frozen |/lib/python3\.\d+/(?!site-packages/|dist-packages/)|/mesh_core/|/mesh_telemetry/"
 )
 
@@ -28,13 +28,13 @@ class Stack(NamedTuple):
     """The value of each variable, by the depth of its frame and its name."""
 
     @property
-    def is_theirs(self) -> bool:
+    def is_user_code(self) -> bool:
         """Whether it contains code of the program, and not only of Python and Mesh."""
         files = [file for _, file, _ in self.frames]
         if files[-1:] == [_COMMAND_LINE] and _MESH in "".join(files[-2:-1]):
             # The command line with which Mesh starts a process.
             files.pop()
-        return any(not _NOT_THEIRS.search(file) for file in files)
+        return any(not _RUNTIME_PATHS.search(file) for file in files)
 
 
 def stacks_of(
@@ -49,8 +49,8 @@ def stacks_of(
         calls.setdefault(_key(row), {})[row["frame_depth"]] = call
     values: dict[tuple[Any, ...], dict[tuple[int, str], str]] = {}
     for row in variables:
-        place = (row["frame_depth"], row["name"])
-        values.setdefault(_key(row), {})[place] = row["repr"] or "?"
+        variable_key = (row["frame_depth"], row["name"])
+        values.setdefault(_key(row), {})[variable_key] = row["repr"] or "?"
     return [
         Stack(
             row["proc"],
@@ -59,7 +59,7 @@ def stacks_of(
             tuple(call for _, call in sorted(calls.get(_key(row), {}).items())),
             values.get(_key(row), {}),
         )
-        for row in sorted(threads, key=lambda row: (_place(row["proc"]), row["thread_id"]))
+        for row in sorted(threads, key=lambda row: (_sort_key(row["proc"]), row["thread_id"]))
     ]
 
 
@@ -71,15 +71,15 @@ def grouped(stacks: Iterable[Stack]) -> list[list[Stack]]:
     return sorted(groups.values(), key=lambda group: -len({stack.proc for stack in group}))
 
 
-def written(group: list[Stack]) -> list[str]:
+def formatted(group: list[Stack]) -> list[str]:
     """Format a group of equal stacks."""
     procs = list(dict.fromkeys(stack.proc for stack in group))
     threads = list(dict.fromkeys(stack.thread or "thread" for stack in group))
     holders = [stack.proc for stack in group if stack.has_gil]
     count = f"{len(procs)} processes" if len(procs) > 1 else "process"
-    head = f"{count} {_some(procs, _NAMES_MAX)}, {_some(threads, _NAMES_MAX)}"
+    head = f"{count} {_abbreviated(procs, _NAMES_MAX)}, {_abbreviated(threads, _NAMES_MAX)}"
     if holders:
-        head += f", with the GIL: {_some(holders, _NAMES_MAX)}"
+        head += f", with the GIL: {_abbreviated(holders, _NAMES_MAX)}"
     lines = [head]
     for depth, (name, file, line) in enumerate(group[0].frames):
         lines.append(f"    {name} ({file}:{line})" if line else f"    {name} ({file})")
@@ -89,19 +89,19 @@ def written(group: list[Stack]) -> list[str]:
     return lines
 
 
-def _values(group: list[Stack], place: tuple[int, str]) -> str:
+def _values(group: list[Stack], variable_key: tuple[int, str]) -> str:
     """Format the values of a variable; if they differ, with the processes that have them."""
     found: dict[str, list[str]] = {}
     for stack in group:
-        if place in stack.variables:
-            found.setdefault(stack.variables[place], []).append(stack.proc)
+        if variable_key in stack.variables:
+            found.setdefault(stack.variables[variable_key], []).append(stack.proc)
     if len(found) == 1:
         return next(iter(found))
-    some = [f"{value} in {_some(procs, _VALUES_MAX)}" for value, procs in found.items()]
-    return _some(some, _VALUES_MAX, "; ")
+    some = [f"{value} in {_abbreviated(procs, _VALUES_MAX)}" for value, procs in found.items()]
+    return _abbreviated(some, _VALUES_MAX, "; ")
 
 
-def _some(words: list[str], most: int, between: str = ", ") -> str:
+def _abbreviated(words: list[str], most: int, between: str = ", ") -> str:
     left = len(words) - most
     more = f" and {left} more" if left > 0 else ""
     return between.join(words[:most]) + more
@@ -111,5 +111,5 @@ def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return row["proc"], row["pid"], row["thread_id"]
 
 
-def _place(proc: str) -> tuple[list[int], str]:
+def _sort_key(proc: str) -> tuple[list[int], str]:
     return [int(part) for part in proc.split(".") if part.isdecimal()], proc

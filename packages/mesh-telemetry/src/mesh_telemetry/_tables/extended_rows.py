@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mesh_telemetry._disk.stored_tables import Parts
+from mesh_telemetry._disk.stored_tables import TableRows
 from mesh_telemetry._errors import QueryError
 from mesh_telemetry._events.process_socket import ROWS
 from mesh_telemetry._rows.columns import constant
@@ -32,12 +32,14 @@ if TYPE_CHECKING:
             self, table: str, since_us: int | None, until_us: int | None
         ) -> list[pa.RecordBatch]: ...
 
-        def parts(self, table: str, since_us: int | None, until_us: int | None) -> Parts: ...
+        def table_rows(
+            self, table: str, since_us: int | None, until_us: int | None
+        ) -> TableRows: ...
 
         @property
         def scratch(self) -> Path: ...
 
-        def said(self, word: str) -> list[tuple[ProcFolder, Any]]: ...
+        def request_state(self, request: str) -> list[tuple[ProcFolder, Any]]: ...
 
 
 __all__ = ["ExtendedRows"]
@@ -70,30 +72,34 @@ class ExtendedRows:
         added = self._added.get(table)
         if added is None:
             return self._recorded.batches(table, since_us, until_us)
-        return self._made(added, since_us, until_us)
+        return self._rows(added, since_us, until_us)
 
-    def parts(self, table: str, since_us: int | None, until_us: int | None) -> Parts:
-        """Return the rows of a table, as `HostTables.parts` does.
+    def table_rows(self, table: str, since_us: int | None, until_us: int | None) -> TableRows:
+        """Return the rows of a table, as `HostTables.table_rows` does.
 
         Raises:
             QueryError: The table does not exist, or it is live and has no history.
         """
         added = self._added.get(table)
         if added is None:
-            return self._recorded.parts(table, since_us, until_us)
-        return Parts(self._made(added, since_us, until_us))
+            return self._recorded.table_rows(table, since_us, until_us)
+        return TableRows(self._rows(added, since_us, until_us))
 
     @property
     def scratch(self) -> Path:
         """A folder in which links to files can be created."""
         return self._recorded.scratch
 
-    def _made(
+    def _rows(
         self, added: AddedTable, since_us: int | None, until_us: int | None
     ) -> list[pa.RecordBatch]:
         if not added.is_live:
             batches = self._recorded.batches("rows", since_us, until_us)
-            return [made for batch in batches if (made := _told(added, batch)) is not None]
+            return [
+                converted
+                for batch in batches
+                if (converted := _recorded_rows(added, batch)) is not None
+            ]
         if until_us is not None:
             raise QueryError(
                 f"table {added.name!r} shows only the current state: query it without as_of"
@@ -103,14 +109,18 @@ class ExtendedRows:
             _batch(
                 added.schema,
                 rows,
-                {"timestamp_us": now_us, "host": folder.place.host_name, "proc": folder.place.proc},
+                {
+                    "timestamp_us": now_us,
+                    "host": folder.identity.host_name,
+                    "proc": folder.identity.proc,
+                },
             )
-            for folder, rows in self._recorded.said(f"{ROWS} {added.name}")
+            for folder, rows in self._recorded.request_state(f"{ROWS} {added.name}")
             if rows
         ]
 
 
-def _told(added: AddedTable, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+def _recorded_rows(added: AddedTable, batch: pa.RecordBatch) -> pa.RecordBatch | None:
     """Build the rows of a table from recorded rows."""
     own = batch.filter(pc.equal(batch.column("table_name"), added.name))
     if not own.num_rows:
@@ -126,7 +136,7 @@ def _batch(
     arrays = []
     for field in schema:
         if field.name not in given:
-            arrays.append(_fitted([row.get(field.name) for row in rows], field.type))
+            arrays.append(_converted([row.get(field.name) for row in rows], field.type))
         elif isinstance(given[field.name], pa.Array):
             arrays.append(given[field.name])
         else:
@@ -134,15 +144,15 @@ def _batch(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _fitted(values: list[Any], kind: pa.DataType) -> pa.Array:
+def _converted(values: list[Any], kind: pa.DataType) -> pa.Array:
     """Build a column; values of another type become null, so that one bad row affects no other."""
     try:
         return pa.array(values, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError):
-        return pa.array([_one(value, kind) for value in values], kind)
+        return pa.array([_converted_value(value, kind) for value in values], kind)
 
 
-def _one(value: Any, kind: pa.DataType) -> Any:
+def _converted_value(value: Any, kind: pa.DataType) -> Any:
     if value is None or (pa.types.is_string(kind) and not isinstance(value, str)):
         return None if value is None else str(value)
     try:

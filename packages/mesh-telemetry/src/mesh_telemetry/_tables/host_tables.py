@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mesh_telemetry._disk.conversion import families_of, source_of
-from mesh_telemetry._disk.stored_tables import Parts, StoredFile, StoredTables, read_files
+from mesh_telemetry._disk.stored_tables import StoredFile, StoredTables, TableRows, read_files
 from mesh_telemetry._errors import QueryError
 from mesh_telemetry._events.proc_folder import proc_folders
 from mesh_telemetry._events.process_socket import FLUSH
 from mesh_telemetry._events.segments import FAMILIES
-from mesh_telemetry._rows.live_tables import live_batches, said_by
+from mesh_telemetry._rows.live_tables import live_batches, request_state
 from mesh_telemetry._rows.same_batches import are_same
-from mesh_telemetry._rows.schemas import LASTING_TABLES, LIVE_TABLES, TABLES
+from mesh_telemetry._rows.schemas import LIVE_TABLES, PERMANENT_TABLES, TABLES
 from mesh_telemetry._rows.segment_rows import SegmentRows, TimedBatch
 from mesh_telemetry._stacks.folder import STACK_FOLDER
 from mesh_telemetry._stacks.pyspy_tables import PYSPY_TABLES
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from typing import Any
 
-    from mesh_telemetry._events.proc_folder import KnownFolder, ProcFolder
+    from mesh_telemetry._events.proc_folder import CachedFolder, ProcFolder
 
 __all__ = ["HostTables"]
 
@@ -74,10 +74,10 @@ class HostTables:
         self._retention_s = retention_s
         self._spill = spill
         own_procs = frozenset(() if own_proc is None else (own_proc,))
-        self._made = SegmentRows(cache_bytes, own_procs)
-        self._known: dict[tuple[Path, str], KnownFolder] = {}
-        self._ones: dict[str, tuple[list[pa.RecordBatch], list[pa.RecordBatch]]] = {}
-        self._listed: list[ProcFolder] | None = None
+        self._segment_rows = SegmentRows(cache_bytes, own_procs)
+        self._known: dict[tuple[Path, str], CachedFolder] = {}
+        self._distinct_cache: dict[str, tuple[list[pa.RecordBatch], list[pa.RecordBatch]]] = {}
+        self._query_folders: list[ProcFolder] | None = None
         self._is_over = is_over
         self.scratch: Path = scratch or Path(tempfile.gettempdir())
         self._stored = None if spill is None else StoredTables(spill)
@@ -87,7 +87,7 @@ class HostTables:
         """Request that all processes write their events; return how many did so in time."""
         return _flush(self._folders(), FAMILIES, timeout_s)
 
-    def refreshed(self, tables: Iterable[str], timeout_s: float = _FLUSH_S) -> HostTables:
+    def for_query(self, tables: Iterable[str], timeout_s: float = _FLUSH_S) -> HostTables:
         """Return the tables for one query, refreshed and limited to the current processes.
 
         Args:
@@ -96,10 +96,10 @@ class HostTables:
             timeout_s: The time to wait for processes, in seconds.
         """
         view = copy(self)
-        view._listed = self._folders()
+        view._query_folders = self._folders()
         families = {family for table in tables for family, _ in families_of(table)}
         if families:
-            _flush(view._listed, families, timeout_s)
+            _flush(view._query_folders, families, timeout_s)
         return view
 
     def batches(
@@ -115,10 +115,13 @@ class HostTables:
         Raises:
             QueryError: The table does not exist, or it is live and has no history.
         """
-        parts = self.parts(table, since_us, until_us)
-        return [*read_files(parts.files, TABLES[table], since_us, until_us), *parts.batches]
+        table_rows = self.table_rows(table, since_us, until_us)
+        return [
+            *read_files(table_rows.files, TABLES[table], since_us, until_us),
+            *table_rows.batches,
+        ]
 
-    def parts(self, table: str, since_us: int | None, until_us: int | None) -> Parts:
+    def table_rows(self, table: str, since_us: int | None, until_us: int | None) -> TableRows:
         """Return the rows of a table that are in memory, and the files that contain the rest.
 
         Rows in files may be outside of the bounds.
@@ -130,14 +133,14 @@ class HostTables:
             known = ", ".join(sorted(TABLES))
             raise QueryError(f"no table {table!r}: the tables are {known}")
         if table in LIVE_TABLES:
-            return Parts(self._live(table, until_us))
+            return TableRows(self._live(table, until_us))
         # Dumps are not spilled.
-        is_kept = table in LASTING_TABLES or self._spill is not None
+        is_kept = table in PERMANENT_TABLES or self._spill is not None
         if not is_kept or table in PYSPY_TABLES:
             oldest_us = int((time.time() - self._retention_s) * 1e6)
             since_us = oldest_us if since_us is None else max(since_us, oldest_us)
         if table in PYSPY_TABLES:
-            return Parts(self._stacks.batches(table, since_us, until_us))
+            return TableRows(self._stacks.batches(table, since_us, until_us))
         for _ in range(_TRIES_MAX):
             found, files, has_moved = self._recorded(table, since_us, until_us)
             if not has_moved:
@@ -146,30 +149,30 @@ class HostTables:
         within = [batch for batch in within if batch.num_rows]
         if table in ("actors", "meshes"):
             # The same actor or mesh may have been recorded more than once.
-            past = read_files(files, TABLES[table], since_us, until_us)
-            return Parts(self._distinct(table, [*past, *within]))
-        return Parts(within, files)
+            from_files = read_files(files, TABLES[table], since_us, until_us)
+            return TableRows(self._distinct(table, [*from_files, *within]))
+        return TableRows(within, files)
 
-    def said(self, word: str) -> list[tuple[ProcFolder, Any]]:
+    def request_state(self, request: str) -> list[tuple[ProcFolder, Any]]:
         """Send a request to all live processes; return the responses that arrive in time."""
-        return said_by(self._folders(), word)
+        return request_state(self._folders(), request)
 
     @property
     def cached_bytes(self) -> int:
         """The memory in use for decoded segments, in bytes."""
-        return self._made.byte_count
+        return self._segment_rows.byte_count
 
     def _folders(self) -> list[ProcFolder]:
-        if self._listed is not None:
-            return self._listed
+        if self._query_folders is not None:
+            return self._query_folders
         return proc_folders(self._folder, self._spill, self._known)
 
     def _distinct(self, table: str, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """Return one row of each id; the same batches again while nothing has been added."""
-        before, made = self._ones.get(table, ([], []))
+        before, made = self._distinct_cache.get(table, ([], []))
         if not are_same(before, batches):
-            made = _one_each(batches, is_latest=table == "actors")
-            self._ones[table] = batches, made
+            made = _one_row_per_id(batches, is_latest=table == "actors")
+            self._distinct_cache[table] = batches, made
         return made
 
     def _live(self, table: str, until_us: int | None) -> list[pa.RecordBatch]:
@@ -220,7 +223,7 @@ class HostTables:
                 last_us = segment.last_us()
                 if last_us is not None and last_us < since_us:
                     continue
-            pieces = self._made.pieces(table, folder, segment, make, is_sealed)
+            pieces = self._segment_rows.pieces(table, folder, segment, make, is_sealed)
             if pieces is not None:
                 found += pieces
             else:
@@ -234,11 +237,11 @@ def _flush(folders: list[ProcFolder], families: Collection[str], timeout_s: floa
     Returns:
         How many live processes have nothing left to write.
     """
-    living = [folder for folder in folders if folder.is_alive]
-    behind = [folder for folder in living if folder.has_more(families)]
-    if not behind:
-        return len(living)
-    return len(living) - len(behind) + len(said_by(behind, FLUSH, timeout_s))
+    alive = [folder for folder in folders if folder.is_alive]
+    incomplete = [folder for folder in alive if folder.has_more(families)]
+    if not incomplete:
+        return len(alive)
+    return len(alive) - len(incomplete) + len(request_state(incomplete, FLUSH, timeout_s))
 
 
 def _is_within(stored: StoredFile, since_us: int | None, until_us: int | None) -> bool:
@@ -258,7 +261,7 @@ def _between(piece: TimedBatch, since_us: int | None, until_us: int | None) -> p
     return batch if mask is None else batch.filter(mask)
 
 
-def _one_each(batches: list[pa.RecordBatch], *, is_latest: bool) -> list[pa.RecordBatch]:
+def _one_row_per_id(batches: list[pa.RecordBatch], *, is_latest: bool) -> list[pa.RecordBatch]:
     """Keep only the latest row of each id, or the first."""
     if not batches:
         return []

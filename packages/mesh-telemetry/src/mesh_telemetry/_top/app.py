@@ -16,15 +16,15 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Footer, Input, Static, TabbedContent, TabPane, TextArea
 
 from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._serve.program_client import ProgramClient, ProgramUnavailable, lives
+from mesh_telemetry._serve.program_client import ProgramClient, ProgramUnavailable, is_process_alive
 from mesh_telemetry._serve.program_files import ServedProgram, served_programs
 from mesh_telemetry._serve.scopes import Scope
 from mesh_telemetry._top.details import DETAILS
-from mesh_telemetry._top.entries import PAGE_LEN, SORTS, Picture, Target, View
-from mesh_telemetry._top.refresh import fetch_picture
+from mesh_telemetry._top.entries import PAGE_LEN, SORTS, Target, TreeModel, View
+from mesh_telemetry._top.refresh import fetch_model
 from mesh_telemetry._top.screens import HelpScreen, ProgramScreen, StopScreen
 from mesh_telemetry._top.sql_screen import SQL_KEYS, SqlScreen
-from mesh_telemetry._top.tree import MOVES, EntryTree, heading
+from mesh_telemetry._top.tree import TREE_KEYS, EntryTree, heading
 
 if TYPE_CHECKING:
     from textual import events
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Top"]
 
-_BY = "mesh top"
+_REQUESTER = "mesh top"
 # Seconds that the cursor must rest on an entry before its details are queried.
 _REST_S = 0.15
 _PROGRAM_LEN_MAX = 40
-_LIVE_ONLY_ON_DEMAND = "Stacks"
+_TAB_ON_DEMAND = "Stacks"
 
 ACTIONS: list[BindingType] = [
     Binding("q", "quit", "Quit"),
@@ -48,8 +48,8 @@ ACTIONS: list[BindingType] = [
     Binding("slash", "filter", "Filter", key_display="/", priority=True),
     Binding("o", "sort", "Sort"),
     Binding("m", "by_mesh", "By mesh or host"),
-    Binding("h", "stopped", "Stopped"),
-    Binding("s", "system", "System"),
+    Binding("h", "stopped", "Hide stopped"),
+    Binding("s", "system", "Show system"),
     Binding("r", "refresh", "Refresh"),
     Binding("x", "stop", "Stop"),
     Binding("S,colon", "sql", "SQL", key_display="S"),
@@ -72,7 +72,7 @@ def _bindings(found: list[BindingType]) -> list[Binding]:
     return [one for one in found if isinstance(one, Binding)]
 
 
-class Pane(VerticalScroll):
+class ScrollableText(VerticalScroll):
     """A scrollable text."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -101,29 +101,29 @@ class Top(App[None]):
         self._pid = pid
         self._refresh_s = refresh_s
         self._program_client: ProgramClient | None = None
-        self._gone = ""
-        self._soon = asyncio.Event()
+        self._disconnect_reason = ""
+        self._refresh_now = asyncio.Event()
         self._is_detailing = False
         self._is_following = True
         # These widgets are kept, because results are written to them while another screen is on
         # top.
         self._head = Static(id="head")
-        self._said = Static(id="said")
+        self._status = Static(id="status")
         self._heading = Static(id="heading")
         self._tree = EntryTree()
         self._filter = Input(placeholder="name or class", id="filter")
-        self._log_filter = Input(placeholder="text in lines", id="log-filter")
+        self._log_filter = Input(placeholder="text in log lines", id="log-filter")
         self._tabs = TabbedContent(id="right")
-        self._panes = {name: Pane(id=f"pane-{name}") for name in DETAILS}
+        self._scrollables = {name: ScrollableText(id=f"pane-{name}") for name in DETAILS}
         self._texts = {name: Static(id=f"text-{name}") for name in DETAILS}
         self._sql = SqlScreen(lambda: self._program_client)
         self.view: View = View()
-        self.picture: Picture | None = None
+        self.model: TreeModel | None = None
 
     def compose(self) -> ComposeResult:
         """Create a head line, an error line, the tree, and the tabs."""
         yield self._head
-        yield self._said
+        yield self._status
         with Horizontal():
             with Vertical(id="left"):
                 yield self._heading
@@ -134,7 +134,7 @@ class Top(App[None]):
                     with TabPane(name, id=f"tab-{name}"):
                         if name == "Logs":
                             yield self._log_filter
-                        with self._panes[name]:
+                        with self._scrollables[name]:
                             yield self._texts[name]
         yield Footer()
 
@@ -142,7 +142,7 @@ class Top(App[None]):
         """Start querying."""
         self._filter.display = False
         self._tree.focus()
-        self._look_on()
+        self._refresh_loop()
 
     def on_unmount(self) -> None:
         """Close the connection; pending queries fail."""
@@ -166,82 +166,88 @@ class Top(App[None]):
         is_ours = any(one.action.partition("(")[0] == action for one in _bindings(ACTIONS))
         return not is_ours or action in _ANYWHERE or len(self.screen_stack) == 1
 
-    @work(group="look")
-    async def _look_on(self) -> None:
+    @work(group="refresh")
+    async def _refresh_loop(self) -> None:
         while True:
-            self._soon.clear()
+            self._refresh_now.clear()
             began = time.monotonic()
             if self._program_client is None:
-                await self._find()
+                await self._find_program()
             if self._program_client is not None:
-                await self._update_picture(self._program_client)
+                await self._update_model(self._program_client)
             # A slow program is not queried all the time.
             pause_s = max(self._refresh_s, time.monotonic() - began)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._soon.wait(), pause_s)
+                await asyncio.wait_for(self._refresh_now.wait(), pause_s)
 
-    async def _update_picture(self, client: ProgramClient) -> None:
-        before = None if self.picture is None else self.picture.snapshot
+    async def _update_model(self, client: ProgramClient) -> None:
+        before = None if self.model is None else self.model.snapshot
         view, branches = self.view, self._tree.open_actors()
         try:
-            picture = await asyncio.to_thread(fetch_picture, client, before, view, branches)
+            model = await asyncio.to_thread(fetch_model, client, before, view, branches)
         except ProgramUnavailable as error:
-            self._lose(client, str(error))
+            self._disconnect(client, str(error))
             return
         except TelemetryError as error:
-            self._say(str(error))
+            self._set_status(str(error))
             return
-        self.picture = picture
-        silent = picture.snapshot.silent
-        self._say("; ".join(f"without host {host}: {cause}" for host, cause in silent.items()))
+        self.model = model
+        unresponsive_hosts = model.snapshot.unresponsive_hosts
+        self._set_status(
+            "; ".join(
+                f"host {host} did not reply: {cause}" for host, cause in unresponsive_hosts.items()
+            )
+        )
         self._show()
-        if not self._is_detailing and self._tab != _LIVE_ONLY_ON_DEMAND:
+        if not self._is_detailing and self._tab != _TAB_ON_DEMAND:
             self._detail(0.0)
 
-    def _lose(self, client: ProgramClient, why: str) -> None:
+    def _disconnect(self, client: ProgramClient, why: str) -> None:
         client.close()
         if self._program_client is client:
             self._program_client, self._pid = None, None
-            self._gone = f"{why}; "
-            self._tree.add_class("gone")
+            self._disconnect_reason = f"{why}; "
+            self._tree.add_class("disconnected")
 
-    async def _find(self) -> None:
+    async def _find_program(self) -> None:
         """Find a program; let the user choose if there are several."""
         try:
             found = await asyncio.to_thread(served_programs)
         except TelemetryError as error:
-            self._say(str(error))
+            self._set_status(str(error))
             return
-        found = [one for one in found if lives(one.pid) and self._pid in (None, one.pid)]
+        found = [one for one in found if is_process_alive(one.pid) and self._pid in (None, one.pid)]
         if len(found) == 1:
-            self._begin_with(found[0])
+            self._connect(found[0])
         elif found and not isinstance(self.screen, ProgramScreen):
-            self.push_screen(ProgramScreen(found), self._begin_with)
+            self.push_screen(ProgramScreen(found), self._connect)
         elif not found:
             which = "a program" if self._pid is None else f"program {self._pid}"
-            self._say(f"{self._gone}waiting for {which} of this user that serves telemetry")
+            self._set_status(
+                f"{self._disconnect_reason}waiting for {which} of this user that serves telemetry"
+            )
 
-    def _begin_with(self, served: ServedProgram | None) -> None:
+    def _connect(self, served: ServedProgram | None) -> None:
         if served is None:
             return
-        self._program_client, self.picture, self._gone = ProgramClient(served), None, ""
+        self._program_client, self.model, self._disconnect_reason = ProgramClient(served), None, ""
         self._tree.clear_all()
-        self._tree.remove_class("gone")
-        self._say("")
-        self._soon.set()
+        self._tree.remove_class("disconnected")
+        self._set_status("")
+        self._refresh_now.set()
 
     def _show(self) -> None:
-        if self.picture is None or self._program_client is None:
+        if self.model is None or self._program_client is None:
             return
-        snapshot = self.picture.snapshot
-        self._tree.show(self.picture, self.view)
+        snapshot = self.model.snapshot
+        self._tree.show(self.model, self.view)
         served = self._program_client.served
-        living = [one for one in snapshot.procs.values() if not one.is_over]
-        actors = sum(sum(one.actors.values()) for one in living)
+        alive = [one for one in snapshot.procs.values() if not one.is_over]
+        actors = sum(sum(one.actors.values()) for one in alive)
         program = served.program
         short = program if len(program) <= _PROGRAM_LEN_MAX else f"…{program[-_PROGRAM_LEN_MAX:]}"
         text = Text(f"{served.pid} {short}  ")
-        text.append(f"{len(snapshot.hosts)} hosts, {len(living)} processes, {actors} actors")
+        text.append(f"{len(snapshot.hosts)} hosts, {len(alive)} processes, {actors} actors")
         if snapshot.failures:
             text.append(f"  {len(snapshot.failures)} failures", "bold red")
         if snapshot.deadlocks:
@@ -252,18 +258,18 @@ class Top(App[None]):
         if view.wanted:
             text.append(f"  matching {view.wanted!r}", "bold yellow")
         if view.are_stopped_hidden:
-            text.append("  without stopped", "dim")
+            text.append("  stopped hidden", "dim")
         self._head.update(text)
 
-    def _say(self, text: str) -> None:
-        self._said.update(Text(text))
-        self._said.set_class(bool(text), "shown")
+    def _set_status(self, text: str) -> None:
+        self._status.update(Text(text))
+        self._status.set_class(bool(text), "shown")
 
-    def _see(self, view: View) -> None:
+    def _set_view(self, view: View) -> None:
         """Change the view, show what is known, and query the rest."""
         self.view = view
         self._show()
-        self._soon.set()
+        self._refresh_now.set()
 
     @property
     def _tab(self) -> str:
@@ -276,18 +282,18 @@ class Top(App[None]):
         try:
             await asyncio.sleep(rest_s)
             entry, tab = self._tree.current, self._tab
-            client, picture = self._program_client, self.picture
-            if entry is None or client is None or picture is None or entry.kind == "more":
+            client, model = self._program_client, self.model
+            if entry is None or client is None or model is None or entry.kind == "more":
                 return
             wanted = self._log_filter.value
             try:
-                ask = DETAILS[tab]
-                text = await asyncio.to_thread(ask, client, picture, entry, wanted)
+                details = DETAILS[tab]
+                text = await asyncio.to_thread(details, client, model, entry, wanted)
             except TelemetryError as error:
                 text = Text(str(error), "bold red")
             self._texts[tab].update(text)
             if tab == "Logs" and self._is_following:
-                self._panes["Logs"].scroll_end(animate=False)
+                self._scrollables["Logs"].scroll_end(animate=False)
         finally:
             self._is_detailing = False
 
@@ -298,7 +304,7 @@ class Top(App[None]):
     def on_tree_node_expanded(self, event: Tree.NodeExpanded[Entry]) -> None:
         """Query the entries below."""
         self._show()
-        self._soon.set()
+        self._refresh_now.set()
 
     def on_tree_node_selected(self, event: Tree.NodeSelected[Entry]) -> None:
         """Show more of a long branch."""
@@ -308,7 +314,7 @@ class Top(App[None]):
             branch = entry.row["of"]
             shown[branch] = shown.get(branch, PAGE_LEN) + PAGE_LEN
             self._show()
-            self._soon.set()
+            self._refresh_now.set()
 
     def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
         """Query the details for the new tab."""
@@ -317,14 +323,14 @@ class Top(App[None]):
     def on_input_changed(self, event: Input.Changed) -> None:
         """Apply the filter as it is typed."""
         if event.input.id == "filter":
-            self._see(replace(self.view, wanted=event.value.strip()))
+            self._set_view(replace(self.view, wanted=event.value.strip()))
         else:
             self._detail(_REST_S)
 
     def action_help(self) -> None:
         """Show the effect of each key."""
         self.push_screen(
-            HelpScreen({"Everywhere": ACTIONS, "In the tree": MOVES, "In SQL": SQL_KEYS})
+            HelpScreen({"Everywhere": ACTIONS, "In the tree": TREE_KEYS, "In SQL": SQL_KEYS})
         )
 
     def action_filter(self) -> None:
@@ -339,7 +345,7 @@ class Top(App[None]):
             self.screen.set_focus(self._tree)
             self._filter.display = False
         else:
-            self.screen.set_focus(self._panes["Logs"])
+            self.screen.set_focus(self._scrollables["Logs"])
 
     def action_to_tree(self) -> None:
         """Return to the tree; from its filter, also clear the filter."""
@@ -351,23 +357,23 @@ class Top(App[None]):
     def action_sort(self) -> None:
         """Sort by the next measure."""
         at = (SORTS.index(self.view.sort) + 1) % len(SORTS)
-        self._see(replace(self.view, sort=SORTS[at]))
+        self._set_view(replace(self.view, sort=SORTS[at]))
 
     def action_by_mesh(self) -> None:
         """Switch between meshes, and hosts with their processes."""
-        self._see(replace(self.view, is_by_mesh=not self.view.is_by_mesh))
+        self._set_view(replace(self.view, is_by_mesh=not self.view.is_by_mesh))
 
     def action_stopped(self) -> None:
         """Hide or show what has exited normally."""
-        self._see(replace(self.view, are_stopped_hidden=not self.view.are_stopped_hidden))
+        self._set_view(replace(self.view, are_stopped_hidden=not self.view.are_stopped_hidden))
 
     def action_system(self) -> None:
         """Show or hide the processes that manage hosts."""
-        self._see(replace(self.view, is_system_shown=not self.view.is_system_shown))
+        self._set_view(replace(self.view, is_system_shown=not self.view.is_system_shown))
 
     def action_refresh(self) -> None:
         """Query everything now."""
-        self._soon.set()
+        self._refresh_now.set()
         self._detail(0.0)
 
     def action_sql(self) -> None:
@@ -376,7 +382,7 @@ class Top(App[None]):
 
     def action_details(self) -> None:
         """Move the focus to the details."""
-        self._panes[self._tab].focus()
+        self._scrollables[self._tab].focus()
 
     def action_tab(self, name: str) -> None:
         """Show a tab."""
@@ -390,14 +396,14 @@ class Top(App[None]):
     def action_follow(self) -> None:
         """Turn following the end of the logs on or off."""
         self._is_following = not self._is_following
-        self.notify("following the logs" if self._is_following else "not following the logs")
+        self.notify("following logs" if self._is_following else "no longer following logs")
 
     def action_stop(self) -> None:
         """Stop the mesh of the selected entry after confirmation."""
         entry = self._tree.current
-        if entry is None or self.picture is None:
+        if entry is None or self.model is None:
             return
-        target = self.picture.target(entry)
+        target = self.model.target(entry)
         if isinstance(target, str):
             self.notify(target, severity="warning")
             return
@@ -414,11 +420,11 @@ class Top(App[None]):
         if client is None:
             self.notify("no program is connected", severity="error")
             return
-        request = {"mesh_id": target.mesh_id, "proc": target.proc, "by": _BY}
+        request = {"mesh_id": target.mesh_id, "proc": target.proc, "by": _REQUESTER}
         try:
             await asyncio.to_thread(client.post, "/stop", request, timeout_s=15.0, scope=Scope.ACT)
         except TelemetryError as error:
             self.notify(str(error), title="not stopped", severity="error", markup=False)
         else:
             self.notify(f"stops: {target.title}", markup=False)
-        self._soon.set()
+        self._refresh_now.set()

@@ -11,8 +11,8 @@ import typer
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._serve.program_client import ProgramClient
 from mesh_telemetry._serve.program_files import served_program
-from mesh_telemetry._top.json_snapshot import is_well, plain
-from mesh_telemetry._top.snapshot import take
+from mesh_telemetry._top.json_snapshot import is_healthy, plain
+from mesh_telemetry._top.snapshot import take_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ def top(
 ) -> None:
     """Watch a running program of this user on this machine that serves telemetry.
 
-    With --once, exit with status 1 if there is a failure, a deadlock or a host without an answer.
+    With --once, exit with status 1 if there is a failure, a deadlock or an unresponsive host.
     """
     if is_once:
         raise typer.Exit(_once(ctx.obj, pid, is_json))
@@ -59,12 +59,12 @@ def top(
 
 def _once(command: _CommandContext, pid: int | None, is_json: bool) -> int:
     with ProgramClient(served_program(pid)) as client:
-        snapshot = take(client, None)
+        snapshot = take_snapshot(client, None)
         pid = client.served.pid
     if is_json:
         command.print_json(plain(snapshot, pid))
-        return 0 if is_well(snapshot) else 1
-    columns = ("process", "what", "pid", "state", "cpu s", "memory MB", "messages/s")
+        return 0 if is_healthy(snapshot) else 1
+    columns = ("process", "mesh", "pid", "state", "cpu s", "memory MB", "messages/s")
     command.print_table(
         columns,
         [
@@ -82,9 +82,9 @@ def _once(command: _CommandContext, pid: int | None, is_json: bool) -> int:
     )
     for row in snapshot.failures:
         print(f"failed: {row['mesh']}[{row['rank']}]: {row['reason']}")
-    for circle in snapshot.deadlocks:
-        names = " -> ".join(f"{row['actor']}[{row['rank']}]" for row in [*circle, circle[0]])
+    for cycle in snapshot.deadlocks:
+        names = " -> ".join(f"{row['actor']}[{row['rank']}]" for row in [*cycle, cycle[0]])
         print(f"deadlock: {names}")
-    for host, cause in snapshot.silent.items():
-        print(f"without host {host}: {cause}")
-    return 0 if is_well(snapshot) else 1
+    for host, cause in snapshot.unresponsive_hosts.items():
+        print(f"host {host} did not reply: {cause}")
+    return 0 if is_healthy(snapshot) else 1

@@ -17,32 +17,32 @@ def deadlocks(waits: Iterable[tuple[int, int]]) -> list[list[int]]:
         >>> deadlocks([(1, 2), (2, 1), (3, 1), (4, 4)])
         [[1, 2], [4]]
     """
-    ahead: dict[int, list[int]] = {}
+    awaited_by_waiting: dict[int, list[int]] = {}
     for waiting, awaited in waits:
-        ahead.setdefault(waiting, []).append(awaited)
+        awaited_by_waiting.setdefault(waiting, []).append(awaited)
     found = []
     done: set[int] = set()
-    for start in sorted(ahead):
+    for start in sorted(awaited_by_waiting):
         if start in done:
             continue
         # The depth-first search avoids recursion, because a chain may contain all actors.
-        path, at, branches = [start], {start: 0}, [iter(ahead[start])]
+        path, at, branches = [start], {start: 0}, [iter(awaited_by_waiting[start])]
         while branches:
-            nearest = next(branches[-1], None)
-            if nearest is None:
+            next_actor = next(branches[-1], None)
+            if next_actor is None:
                 branches.pop()
                 left = path.pop()
                 del at[left]
                 done.add(left)
-            elif nearest in at:
-                circle = path[at[nearest] :]
-                if not done & set(circle):
-                    found.append(circle)
-                    done.update(circle)
-            elif nearest not in done and nearest in ahead:
-                at[nearest] = len(path)
-                path.append(nearest)
-                branches.append(iter(ahead[nearest]))
+            elif next_actor in at:
+                cycle = path[at[next_actor] :]
+                if not done & set(cycle):
+                    found.append(cycle)
+                    done.update(cycle)
+            elif next_actor not in done and next_actor in awaited_by_waiting:
+                at[next_actor] = len(path)
+                path.append(next_actor)
+                branches.append(iter(awaited_by_waiting[next_actor]))
             else:
-                done.add(nearest)
+                done.add(next_actor)
     return found

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from mesh_telemetry._top.snapshot import RATE_S, listed
+from mesh_telemetry._top.snapshot import RATE_S, sql_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh_telemetry._serve.program_client import ProgramClient
-    from mesh_telemetry._top.entries import Entry, Picture
+    from mesh_telemetry._top.entries import Entry, TreeModel
     from mesh_telemetry._top.snapshot import Row
 
     #: Queries details of an entry. The last argument is a filter for lines, if lines are shown.
-    Detail = Callable[[ProgramClient, Picture, Entry, str], Text]
+    Detail = Callable[[ProgramClient, TreeModel, Entry, str], Text]
 
 __all__ = ["DETAILS"]
 
@@ -27,7 +27,7 @@ _LINES_MAX = 500
 _PROCS_MAX = 64
 
 
-def info(client: ProgramClient, picture: Picture, entry: Entry, wanted: str) -> Text:
+def info(client: ProgramClient, model: TreeModel, entry: Entry, wanted: str) -> Text:
     """Return the attributes, status changes and failures of an entry."""
     text = Text()
     text.append(f"{entry.title}  {entry.note}\n\n", "bold")
@@ -45,8 +45,8 @@ def info(client: ProgramClient, picture: Picture, entry: Entry, wanted: str) -> 
         for row in rows:
             reason = f"  {row['reason']}" if row["reason"] else ""
             text.append(f"{_clock(row)}  {row['new_status']}{reason}\n")
-    for failure in picture.snapshot.failures:
-        if _is_of(picture, entry, failure):
+    for failure in model.snapshot.failures:
+        if _is_of(model, entry, failure):
             _append_failure(text, failure)
     return text
 
@@ -55,13 +55,13 @@ def _append_failure(text: Text, failure: Row) -> None:
     text.append(f"\nfailure of {failure['mesh']}[{failure['rank']}]", "bold red")
     text.append(f"  {_clock(failure)}\n{failure['reason']}\n")
     for cause in (failure["cause"] or "").splitlines():
-        text.append(f"  because of {cause}\n")
+        text.append(f"  caused by {cause}\n")
     if failure["log_tail"]:
-        text.append("last lines\n", "dim")
+        text.append("last output\n", "dim")
         text.append("".join(f"  | {line}\n" for line in failure["log_tail"].splitlines()))
 
 
-def _is_of(picture: Picture, entry: Entry, failure: Row) -> bool:
+def _is_of(model: TreeModel, entry: Entry, failure: Row) -> bool:
     row = entry.row
     match entry.kind:
         case "host":
@@ -78,9 +78,9 @@ def _is_of(picture: Picture, entry: Entry, failure: Row) -> bool:
     return False
 
 
-def messages(client: ProgramClient, picture: Picture, entry: Entry, wanted: str) -> Text:
+def messages(client: ProgramClient, model: TreeModel, entry: Entry, wanted: str) -> Text:
     """Return the rates of incoming messages by mesh, and the latest messages."""
-    where, params = _where(picture, entry, is_mesh_known=True)
+    where, params = _where(model, entry, is_mesh_known=True)
     since = f"timestamp_us > ${len(params) + 1}"
     sql = f"""
         select mesh_id, count(*) as n, sum(bytes) as bytes from messages
@@ -92,14 +92,14 @@ def messages(client: ProgramClient, picture: Picture, entry: Entry, wanted: str)
     text = Text()
     text.append(f"{'MESH':<24}{'MSG/S':>9}{'BYTES/S':>12}\n", "bold")
     for row in rates:
-        name = _mesh_name(picture, row["mesh_id"])
+        name = _mesh_name(model, row["mesh_id"])
         text.append(f"{name:<24}{row['n'] / RATE_S:>9.1f}{row['bytes'] / RATE_S:>12.0f}\n")
     if not rates:
         text.append(f"none in the last {RATE_S:.0f} s\n", "dim")
     text.append(f"\n{'LAST':<14}{'TO':<24}{'FROM':<7}{'BYTES':>8}  ENDPOINT\n", "bold")
     for row in rows:
         # The row has the rank that was called, which may refer to a slice of the mesh.
-        to = f"{_mesh_name(picture, row['mesh_id'])} in {row['proc']}"
+        to = f"{_mesh_name(model, row['mesh_id'])} in {row['proc']}"
         endpoint = row.get("endpoint") or ""
         text.append(
             f"{_clock(row):<14}{to:<24}{row['from_proc']:<7}{row['bytes']:>8}  {endpoint}\n"
@@ -107,9 +107,9 @@ def messages(client: ProgramClient, picture: Picture, entry: Entry, wanted: str)
     return text
 
 
-def logs(client: ProgramClient, picture: Picture, entry: Entry, wanted: str) -> Text:
+def logs(client: ProgramClient, model: TreeModel, entry: Entry, wanted: str) -> Text:
     """Return the last lines that its processes have printed."""
-    where, params = _where(picture, entry)
+    where, params = _where(model, entry)
     if wanted:
         where += f" and lower(line) like ${len(params) + 1}"
         params.append(f"%{wanted.lower()}%")
@@ -127,9 +127,9 @@ def logs(client: ProgramClient, picture: Picture, entry: Entry, wanted: str) -> 
     return text if text else Text("no lines", "dim")
 
 
-def stacks(client: ProgramClient, picture: Picture, entry: Entry, wanted: str) -> Text:
+def stacks(client: ProgramClient, model: TreeModel, entry: Entry, wanted: str) -> Text:
     """Return the current stacks of the threads of its processes, and of suspended tasks."""
-    where, params = _where(picture, entry)
+    where, params = _where(model, entry)
     sql = f"""
         select proc, thread, thread_id, task, task_id, depth, function, file, line from stacks
         where {where} order by proc, thread, thread_id, task_id nulls first, depth limit 2000
@@ -143,39 +143,39 @@ def stacks(client: ProgramClient, picture: Picture, entry: Entry, wanted: str) -
             text.append(f"{row['proc']} {row['thread']}{task}\n", "bold")
         text.append(f"  {row['function']}")
         text.append(f"  {row['file']}:{row['line']}\n", "dim")
-    return text if text else Text("no process answered", "dim")
+    return text if text else Text("no process replied", "dim")
 
 
-def waits(client: ProgramClient, picture: Picture, entry: Entry, wanted: str) -> Text:
+def waits(client: ProgramClient, model: TreeModel, entry: Entry, wanted: str) -> Text:
     """Return all waits of the program, deadlocks first."""
-    snapshot = picture.snapshot
+    snapshot = model.snapshot
     text = Text()
-    for circle in snapshot.deadlocks:
-        names = [f"{row['actor']}[{row['rank']}]" for row in [*circle, circle[0]]]
+    for cycle in snapshot.deadlocks:
+        names = [f"{row['actor']}[{row['rank']}]" for row in [*cycle, cycle[0]]]
         text.append(f"deadlock: {' waits for '.join(names)}\n", "bold magenta")
-        for row in circle:
+        for row in cycle:
             text.append(f"  {row['actor']}[{row['rank']}] in {row['running']} ")
             text.append(f"waits for {row['endpoint']} of {row['for_actor']}[{row['for_rank']}]\n")
-    text.append(f"\n{'WHO':<20}{'IN':<12}{'WAITS FOR':<26}{'FOR S':>8}\n", "bold")
+    text.append(f"\n{'CALLER':<20}{'IN':<12}{'WAITS FOR':<26}{'SECONDS':>8}\n", "bold")
     for row in snapshot.waits[: _ROWS_MAX * 4]:
         who = f"a caller in {row['proc']}"
         if row["actor"] is not None:
             who = f"{row['actor']}[{row['rank']}]"
         elif row["proc"] == "0.0":
             who = "the program"
-        whom = row["for_actor"] or _mesh_name(picture, row["for_mesh_id"])
+        whom = row["for_actor"] or _mesh_name(model, row["for_mesh_id"])
         whom = f"{whom}[{row['for_rank']}]" if row["for_rank"] is not None else f"{whom}"
         endpoint = f".{row['endpoint']}" if row["endpoint"] else ""
         waited = "" if row["waited_ms"] is None else f"{row['waited_ms'] / 1e3:.1f}"
         text.append(f"{who:<20}{row['running'] or '':<12}{whom + endpoint:<26}{waited:>8}\n")
     if not snapshot.waits:
-        text.append("nobody waits\n", "dim")
+        text.append("no pending calls\n", "dim")
     return text
 
 
-def spans(client: ProgramClient, picture: Picture, entry: Entry, wanted: str) -> Text:
+def spans(client: ProgramClient, model: TreeModel, entry: Entry, wanted: str) -> Text:
     """Return the latest spans with their durations."""
-    where, params = _where(picture, entry)
+    where, params = _where(model, entry)
     if entry.kind == "actor":
         # Actor ids exceed the range of SQL integers.
         where += f" and actor_id = cast(${len(params) + 1} as bigint unsigned)"
@@ -186,7 +186,7 @@ def spans(client: ProgramClient, picture: Picture, entry: Entry, wanted: str) ->
         left join (select * from span_events where event_type = 'close') e
         on e.id = s.id and e.process_id = s.process_id order by s.timestamp_us desc
     """
-    text = Text(f"{'BEGAN':<14}{'MS':>9}  {'NAME':<20} FIELDS\n", "bold")
+    text = Text(f"{'STARTED':<14}{'MS':>9}  {'NAME':<20} FIELDS\n", "bold")
     rows = client.query(sql, params)["rows"]
     for row in rows:
         took = "running"
@@ -210,7 +210,7 @@ DETAILS: dict[str, Detail] = {
 
 
 def _where(
-    picture: Picture, entry: Entry, *, is_mesh_known: bool = False
+    model: TreeModel, entry: Entry, *, is_mesh_known: bool = False
 ) -> tuple[str, list[object]]:
     """Return an SQL condition for the rows of an entry: by process, and also by mesh if known."""
     row = entry.row
@@ -226,12 +226,12 @@ def _where(
         case "mesh" if is_mesh_known:
             return "mesh_id = $1", [row["id"]]
         case "mesh" | "procs":
-            return f"proc in ({listed(picture.snapshot.procs_of(row['id'])[:_PROCS_MAX])})", []
+            return f"proc in ({sql_list(model.snapshot.procs_of(row['id'])[:_PROCS_MAX])})", []
     return "false", []
 
 
-def _mesh_name(picture: Picture, number: int) -> str:
-    mesh = picture.snapshot.meshes.get(number)
+def _mesh_name(model: TreeModel, number: int) -> str:
+    mesh = model.snapshot.meshes.get(number)
     return f"port {number}" if mesh is None else mesh.name
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from mesh_telemetry._top.snapshot import Host, Mesh, Proc, Row
 
-__all__ = ["PAGE_LEN", "SORTS", "Entry", "Key", "Picture", "Target", "View", "children"]
+__all__ = ["PAGE_LEN", "SORTS", "Entry", "Key", "Target", "TreeModel", "View", "children"]
 
 #: The number of lines of a branch that are shown at once; more are shown on request.
 PAGE_LEN = 100
@@ -70,7 +70,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Picture:
+class TreeModel:
     """A snapshot of a program, and the actors of open branches.
 
     Attributes:
@@ -88,12 +88,12 @@ class Picture:
     def target(self, entry: Entry) -> Target | str:
         """Return the mesh that is stopped for an entry, or the reason why it cannot be stopped."""
         if entry.kind in ("host", "more"):
-            return "a host cannot be stopped: choose a process, a mesh or an actor"
+            return "a host cannot be stopped: select a process, a mesh or an actor"
         mesh_id = entry.row.get("mesh_id", 0) if entry.kind != "mesh" else entry.row["id"]
         if entry.kind == "procs":
             mesh_id = entry.row["id"]
         if mesh_id == 0:
-            return "this is the program or a host agent: end the program instead"
+            return "this is the program or a host agent: exit the program instead"
         mesh = self.snapshot.meshes.get(mesh_id)
         if mesh is None:
             return f"mesh {mesh_id} is unknown: its record has been evicted"
@@ -103,32 +103,34 @@ class Picture:
 
 
 def children(
-    picture: Picture, view: View, parent: Entry | None, len_max: int = PAGE_LEN
+    model: TreeModel, view: View, parent: Entry | None, len_max: int = PAGE_LEN
 ) -> list[Entry]:
     """Return the entries below an entry, or at the top.
 
     Args:
-        picture: The program.
+        model: The program.
         view: The selection and order.
         parent: The entry; None for the top.
         len_max: The maximum number of entries; the rest is represented by one more entry.
     """
-    snapshot = picture.snapshot
+    snapshot = model.snapshot
     if parent is None:
-        found = _meshes(picture, view, None) if view.is_by_mesh else _hosts(snapshot)
+        found = _meshes(model, view, None) if view.is_by_mesh else _hosts(snapshot)
         return found if view.is_by_mesh is False else _page(found, ("procs", "all"), len_max)
     if parent.kind == "host":
-        return _page(_procs(picture, view, int(parent.key[1])), parent.key, len_max)
+        return _page(_procs(model, view, int(parent.key[1])), parent.key, len_max)
     if parent.kind == "procs":
-        return _page(_meshes(picture, view, int(parent.key[1])), parent.key, len_max)
-    rows = picture.actors.get(parent.key, [])
-    return _page([_actor(snapshot, row) for row in rows if _fits(view, row)], parent.key, len_max)
+        return _page(_meshes(model, view, int(parent.key[1])), parent.key, len_max)
+    rows = model.actors.get(parent.key, [])
+    return _page(
+        [_actor(snapshot, row) for row in rows if _is_shown(view, row)], parent.key, len_max
+    )
 
 
 def _page(found: Sequence[Entry], key: Key, len_max: int) -> list[Entry]:
     shown = list(found[:len_max])
     if len(found) > len_max:
-        more = Entry(("more", "/".join(key)), "more: press Enter", "plain", row={"of": key})
+        more = Entry(("more", "/".join(key)), "press Enter for more", "plain", row={"of": key})
         shown.append(more)
     return shown
 
@@ -154,15 +156,15 @@ def _host(snapshot: Snapshot, number: int, host: Host | None) -> Entry:
     return Entry(("host", str(number)), name, "plain", note, measures, True, row)
 
 
-def _procs(picture: Picture, view: View, host: int) -> list[Entry]:
+def _procs(model: TreeModel, view: View, host: int) -> list[Entry]:
     found = []
-    for proc in picture.snapshot.procs.values():
+    for proc in model.snapshot.procs.values():
         if proc.host != host or (proc.is_system and not view.is_system_shown):
             continue
-        if view.are_stopped_hidden and proc.state == "ended":
+        if view.are_stopped_hidden and proc.state == "exited":
             continue
-        entry = _proc(picture.snapshot, proc)
-        if _is_wanted(picture, entry.title) or proc.name in picture.found[0]:
+        entry = _proc(model.snapshot, proc)
+        if _matches_filter(model, entry.title) or proc.name in model.found[0]:
             found.append((entry, proc))
     if view.sort != "name":
         at = SORTS.index(view.sort) - 1
@@ -173,14 +175,14 @@ def _procs(picture: Picture, view: View, host: int) -> list[Entry]:
 def _proc(snapshot: Snapshot, proc: Proc) -> Entry:
     row = proc.row
     title = f"{row['mesh']}[{row['rank']}]" if row["mesh_id"] else str(row["mesh"])
-    state = "stopped" if proc.state == "ended" else "running"
+    state = "stopped" if proc.state == "exited" else "running"
     if proc.state in ("died", "zombie"):
         state = "failed"
     elif proc.state == "stopped":
         state = "waiting"
     elif "failed" in proc.actors:
         state = "failed"
-    if proc.name in {row["proc"] for circle in snapshot.deadlocks for row in circle}:
+    if proc.name in {row["proc"] for cycle in snapshot.deadlocks for row in cycle}:
         state = "deadlock"
     note = f"{proc.name} pid {row['pid']}" + (f" {proc.state}" if proc.is_over else "")
     measures = (proc.cpu_percent, row["rss_bytes"], proc.messages_s)
@@ -188,8 +190,8 @@ def _proc(snapshot: Snapshot, proc: Proc) -> Entry:
     return Entry(("proc", proc.name), title, state, note, measures, True, row)
 
 
-def _meshes(picture: Picture, view: View, parent: int | None) -> list[Entry]:
-    snapshot = picture.snapshot
+def _meshes(model: TreeModel, view: View, parent: int | None) -> list[Entry]:
+    snapshot = model.snapshot
     found = []
     for mesh in snapshot.meshes.values():
         if mesh.is_of_procs if parent is not None else not mesh.is_of_procs:
@@ -200,7 +202,7 @@ def _meshes(picture: Picture, view: View, parent: int | None) -> list[Entry]:
         if view.are_stopped_hidden and entry.state == "stopped":
             continue
         named = f"{mesh.name} {mesh.row['class']}"
-        if not (_is_wanted(picture, named) or _holds(picture, mesh)):
+        if not (_matches_filter(model, named) or _has_matching_actor(model, mesh)):
             continue
         found.append((mesh, entry))
     if view.sort == "name":
@@ -211,12 +213,12 @@ def _meshes(picture: Picture, view: View, parent: int | None) -> list[Entry]:
     return [entry for _, entry in found]
 
 
-def _holds(picture: Picture, mesh: Mesh) -> bool:
+def _has_matching_actor(model: TreeModel, mesh: Mesh) -> bool:
     """Return whether an entry below a mesh matches the filter."""
     if not mesh.is_of_procs:
-        return mesh.number in picture.found[1]
-    known = picture.snapshot.meshes
-    parents = (known[one].row["parent_mesh_id"] for one in picture.found[1] if one in known)
+        return mesh.number in model.found[1]
+    known = model.snapshot.meshes
+    parents = (known[one].row["parent_mesh_id"] for one in model.found[1] if one in known)
     return mesh.number in parents
 
 
@@ -225,23 +227,23 @@ def _mesh(snapshot: Snapshot, mesh: Mesh) -> Entry:
     if not mesh.is_of_procs:
         counts = mesh.actors
         state = _state_of(counts)
-        if any(row["for_mesh_id"] == mesh.number for row in _in_circles(snapshot)):
+        if any(row["for_mesh_id"] == mesh.number for row in _deadlocked_waits(snapshot)):
             state = "deadlock"
-        said = ", ".join(f"{n} {what}" for what, n in sorted(counts.items()))
-        note = f"{mesh.row['class']} {shape} {said}"
+        counts_text = ", ".join(f"{n} {what}" for what, n in sorted(counts.items()))
+        note = f"{mesh.row['class']} {shape} {counts_text}"
         return Entry(("mesh", str(mesh.number)), mesh.name, state, note, None, True, mesh.row)
     procs = [snapshot.procs[name] for name in snapshot.procs_of(mesh.number)]
-    living = [one for one in procs if not one.is_over]
-    state = "running" if living else "stopped"
+    alive = [one for one in procs if not one.is_over]
+    state = "running" if alive else "stopped"
     if any(one.state == "died" for one in procs):
         state = "failed"
-    cpu = [one.cpu_percent for one in living if one.cpu_percent is not None]
+    cpu = [one.cpu_percent for one in alive if one.cpu_percent is not None]
     measures = (
         sum(cpu) if cpu else None,
-        sum(one.row["rss_bytes"] or 0 for one in living),
-        sum(one.messages_s for one in living),
+        sum(one.row["rss_bytes"] or 0 for one in alive),
+        sum(one.messages_s for one in alive),
     )
-    note = f"processes {shape}, {len(living)} of {mesh.row['size']} live"
+    note = f"processes {shape}, {len(alive)} of {mesh.row['size']} live"
     return Entry(("procs", str(mesh.number)), mesh.name, state, note, measures, True, mesh.row)
 
 
@@ -261,13 +263,13 @@ def _actor(snapshot: Snapshot, row: Row) -> Entry:
     return Entry(("actor", f"{row['proc']}:{row['mesh_id']}"), title, state, note, row=row)
 
 
-def _in_circles(snapshot: Snapshot) -> Iterable[Row]:
-    return (row for circle in snapshot.deadlocks for row in circle)
+def _deadlocked_waits(snapshot: Snapshot) -> Iterable[Row]:
+    return (row for cycle in snapshot.deadlocks for row in cycle)
 
 
-def _is_wanted(picture: Picture, text: str) -> bool:
-    return picture.wanted.lower() in text.lower()
+def _matches_filter(model: TreeModel, text: str) -> bool:
+    return model.wanted.lower() in text.lower()
 
 
-def _fits(view: View, row: Row) -> bool:
+def _is_shown(view: View, row: Row) -> bool:
     return not (view.are_stopped_hidden and row["state"] == "stopped")

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mesh_telemetry._top.snapshot import Proc, Row, Snapshot
 
-__all__ = ["is_well", "plain"]
+__all__ = ["is_healthy", "plain"]
 
 
-def is_well(snapshot: Snapshot) -> bool:
-    """Return whether nothing has failed or is deadlocked, and all hosts have answered."""
-    return not (snapshot.failures or snapshot.deadlocks or snapshot.silent)
+def is_healthy(snapshot: Snapshot) -> bool:
+    """Return whether nothing has failed or is deadlocked, and all hosts have replied."""
+    return not (snapshot.failures or snapshot.deadlocks or snapshot.unresponsive_hosts)
 
 
 def plain(snapshot: Snapshot, pid: int) -> dict[str, Any]:
@@ -20,13 +20,13 @@ def plain(snapshot: Snapshot, pid: int) -> dict[str, Any]:
     return {
         "pid": pid,
         "at": snapshot.at,
-        "is_well": is_well(snapshot),
+        "is_healthy": is_healthy(snapshot),
         "hosts": [{"number": one.number, **one.row} for one in snapshot.hosts.values()],
         "procs": [_proc(one) for one in snapshot.procs.values()],
         "meshes": [{**one.row, "actors": one.actors} for one in snapshot.meshes.values()],
         "failures": snapshot.failures,
-        "deadlocks": [[_wait(row) for row in circle] for circle in snapshot.deadlocks],
-        "silent": snapshot.silent,
+        "deadlocks": [[_wait(row) for row in cycle] for cycle in snapshot.deadlocks],
+        "unresponsive_hosts": snapshot.unresponsive_hosts,
     }
 
 

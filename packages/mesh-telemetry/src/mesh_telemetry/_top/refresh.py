@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh_telemetry._top.entries import Picture
+from mesh_telemetry._top.entries import TreeModel
 from mesh_telemetry._top.queries import ACTORS, ACTORS_LIKE
-from mesh_telemetry._top.snapshot import take
+from mesh_telemetry._top.snapshot import take_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from mesh_telemetry._top.entries import Key, View
     from mesh_telemetry._top.snapshot import Row, Snapshot
 
-__all__ = ["fetch_picture"]
+__all__ = ["fetch_model"]
 
 
-def fetch_picture(
+def fetch_model(
     client: ProgramClient, before: Snapshot | None, view: View, open_branches: Mapping[Key, int]
-) -> Picture:
+) -> TreeModel:
     """Query the visible data of a program.
 
     Args:
@@ -31,9 +31,9 @@ def fetch_picture(
 
     Raises:
         ProgramUnavailable: The program has exited or has stopped serving.
-        TelemetryError: The program does not answer.
+        TelemetryError: The program does not respond.
     """
-    snapshot = take(client, before)
+    snapshot = take_snapshot(client, before)
     found: tuple[frozenset[str], frozenset[int]] = (frozenset(), frozenset())
     if view.wanted:
         rows = client.query(ACTORS_LIKE, [_pattern(view)])["rows"]
@@ -42,7 +42,7 @@ def fetch_picture(
     actors = {
         key: _actors(client, snapshot, view, key, len_max) for key, len_max in open_branches.items()
     }
-    return Picture(snapshot, actors, view.wanted, found)
+    return TreeModel(snapshot, actors, view.wanted, found)
 
 
 def _actors(

@@ -51,8 +51,8 @@ class StopScreen(ModalScreen[bool]):
     """Confirms that a mesh is to be stopped."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "answer(True)", "Stop"),
-        Binding("n,escape,q", "answer(False)", "Cancel"),
+        Binding("y", "choose(True)", "Stop"),
+        Binding("n,escape,q", "choose(False)", "Cancel"),
     ]
 
     def __init__(self, target: Target) -> None:
@@ -63,17 +63,17 @@ class StopScreen(ModalScreen[bool]):
         """Create a question with two buttons."""
         with Vertical(classes="box"):
             yield Static(Text(f"Stop {self._target.title}?\n", "bold"))
-            yield Static("Queued messages are processed first. Later callers get MeshStopped.")
+            yield Static("Queued messages are processed first. Later calls fail with MeshStopped.")
             with Horizontal():
                 yield Button("Cancel (n)", id="no")
                 yield Button("Stop (y)", id="yes", variant="error")
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """Close the screen with the answer."""
+        """Close the screen with the choice."""
         self.dismiss(event.button.id == "yes")
 
-    def action_answer(self, is_yes: bool) -> None:
-        """Close the screen with the answer."""
+    def action_choose(self, is_yes: bool) -> None:
+        """Close the screen with the choice."""
         self.dismiss(is_yes)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mesh_telemetry._serve.program_client import ProgramClient
 
-__all__ = ["RATE_S", "Host", "Mesh", "Proc", "Row", "Snapshot", "listed", "take"]
+__all__ = ["RATE_S", "Host", "Mesh", "Proc", "Row", "Snapshot", "sql_list", "take_snapshot"]
 
 Row = dict[str, Any]
 
@@ -46,7 +46,7 @@ class Proc:
     Attributes:
         name: The host and slot, such as `0.3`.
         host: The number of its host.
-        state: As in `procs`; `died` if it exited unexpectedly, `ended` if it exited otherwise.
+        state: As in `procs`; `died` if it exited unexpectedly, `exited` if it exited otherwise.
         cpu_percent: Percent of one CPU since the previous snapshot; None in the first one.
         messages_s: Received messages per second.
         actors: The number of its actors by state.
@@ -64,7 +64,7 @@ class Proc:
     @property
     def is_over(self) -> bool:
         """Whether it has exited for any reason."""
-        return self.state in ("died", "ended")
+        return self.state in ("died", "exited")
 
     @property
     def is_system(self) -> bool:
@@ -96,7 +96,7 @@ class Snapshot:
         failures: The rows of `failures`, latest first.
         waits: The rows of `waits`.
         deadlocks: For each deadlock, the rows of `waits` along its cycle.
-        silent: Hosts that did not answer, with the cause.
+        unresponsive_hosts: Hosts that did not reply, with the cause.
     """
 
     at: float
@@ -106,12 +106,12 @@ class Snapshot:
     failures: list[Row] = field(default_factory=list)
     waits: list[Row] = field(default_factory=list)
     deadlocks: list[list[Row]] = field(default_factory=list)
-    silent: dict[str, str] = field(default_factory=dict)
+    unresponsive_hosts: dict[str, str] = field(default_factory=dict)
 
     @property
     def dead(self) -> str:
         """The exited processes as an SQL list."""
-        return listed(one.name for one in self.procs.values() if one.is_over)
+        return sql_list(one.name for one in self.procs.values() if one.is_over)
 
     def procs_of(self, mesh_id: int) -> list[str]:
         """Return the processes of a mesh; of an actor mesh, the processes that it runs on."""
@@ -123,10 +123,10 @@ class Snapshot:
     @property
     def waiting(self) -> set[int]:
         """The actors that are deadlocked."""
-        return {row["actor_id"] for circle in self.deadlocks for row in circle}
+        return {row["actor_id"] for cycle in self.deadlocks for row in cycle}
 
 
-def take(client: ProgramClient, before: Snapshot | None) -> Snapshot:
+def take_snapshot(client: ProgramClient, before: Snapshot | None) -> Snapshot:
     """Query the state of a program.
 
     Args:
@@ -135,20 +135,22 @@ def take(client: ProgramClient, before: Snapshot | None) -> Snapshot:
 
     Raises:
         ProgramUnavailable: The program has exited or has stopped serving.
-        TelemetryError: The program does not answer.
+        TelemetryError: The program does not respond.
     """
     now = time.time()
-    silent: dict[str, str] = {}
+    unresponsive_hosts: dict[str, str] = {}
 
     def rows(sql: str, *params: object) -> list[Row]:
-        answer = client.query(sql, list(params))
-        silent.update({one["host"]: one["cause"] for one in answer["coverage"]["failed"]})
-        found: list[Row] = answer["rows"]
+        result = client.query(sql, list(params))
+        unresponsive_hosts.update(
+            {one["host"]: one["cause"] for one in result["coverage"]["failed"]}
+        )
+        found: list[Row] = result["rows"]
         return found
 
     failures = rows(FAILURES)
     procs = _latest(rows(PROCS))
-    dead = listed(name for name, row in procs.items() if row["state"] == "dead")
+    dead = sql_list(name for name, row in procs.items() if row["state"] == "dead")
     by_proc = _counts(rows(COUNTS.format(by="proc", dead=dead)), "proc")
     by_mesh = _counts(rows(COUNTS.format(by="mesh_id", dead=dead)), "mesh_id")
     rates = {
@@ -167,11 +169,11 @@ def take(client: ProgramClient, before: Snapshot | None) -> Snapshot:
         failures,
         waits,
         _deadlocks(waits),
-        silent,
+        unresponsive_hosts,
     )
 
 
-def listed(names: Iterable[str]) -> str:
+def sql_list(names: Iterable[str]) -> str:
     """Return texts as an SQL list; an empty text, which no row has, if there are none."""
     return ", ".join("'" + name.replace("'", "''") + "'" for name in names) or "''"
 
@@ -179,7 +181,7 @@ def listed(names: Iterable[str]) -> str:
 def _latest(rows: list[Row]) -> dict[str, Row]:
     """Return the row of the latest process of each slot, ordered by slot."""
     latest = {row["proc"]: row for row in sorted(rows, key=lambda row: row["started_us"])}
-    return dict(sorted(latest.items(), key=lambda one: _place(one[0])))
+    return dict(sorted(latest.items(), key=lambda one: _host_and_slot(one[0])))
 
 
 def _counts(rows: list[Row], by: str) -> dict[Any, dict[str, int]]:
@@ -201,7 +203,7 @@ def _procs(
     for name, row in latest.items():
         state = row["state"]
         if state == "dead":
-            state = "died" if row["pid"] in killed else "ended"
+            state = "died" if row["pid"] in killed else "exited"
         old = before.procs.get(name) if before is not None else None
         found[name] = Proc(
             name,
@@ -227,7 +229,7 @@ def _percent(row: Row, old: Proc | None) -> float | None:
     return max(100e6 * used_s / passed_us, 0.0)
 
 
-def _place(name: str) -> tuple[int, int]:
+def _host_and_slot(name: str) -> tuple[int, int]:
     host, _, slot = name.partition(".")
     return int(host), int(slot)
 
@@ -236,7 +238,7 @@ def _deadlocks(waits: list[Row]) -> list[list[Row]]:
     known = [row for row in waits if row["actor_id"] is not None]
     pairs = {(row["actor_id"], row["for_actor_id"]): row for row in known}
     found = []
-    for circle in deadlocks(pairs):
-        ahead = [*circle[1:], circle[0]]
-        found.append([pairs[pair] for pair in zip(circle, ahead, strict=True)])
+    for cycle in deadlocks(pairs):
+        ahead = [*cycle[1:], cycle[0]]
+        found.append([pairs[pair] for pair in zip(cycle, ahead, strict=True)])
     return found

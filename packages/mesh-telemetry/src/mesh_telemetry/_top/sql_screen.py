@@ -1,4 +1,4 @@
-"""The SQL screen: an editor, the answer, and the history."""
+"""The SQL screen: an editor, the result, and the history."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _HISTORY_MAX = 100
 _CELL_LEN_MAX = 200
 
 SQL_KEYS: list[BindingType] = [
-    Binding("f5,ctrl+r", "ask", "Ask", key_display="F5", priority=True),
+    Binding("f5,ctrl+r", "run", "Run", key_display="F5", priority=True),
     Binding("f2", "history", "History"),
     Binding("escape", "back", "Back"),
 ]
@@ -55,13 +55,13 @@ class SqlScreen(Screen[None]):
         self.history: list[str] = []
 
     def compose(self) -> ComposeResult:
-        """Create an editor and the history above the answer."""
+        """Create an editor and the history above the result."""
         with Horizontal(id="sql-top"):
             yield TextArea("select * from actors limit 20", id="sql")
             yield OptionList(id="history")
-        yield Static(id="sql-said")
+        yield Static(id="sql-status")
         with Vertical(id="sql-bottom"):
-            yield DataTable(id="answer", zebra_stripes=True, cursor_type="row")
+            yield DataTable(id="result", zebra_stripes=True, cursor_type="row")
         yield Footer()
 
     def on_mount(self) -> None:
@@ -77,47 +77,47 @@ class SqlScreen(Screen[None]):
 
     def action_history(self) -> None:
         """Move the focus to the history."""
-        asked = self.query_one("#history", OptionList)
-        asked.highlighted = 0 if self.history else None
-        asked.focus()
+        history = self.query_one("#history", OptionList)
+        history.highlighted = 0 if self.history else None
+        history.focus()
 
     def action_back(self) -> None:
         """Return to the tree."""
         self.app.pop_screen()
 
     @work(exclusive=True, group="sql")
-    async def action_ask(self) -> None:
+    async def action_run(self) -> None:
         """Run the query."""
         sql = self.query_one("#sql", TextArea).text.strip()
-        said = self.query_one("#sql-said", Static)
+        status = self.query_one("#sql-status", Static)
         client = self._program_client()
         if client is None:
-            said.update(Text("no program is connected", "bold red"))
+            status.update(Text("no program is connected", "bold red"))
             return
-        self._note(sql)
-        said.update("asked")
+        self._add_to_history(sql)
+        status.update("history")
         began = time.monotonic()
         try:
-            answer = await asyncio.to_thread(client.query, sql, timeout_s=_TIMEOUT_S)
+            result = await asyncio.to_thread(client.query, sql, timeout_s=_TIMEOUT_S)
         except TelemetryError as error:
-            said.update(Text(str(error), "bold red"))
+            status.update(Text(str(error), "bold red"))
             return
-        self._show(answer)
-        said.update(_summary(answer, time.monotonic() - began))
+        self._show(result)
+        status.update(_summary(result, time.monotonic() - began))
 
-    def _note(self, sql: str) -> None:
+    def _add_to_history(self, sql: str) -> None:
         self.history = [sql, *(one for one in self.history if one != sql)][:_HISTORY_MAX]
-        asked = self.query_one("#history", OptionList)
-        asked.clear_options()
-        asked.add_options(Option(Text(" ".join(one.split()))) for one in self.history)
+        history = self.query_one("#history", OptionList)
+        history.clear_options()
+        history.add_options(Option(Text(" ".join(one.split()))) for one in self.history)
 
-    def _show(self, answer: dict[str, Any]) -> None:
-        table: DataTable[Text] = self.query_one("#answer", DataTable)
+    def _show(self, result: dict[str, Any]) -> None:
+        table: DataTable[Text] = self.query_one("#result", DataTable)
         table.clear(columns=True)
-        for name in answer["columns"]:
+        for name in result["columns"]:
             table.add_column(Text(name))
-        for row in answer["rows"][:_SHOWN_MAX]:
-            table.add_row(*(_cell(row[name]) for name in answer["columns"]))
+        for row in result["rows"][:_SHOWN_MAX]:
+            table.add_row(*(_cell(row[name]) for name in result["columns"]))
 
 
 def _cell(value: Any) -> Text:
@@ -127,12 +127,12 @@ def _cell(value: Any) -> Text:
     return Text(text.replace("\n", "⏎")[:_CELL_LEN_MAX])
 
 
-def _summary(answer: dict[str, Any], took_s: float) -> Text:
-    rows, coverage = len(answer["rows"]), answer["coverage"]
+def _summary(result: dict[str, Any], took_s: float) -> Text:
+    rows, coverage = len(result["rows"]), result["coverage"]
     text = Text(f"{rows} rows in {took_s * 1e3:.0f} ms")
     if rows > _SHOWN_MAX:
         text.append(f", showing the first {_SHOWN_MAX}")
-    text.append(f"; {len(coverage['answered'])} of {len(coverage['asked'])} hosts answered")
+    text.append(f"; {len(coverage['replied'])} of {len(coverage['queried'])} hosts replied")
     for failure in coverage["failed"]:
-        text.append(f"\nwithout host {failure['host']}: {failure['cause']}", "bold yellow")
+        text.append(f"\nhost {failure['host']} did not reply: {failure['cause']}", "bold yellow")
     return text

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
     from textual.widgets.tree import TreeNode
 
-    from mesh_telemetry._top.entries import Picture, View
+    from mesh_telemetry._top.entries import TreeModel, View
 
-__all__ = ["COLOURS", "MOVES", "EntryTree", "heading"]
+__all__ = ["COLOURS", "TREE_KEYS", "EntryTree", "heading"]
 
 COLOURS = {
     "running": "green",
@@ -31,8 +31,8 @@ COLOURS = {
 _MEASURES_LEN = 24
 _NOTE_LEN_MIN = 8
 
-#: Keys of the tree, as listed in the help; an action may have several.
-MOVES: list[BindingType] = [
+#: Keys of the tree, as sql_list in the help; an action may have several.
+TREE_KEYS: list[BindingType] = [
     Binding("j,down", "cursor_down", "Down", show=False),
     Binding("k,up", "cursor_up", "Up", show=False),
     Binding("g,home", "first", "First", show=False),
@@ -56,7 +56,7 @@ def heading(width: int) -> str:
 class EntryTree(Tree[Entry]):
     """Shows the entries of `children`, and keeps open branches and the cursor across updates."""
 
-    BINDINGS: ClassVar[list[BindingType]] = MOVES
+    BINDINGS: ClassVar[list[BindingType]] = TREE_KEYS
 
     def __init__(self) -> None:
         super().__init__("", id="tree")
@@ -68,7 +68,7 @@ class EntryTree(Tree[Entry]):
         self._by_key: dict[Key, TreeNode[Entry]] = {}
         # Branches that were shown before, open or closed.
         self._hosts: set[Key] = set()
-        self._was_open: set[Key] = set()
+        self._expanded_keys: set[Key] = set()
         #: The number of entries to show, by branch.
         self.len_max: dict[Key, int] = {}
 
@@ -86,27 +86,27 @@ class EntryTree(Tree[Entry]):
             if key[0] in ("proc", "mesh") and node.is_expanded
         }
 
-    def show(self, picture: Picture, view: View) -> None:
+    def show(self, model: TreeModel, view: View) -> None:
         """Show the current state of a program."""
         before = None if self.current is None else self.current.key
         at = self.cursor_line
-        self._fill(self.root, None, picture, view)
-        self._go(before, at)
+        self._fill(self.root, None, model, view)
+        self._restore_cursor(before, at)
 
     def clear_all(self) -> None:
         """Clear the tree before another program is shown."""
         self.root.remove_children()
         self._by_key.clear()
         self._hosts.clear()
-        self._was_open.clear()
+        self._expanded_keys.clear()
         self.len_max.clear()
 
     def _fill(
-        self, node: TreeNode[Entry], parent: Entry | None, picture: Picture, view: View
+        self, node: TreeNode[Entry], parent: Entry | None, model: TreeModel, view: View
     ) -> None:
         top: Key = ("procs", "all")
         len_max = self.len_max.get(top if parent is None else parent.key, PAGE_LEN)
-        wanted = children(picture, view, parent, len_max)
+        wanted = children(model, view, parent, len_max)
         shown = [child.data.key for child in node.children if child.data is not None]
         if shown != [entry.key for entry in wanted]:
             self._replace(node, wanted)
@@ -117,31 +117,31 @@ class EntryTree(Tree[Entry]):
             if entry.is_branch != child.allow_expand:
                 child.allow_expand = entry.is_branch
             if child.is_expanded and entry.is_branch:
-                self._fill(child, entry, picture, view)
+                self._fill(child, entry, model, view)
 
     def _replace(self, node: TreeNode[Entry], wanted: list[Entry]) -> None:
-        self._forget(node)
+        self._remove_nodes(node)
         node.remove_children()
         for entry in wanted:
             # Hosts are open initially.
             is_new = entry.key not in self._hosts
-            expand = entry.key in self._was_open or (entry.kind == "host" and is_new)
+            expand = entry.key in self._expanded_keys or (entry.kind == "host" and is_new)
             if entry.kind == "host":
                 self._hosts.add(entry.key)
             child = node.add("", entry, expand=expand, allow_expand=entry.is_branch)
             self._by_key[entry.key] = child
 
-    def _forget(self, node: TreeNode[Entry]) -> None:
+    def _remove_nodes(self, node: TreeNode[Entry]) -> None:
         for child in node.children:
-            self._forget(child)
+            self._remove_nodes(child)
             if child.data is not None:
                 # The entry may reappear when the filter changes.
-                note = self._was_open.add if child.is_expanded else self._was_open.discard
+                note = self._expanded_keys.add if child.is_expanded else self._expanded_keys.discard
                 note(child.data.key)
             if child.data is not None and self._by_key.get(child.data.key) is child:
                 del self._by_key[child.data.key]
 
-    def _go(self, key: Key | None, otherwise: int) -> None:
+    def _restore_cursor(self, key: Key | None, otherwise: int) -> None:
         """Keep the cursor on its entry wherever that is now, or on its line."""
         # Reading the last line updates the line numbers, also for new lines.
         last = self.last_line
@@ -192,7 +192,7 @@ class EntryTree(Tree[Entry]):
         node = self._by_key.get(entry.key)
         if node is None:
             # The branch is not shown now; the new state applies when it reappears.
-            self._was_open ^= {entry.key}
+            self._expanded_keys ^= {entry.key}
         else:
             node.toggle()
 
@@ -230,9 +230,9 @@ def _measures(entry: Entry) -> str:
     if entry.measures is None:
         return ""
     cpu, memory, messages = entry.measures
-    said = "-" if cpu is None else f"{cpu:.1f}"
+    status = "-" if cpu is None else f"{cpu:.1f}"
     size = "-" if memory is None else _size(memory)
-    return f"{said:>7}{size:>9}{'-' if messages is None else f'{messages:.1f}':>8}"
+    return f"{status:>7}{size:>9}{'-' if messages is None else f'{messages:.1f}':>8}"
 
 
 def _size(length: float) -> str:

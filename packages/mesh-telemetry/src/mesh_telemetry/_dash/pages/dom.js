@@ -13,13 +13,13 @@ export function s(name, attributes = {}, ...children) {
 }
 
 /** Replaces the children of an element; null and false are skipped. */
-export function put(parent, ...children) {
+export function setChildren(parent, ...children) {
   parent.replaceChildren(...nodes(children));
   return parent;
 }
 
 /** Sets the text of an element if it has changed. */
-export function say(element, text) {
+export function setText(element, text) {
   const words = String(text);
   if (element.textContent !== words) element.textContent = words;
 }
@@ -41,7 +41,7 @@ export function tag(word) {
 }
 
 /** Debounces a function: it runs once, a moment after the last call. */
-export function settled(work, wait_ms = 200) {
+export function debounce(work, wait_ms = 200) {
   let timer = 0;
   return (...words) => {
     clearTimeout(timer);

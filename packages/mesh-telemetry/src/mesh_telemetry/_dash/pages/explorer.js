@@ -1,8 +1,8 @@
 // A tree of hosts, their processes and actors, with details of the selected one.
 
 import { actorDetail, procDetail } from "./detail.js";
-import { h, put, say, settled, tag } from "./dom.js";
-import { count, plural } from "./words.js";
+import { debounce, h, setChildren, setText, tag } from "./dom.js";
+import { count, plural } from "./format.js";
 import { paged, virtual } from "./virtual.js";
 
 const DEPTHS = { host: 0, proc: 1, actor: 2 };
@@ -10,9 +10,9 @@ const DEPTHS = { host: 0, proc: 1, actor: 2 };
 export function open(root, page, wanted) {
   const field = h("input", { type: "search", placeholder: "Filter actors by name, class or address", "aria-label": "Filter actors", value: wanted.get("text") ?? "" });
   const found = h("span", { class: "muted" });
-  const side = h("section", { class: "panel scroll", "aria-label": "Detail" }, h("p", { class: "empty" }, "Choose a process or an actor."));
+  const side = h("section", { class: "panel scroll", "aria-label": "Detail" }, h("p", { class: "empty" }, "Select a process or an actor."));
   let end = () => {};
-  const list = virtual({ label: "Hosts, processes and actors", row: drawn, choose: pick, turn });
+  const list = virtual({ label: "Hosts, processes and actors", row: drawRow, choose: pick, expand });
   let tree = null;
   let flat = null;
 
@@ -20,14 +20,14 @@ export function open(root, page, wanted) {
     end();
     if (node.kind === "actor") {
       end = actorDetail(side, page, node.row.id);
-      page.note("explorer", { id: node.row.id });
+      page.setArguments("explorer", { id: node.row.id });
     } else if (node.kind === "proc") end = procDetail(side, page, node.row);
   }
   const nodeAt = (at) => (flat ? actorNode(flat.at(at)) : tree.at(at));
-  function drawn(at) {
+  function drawRow(at) {
     const node = nodeAt(at);
     if (!node?.row) return { indent: node ? DEPTHS[node.kind] : 0, children: [h("span", { class: "muted" }, "…")] };
-    return { indent: flat ? 0 : DEPTHS[node.kind], children: face(node, Boolean(flat)) };
+    return { indent: flat ? 0 : DEPTHS[node.kind], children: rowChildren(node, Boolean(flat)) };
   }
   function pick(at) {
     const node = nodeAt(at);
@@ -38,7 +38,7 @@ export function open(root, page, wanted) {
     }
     show(node);
   }
-  function turn(at, isOpen) {
+  function expand(at, isOpen) {
     const node = flat ? null : nodeAt(at);
     if (!node?.row || node.kind === "actor") return;
     tree.toggle(node, isOpen);
@@ -51,25 +51,25 @@ export function open(root, page, wanted) {
     if (!text) {
       flat = null;
       list.show(tree.length());
-      say(found, tree.words());
+      setText(found, tree.summary());
       return;
     }
     const mine = (flat = paged(
-      (offset, limit) => page.ask("actors", { text, offset, limit }),
+      (offset, limit) => page.fetch("actors", { text, offset, limit }),
       () => {
         if (flat !== mine) return;
         list.show(flat.count);
-        say(found, plural(flat.count, "actor"));
+        setText(found, plural(flat.count, "actor"));
       },
     ));
     flat.restart();
   }
-  field.addEventListener("input", settled(search));
-  put(
+  field.addEventListener("input", debounce(search));
+  setChildren(
     root,
     h("div", { class: "split" }, h("section", { class: "panel", "aria-label": "Tree" }, h("div", { class: "tools" }, field, found), list.element), side),
   );
-  page.ask("hosts").then((value) => {
+  page.fetch("hosts").then((value) => {
     if (!value) return;
     tree = treeOf(page, value.rows, () => !flat && list.show(tree.length()));
     search();
@@ -87,7 +87,7 @@ function treeOf(page, rows, changed) {
   const hosts = rows.map((row) => ({ kind: "host", row, isOpen: false, children: null, length: () => row.procs, open: new Map() }));
   for (const host of hosts) {
     host.children = paged(
-      (offset, limit) => page.ask("procs", { host: host.row.host, number: host.row.number, offset, limit }),
+      (offset, limit) => page.fetch("procs", { host: host.row.host, number: host.row.number, offset, limit }),
       changed,
     );
   }
@@ -109,7 +109,7 @@ function treeOf(page, rows, changed) {
   }
   return {
     length: () => hosts.reduce((total, host) => total + sizeOf(host), 0),
-    words: () => `${plural(hosts.length, "host")}, ${plural(hosts.reduce((total, host) => total + host.row.procs, 0), "process")}`,
+    summary: () => `${plural(hosts.length, "host")}, ${plural(hosts.reduce((total, host) => total + host.row.procs, 0), "process")}`,
     at(at) {
       for (const host of hosts) {
         const size = sizeOf(host);
@@ -125,7 +125,7 @@ function treeOf(page, rows, changed) {
       } else if (!isOpen) node.host.open.delete(node.index);
       else if (!node.host.open.has(node.index)) {
         const { host, proc } = node.row;
-        const open = paged((offset, limit) => page.ask("actors", { host, proc, offset, limit }), changed);
+        const open = paged((offset, limit) => page.fetch("actors", { host, proc, offset, limit }), changed);
         node.host.open.set(node.index, open);
         open.restart();
       }
@@ -135,13 +135,13 @@ function treeOf(page, rows, changed) {
 
 const actorNode = (row) => ({ kind: "actor", row });
 
-function face({ kind, row, isOpen }, isFlat) {
+function rowChildren({ kind, row, isOpen }, isFlat) {
   if (kind === "host") {
-    return [twist(isOpen), h("span", { class: "name" }, row.host), row.dead ? h("span", { class: "tag dead" }, `${count(row.dead)} ended`) : null, h("span", { class: "muted" }, plural(row.procs, "process"))];
+    return [arrow(isOpen), h("span", { class: "name" }, row.host), row.dead ? h("span", { class: "tag dead" }, `${count(row.dead)} exited`) : null, h("span", { class: "muted" }, plural(row.procs, "process"))];
   }
   if (kind === "proc") {
     return [
-      twist(isOpen),
+      arrow(isOpen),
       h("span", { class: "name" }, `${row.mesh}[${row.rank}]`, " ", h("span", { class: "muted" }, `pid ${row.pid}`)),
       row.state === "dead" ? tag("dead") : null,
       h("span", { class: "muted" }, plural(row.actors, "actor")),
@@ -153,4 +153,4 @@ function face({ kind, row, isOpen }, isFlat) {
   ];
 }
 
-const twist = (isOpen) => h("span", { class: "twist", "aria-hidden": "true" }, isOpen ? "▾" : "▸");
+const arrow = (isOpen) => h("span", { class: "arrow", "aria-hidden": "true" }, isOpen ? "▾" : "▸");

@@ -1,7 +1,7 @@
 // A graph of meshes, with parents on the left; line width shows the number of messages.
 
-import { put, s } from "./dom.js";
-import { plural, short } from "./words.js";
+import { s, setChildren } from "./dom.js";
+import { plural, short } from "./format.js";
 
 const WIDTH = 172;
 const HEIGHT = 44;
@@ -15,8 +15,8 @@ const LEAVES_MIN = 8;
 /** Draws into a stage; `choose(id)` is called with the mesh that was clicked. */
 export function drawGraph(stage, choose) {
   const world = s("g", {});
-  const picture = s("svg", { class: "graph", role: "group", "aria-label": "Graph of meshes" }, world);
-  put(stage, picture);
+  const svg = s("svg", { class: "graph", role: "group", "aria-label": "Graph of meshes" }, world);
+  setChildren(stage, svg);
   let x = 20;
   let y = 20;
   let zoom = 1;
@@ -24,9 +24,9 @@ export function drawGraph(stage, choose) {
   let isFitted = false;
   const place = () => world.setAttribute("transform", `translate(${x} ${y}) scale(${zoom})`);
   place();
-  picture.addEventListener("wheel", (event) => {
+  svg.addEventListener("wheel", (event) => {
     event.preventDefault();
-    const box = picture.getBoundingClientRect();
+    const box = svg.getBoundingClientRect();
     const next = Math.min(ZOOM_MAX, Math.max(ZOOM_MIN, zoom * Math.exp(-event.deltaY / 400)));
     const [atX, atY] = [event.clientX - box.left, event.clientY - box.top];
     x = atX - ((atX - x) * next) / zoom;
@@ -34,17 +34,17 @@ export function drawGraph(stage, choose) {
     zoom = next;
     place();
   }, { passive: false });
-  picture.addEventListener("pointerdown", (event) => {
+  svg.addEventListener("pointerdown", (event) => {
     if (event.target.closest(".node")) return;
-    picture.setPointerCapture(event.pointerId);
+    svg.setPointerCapture(event.pointerId);
     const from = [event.clientX - x, event.clientY - y];
     const move = (moved) => {
       x = moved.clientX - from[0];
       y = moved.clientY - from[1];
       place();
     };
-    picture.addEventListener("pointermove", move);
-    picture.addEventListener("pointerup", () => picture.removeEventListener("pointermove", move), { once: true });
+    svg.addEventListener("pointermove", move);
+    svg.addEventListener("pointerup", () => svg.removeEventListener("pointermove", move), { once: true });
   });
   return {
     show(value) {
@@ -54,7 +54,7 @@ export function drawGraph(stage, choose) {
       const size = redraw(world, value, choose);
       if (isFitted) return;
       isFitted = true;
-      const box = picture.getBoundingClientRect();
+      const box = svg.getBoundingClientRect();
       zoom = Math.min(1, Math.max(0.45, Math.min((box.width - 40) / size[0], (box.height - 40) / size[1])));
       place();
     },
@@ -93,7 +93,7 @@ function arranged(nodes, spawns) {
     if (places.has(id)) return;
     places.set(id, null);
     const first = row;
-    const [leaves, others] = parted(children.get(id) ?? [], (child) => !children.has(child) && !places.has(child));
+    const [leaves, others] = partition(children.get(id) ?? [], (child) => !children.has(child) && !places.has(child));
     const columns = Math.max(1, Math.round(Math.sqrt(leaves.length / LEAVES_MIN)));
     leaves.forEach((leaf, at) => {
       const x = (depth + 1) * (WIDTH + BETWEEN) + (at % columns) * (WIDTH + GAP);
@@ -111,7 +111,7 @@ function arranged(nodes, spawns) {
   return [places, [widest, row * (HEIGHT + GAP)]];
 }
 
-function parted(values, isFirst) {
+function partition(values, isFirst) {
   return [values.filter(isFirst), values.filter((value) => !isFirst(value))];
 }
 

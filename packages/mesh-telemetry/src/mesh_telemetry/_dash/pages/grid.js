@@ -52,25 +52,25 @@ export function meshGrid(choose) {
     return mesh && column >= 0 && column < layout.columns && rank >= 0 && rank < mesh.size ? rank : -1;
   }
 
-  function take(rank) {
+  function select(rank) {
     if (!mesh || rank < 0 || rank >= mesh.size) return;
     chosen = rank;
     draw();
     choose(rank);
   }
 
-  canvas.addEventListener("click", (event) => take(rankAt(event)));
+  canvas.addEventListener("click", (event) => select(rankAt(event)));
   canvas.addEventListener("keydown", (event) => {
     const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: layout.columns, ArrowUp: -layout.columns };
     if (!(event.key in steps)) return;
     event.preventDefault();
-    take(chosen < 0 ? 0 : chosen + steps[event.key]);
+    select(chosen < 0 ? 0 : chosen + steps[event.key]);
   });
   canvas.addEventListener("pointermove", (event) => {
     const rank = rankAt(event);
     hint.hidden = rank < 0;
     if (rank < 0) return;
-    hint.textContent = `${placeOf(mesh, rank)}: ${states.get(rank) ?? "running"}`;
+    hint.textContent = `${coordinatesOf(mesh, rank)}: ${states.get(rank) ?? "running"}`;
     const box = element.getBoundingClientRect();
     hint.style.left = `${Math.min(event.clientX - box.left + 12, box.width - 160)}px`;
     hint.style.top = `${event.clientY - box.top + 14}px`;
@@ -118,7 +118,7 @@ function dimensions(mesh) {
 }
 
 /** Formats the coordinates of a rank, such as `gpus 3, hosts 0 (rank 3)`. */
-function placeOf(mesh, rank) {
+function coordinatesOf(mesh, rank) {
   let left = rank;
   const words = [];
   for (const [name, size] of dimensions(mesh).reverse()) {

@@ -1,26 +1,26 @@
 // The output of processes as it arrives.
 
-import { h, put, say, settled } from "./dom.js";
-import { clock, plural } from "./words.js";
+import { debounce, h, setChildren, setText } from "./dom.js";
+import { clock, plural } from "./format.js";
 import { virtual } from "./virtual.js";
 
 export function open(root, page, wanted) {
   const fields = {
     text: h("input", { type: "search", placeholder: "Filter by text", "aria-label": "Text" }),
     mesh: h("select", { "aria-label": "Process mesh" }, h("option", { value: "" }, "all meshes")),
-    proc: h("input", { placeholder: "process, as 0.3", "aria-label": "Process", size: 14 }),
+    proc: h("input", { placeholder: "process, such as 0.3", "aria-label": "Process", size: 14 }),
     stream: choice("Stream", { "": "both streams", stdout: "stdout", stderr: "stderr" }),
-    severity: choice("Severity", { "": "every line", warning: "warnings and errors", error: "errors" }),
+    severity: choice("Severity", { "": "all lines", warning: "warnings and errors", error: "errors" }),
   };
   for (const [name, field] of Object.entries(fields)) if (name !== "mesh") field.value = wanted.get(name) ?? "";
   const follow = h("input", { type: "checkbox", checked: true });
   const found = h("span", { class: "muted" });
-  const older = h("button", { type: "button", onclick: before }, "Older");
+  const loadButton = h("button", { type: "button", onclick: loadOlder }, "Load older");
   let rows = [];
-  let past = [];
+  let older = [];
   let end = () => {};
   let known = "";
-  const at = (index) => (index < past.length ? past[index] : rows[index - past.length]);
+  const at = (index) => (index < older.length ? older[index] : rows[index - older.length]);
   const list = virtual({
     label: "Lines",
     kind: "lines",
@@ -44,59 +44,59 @@ export function open(root, page, wanted) {
   }, { passive: true });
   follow.addEventListener("change", () => follow.checked && show());
 
-  function said() {
+  function filters() {
     return Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, field.value.trim()]).filter((one) => one[1]));
   }
   function show() {
     const isFollowed = follow.checked;
-    list.show(past.length + rows.length);
+    list.show(older.length + rows.length);
     if (isFollowed) list.toEnd();
   }
   function start() {
     end();
-    past = [];
+    older = [];
     rows = [];
     follow.checked = true;
-    page.note("logs", said());
-    end = page.live("logs", said(), (value) => {
+    page.setArguments("logs", filters());
+    end = page.subscribe("logs", filters(), (value) => {
       meshes(value.meshes);
       // While the user reads older lines, lines that leave the live window are kept.
-      if (!follow.checked || past.length) keep(value.rows[0]);
+      if (!follow.checked || older.length) keepOlder(value.rows[0]);
       rows = value.rows;
-      say(found, `${plural(value.count, "line")} kept`);
-      older.disabled = past.length + rows.length >= value.count;
+      setText(found, `${plural(value.count, "line")} stored`);
+      loadButton.disabled = older.length + rows.length >= value.count;
       show();
       page.ready("logs");
     });
   }
-  function keep(first) {
+  function keepOlder(first) {
     if (!first) return;
-    past.push(...rows.filter((row) => row.timestamp_us < first.timestamp_us));
-    if (past.length > 50000) past = past.slice(-40000);
+    older.push(...rows.filter((row) => row.timestamp_us < first.timestamp_us));
+    if (older.length > 50000) older = older.slice(-40000);
   }
-  async function before() {
+  async function loadOlder() {
     const first = at(0);
     if (!first) return;
     follow.checked = false;
-    const value = await page.ask("logs", { ...said(), before: first.timestamp_us, limit: 1000 });
+    const value = await page.fetch("logs", { ...filters(), before: first.timestamp_us, limit: 1000 });
     if (!value) return;
-    past = [...value.rows, ...past];
-    list.show(past.length + rows.length);
+    older = [...value.rows, ...older];
+    list.show(older.length + rows.length);
     list.element.scrollTop += value.rows.length * 22;
-    older.disabled = !value.rows.length;
+    loadButton.disabled = !value.rows.length;
   }
   function meshes(names) {
     const now = names.join("\n");
     if (now === known) return;
     known = now;
     const current = fields.mesh.value || wanted.get("mesh") || "";
-    put(fields.mesh, h("option", { value: "" }, "all meshes"), names.map((name) => h("option", { value: name }, name)));
+    setChildren(fields.mesh, h("option", { value: "" }, "all meshes"), names.map((name) => h("option", { value: name }, name)));
     fields.mesh.value = names.includes(current) ? current : "";
   }
-  for (const field of Object.values(fields)) field.addEventListener("input", settled(start));
-  put(
+  for (const field of Object.values(fields)) field.addEventListener("input", debounce(start));
+  setChildren(
     root,
-    h("div", { class: "tools" }, Object.values(fields), h("label", {}, follow, "Follow"), older, h("span", { class: "grow" }), found),
+    h("div", { class: "tools" }, Object.values(fields), h("label", {}, follow, "Follow"), loadButton, h("span", { class: "grow" }), found),
     h("section", { class: "panel fill", "aria-label": "Lines" }, list.element),
   );
   list.element.style.height = "100%";

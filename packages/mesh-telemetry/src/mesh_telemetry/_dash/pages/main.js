@@ -1,20 +1,21 @@
 // The frame of the dashboard: navigation, connection state, and theme.
 
-import { h, put, say } from "./dom.js";
-import { NotLetIn, ask, keepToken, live, remember } from "./wire.js";
+import { h, setChildren, setText } from "./dom.js";
+import { fetchTopic, storeToken, subscribe, takeTokenFromAddress, UnauthorizedError } from "./requests.js";
 import * as overview from "./overview.js";
 
 const PAGES = ["overview", "topology", "explorer", "timeline", "logs", "sql", "stacks"];
 const NAMES = { sql: "SQL" };
 const THEMES = ["auto", "light", "dark"];
 const root = document.getElementById("page");
-const pulse = document.getElementById("pulse");
+const connection = document.getElementById("connection");
 const notice = document.getElementById("coverage");
-let leave = () => {};
-let turn = 0;
+let close = () => {};
+// Counts opened pages, so that a page knows whether it is still the open one.
+let opened = 0;
 
 function tabs(current) {
-  put(
+  setChildren(
     document.getElementById("tabs"),
     PAGES.map((name) => {
       const words = NAMES[name] ?? name[0].toUpperCase() + name.slice(1);
@@ -26,29 +27,29 @@ function tabs(current) {
 async function route() {
   const [name, words = ""] = location.hash.replace(/^#\//, "").split("?");
   const chosen = PAGES.includes(name) ? name : "overview";
-  const mine = ++turn;
-  leave();
-  leave = () => {};
+  const mine = ++opened;
+  close();
+  close = () => {};
   tabs(chosen);
   document.title = `Mesh: ${chosen}`;
   delete document.body.dataset.ready;
   const module = chosen === "overview" ? overview : await import(`./${chosen}.js`);
   // The user may have opened another page during the import.
-  if (mine !== turn) return;
-  put(root);
+  if (mine !== opened) return;
+  setChildren(root);
   root.className = chosen === "overview" ? "" : "fixed";
-  leave = module.open(root, pageOf(mine), new URLSearchParams(words)) ?? (() => {});
+  close = module.open(root, pageOf(mine), new URLSearchParams(words)) ?? (() => {});
 }
 
-/** Returns the interface of the frame for a page. */
+/** Returns what the frame provides to a page. */
 function pageOf(mine) {
-  const isOpen = () => mine === turn;
-  const shut = (error) => isOpen() && gate(error);
-  const lost = (text) => isOpen() && state("lost", text);
-  const covered = (coverage) => {
+  const isOpen = () => mine === opened;
+  const onUnauthorized = (error) => isOpen() && showTokenForm(error);
+  const onError = (text) => isOpen() && showConnection("lost", text);
+  const showCoverage = (coverage) => {
     if (!isOpen()) return;
-    state("live", "live");
-    silent(coverage);
+    showConnection("live", "live");
+    showMissingHosts(coverage);
   };
   return {
     isOpen,
@@ -56,76 +57,76 @@ function pageOf(mine) {
       if (isOpen()) document.body.dataset.ready = name;
     },
     /** Subscribes to a topic; returns a function that ends the subscription. */
-    live(topic, wanted, show) {
-      return live(topic, wanted, {
-        value(value, coverage) {
+    subscribe(topic, wanted, show) {
+      return subscribe(topic, wanted, {
+        onValue(value, coverage) {
           if (!isOpen()) return;
-          covered(coverage);
+          showCoverage(coverage);
           show(value, coverage);
         },
-        lost,
-        shut,
+        onError,
+        onUnauthorized,
       });
     },
     /** Queries a topic once; returns undefined on an error, which the frame shows. */
-    async ask(topic, wanted = {}, show = () => {}) {
+    async fetch(topic, wanted = {}, show = () => {}) {
       try {
-        const said = await ask(topic, wanted);
-        covered(said.coverage);
+        const reply = await fetchTopic(topic, wanted);
+        showCoverage(reply.coverage);
         if (!isOpen()) return undefined;
-        show(said.value, said.coverage);
-        return said.value;
+        show(reply.value, reply.coverage);
+        return reply.value;
       } catch (error) {
-        if (error instanceof NotLetIn) shut(error);
-        else lost(error.message);
+        if (error instanceof UnauthorizedError) onUnauthorized(error);
+        else onError(error.message);
         return undefined;
       }
     },
-    /** Changes the address without opening the page again. */
-    note(name, wanted) {
+    /** Stores the arguments of a page in the address without opening the page again. */
+    setArguments(name, wanted) {
       const words = new URLSearchParams(wanted).toString();
       history.replaceState(null, "", `#/${name}${words && `?${words}`}`);
     },
   };
 }
 
-function state(name, text) {
-  pulse.dataset.state = name;
-  say(pulse, text);
+function showConnection(name, text) {
+  connection.dataset.state = name;
+  setText(connection, text);
 }
 
-function silent(coverage) {
+function showMissingHosts(coverage) {
   notice.hidden = !coverage.failed.length;
   if (notice.hidden) return;
   const causes = coverage.failed.map((one) => `${one.host} (${one.cause})`);
-  say(notice, `Without ${causes.length} of ${coverage.asked.length} hosts: ${causes.join(", ")}`);
+  setText(notice, `${causes.length} of ${coverage.queried.length} hosts did not reply: ${causes.join(", ")}`);
 }
 
 /** Prompts for the token. */
-function gate(error) {
-  leave();
-  turn += 1;
-  state("lost", "not authorized");
+function showTokenForm(error) {
+  close();
+  opened += 1;
+  showConnection("lost", "not authorized");
   notice.hidden = true;
   root.className = "";
   const field = h("input", { type: "password", name: "token", "aria-label": "Token", autocomplete: "off" });
   const enter = (event) => {
     event.preventDefault();
-    remember(field.value.trim());
+    storeToken(field.value.trim());
     route();
   };
-  put(
+  setChildren(
     root,
     h(
       "form",
-      { class: "panel gate", onsubmit: enter },
+      { class: "panel token-form", onsubmit: enter },
       h("h1", {}, "The token is missing or invalid"),
-      h("p", {}, "Open the address that ", h("code", { class: "mono" }, "mesh dash"), " prints, or enter the token of the program."),
+      h("p", {}, "Open the URL that ", h("code", { class: "mono" }, "mesh dash"), " prints, or enter the token of the program."),
       h("p", { class: "muted" }, error.message),
-      h("div", { class: "tools" }, field, h("button", { class: "main", type: "submit" }, "Enter")),
+      h("div", { class: "tools" }, field, h("button", { class: "main", type: "submit" }, "Submit")),
     ),
   );
-  document.body.dataset.ready = "gate";
+  document.body.dataset.ready = "token-form";
   field.focus();
 }
 
@@ -133,7 +134,7 @@ function theme() {
   const button = document.getElementById("theme");
   const show = (name) => {
     document.documentElement.dataset.theme = name;
-    say(button, `Theme: ${name}`);
+    setText(button, `Theme: ${name}`);
     window.dispatchEvent(new Event("themechange"));
   };
   show(localStorage.getItem("mesh-theme") ?? "auto");
@@ -144,14 +145,14 @@ function theme() {
   });
 }
 
-keepToken();
+takeTokenFromAddress();
 theme();
 document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault();
   root.focus();
 });
 window.addEventListener("hashchange", () => {
-  keepToken();
+  takeTokenFromAddress();
   route();
 });
 route();

@@ -1,8 +1,8 @@
 // The overview: counts, activity, failures and hosts.
 
 import { chart } from "./chart.js";
-import { h, put, say, table, tag } from "./dom.js";
-import { bytes, clock, count, plural, short } from "./words.js";
+import { h, setChildren, setText, table, tag } from "./dom.js";
+import { bytes, clock, count, plural, short } from "./format.js";
 
 export const title = "Overview";
 
@@ -20,13 +20,13 @@ export function open(root, page) {
     failures.scrollIntoView();
   });
   const charts = {
-    messages: chart("Messages received", "a second"),
-    spans: chart("Spans begun", "a second"),
-    logs: chart("Lines printed", "a second"),
+    messages: chart("Messages received", "per second"),
+    spans: chart("Spans started", "per second"),
+    logs: chart("Lines printed", "per second"),
   };
   const failures = h("div", { id: "failures" });
   const hosts = h("div", {});
-  put(
+  setChildren(
     root,
     h("div", { class: "cards" }, Object.values(cards).map((one) => one.element)),
     h("div", { class: "columns" }, Object.values(charts).map((one) => one.element)),
@@ -40,28 +40,28 @@ export function open(root, page) {
   let shown = "";
   let end = () => {};
   // The counts need only two queries, so they are shown before the rest.
-  const counted = (value, coverage) => {
-    const answered = coverage.asked.length - coverage.failed.length;
-    const silent = coverage.failed.length;
-    cards.hosts.show(count(answered), silent ? `of ${coverage.asked.length}: ${plural(silent, "host")} silent` : "all answer", silent ? "bad" : "");
-    cards.procs.show(count(value.procs), value.procs_dead ? `${count(value.procs_dead)} have ended` : "alive");
+  const showCounts = (value, coverage) => {
+    const replied = coverage.queried.length - coverage.failed.length;
+    const missing = coverage.failed.length;
+    cards.hosts.show(count(replied), missing ? `of ${coverage.queried.length}: ${plural(missing, "host")} not responding` : "all responding", missing ? "bad" : "");
+    cards.procs.show(count(value.procs), value.procs_dead ? `${count(value.procs_dead)} exited` : "alive");
     cards.actors.show(count(value.actors), ended(value));
     page.ready("overview");
   };
-  const all = (value, coverage) => {
-    counted(value, coverage);
-    cards.rate.show(short(value.activity.messages.at(-1)), `${short(sum(value.activity.messages))} in a minute`);
+  const showAll = (value, coverage) => {
+    showCounts(value, coverage);
+    cards.rate.show(short(value.activity.messages.at(-1)), `${short(sum(value.activity.messages))} in the last minute`);
     cards.failures.show(count(value.failure_count), value.failure_count ? "see below" : "none", value.failure_count ? "bad" : "");
-    cards.waits.show(count(value.waits), value.waits ? "answers are missing" : "nobody waits", value.waits ? "warn" : "");
+    cards.waits.show(count(value.waits), value.waits ? "pending calls" : "none", value.waits ? "warn" : "");
     for (const [name, one] of Object.entries(charts)) one.show(value.activity[name]);
-    put(hosts, hostTable(value.hosts, coverage));
+    setChildren(hosts, hostTable(value.hosts, coverage));
     // An unchanged list is not rebuilt, so that the selection is kept.
     const now = JSON.stringify(value.failures);
-    if (now !== shown) put(failures, failureTable(value.failures));
+    if (now !== shown) setChildren(failures, failureTable(value.failures));
     shown = now;
   };
-  page.ask("counts", {}, counted).then(() => {
-    if (page.isOpen()) end = page.live("overview", {}, all);
+  page.fetch("counts", {}, showCounts).then(() => {
+    if (page.isOpen()) end = page.subscribe("overview", {}, showAll);
   });
   return () => end();
 }
@@ -72,10 +72,10 @@ function card(name, address) {
   const element = h("a", { class: "card", href: address, "data-card": name }, h("div", { class: "name" }, name), value, more);
   return {
     element,
-    show(text, words, mood = "") {
-      say(value, text);
-      say(more, words);
-      element.className = mood ? `card is-${mood}` : "card";
+    show(text, words, severity = "") {
+      setText(value, text);
+      setText(more, words);
+      element.className = severity ? `card is-${severity}` : "card";
     },
   };
 }
@@ -89,15 +89,15 @@ function ended(value) {
 
 /** Creates the list of failures, which the page of a mesh also contains. */
 export function failureTable(rows) {
-  if (!rows.length) return h("p", { class: "empty" }, "Nothing has failed.");
+  if (!rows.length) return h("p", { class: "empty" }, "No failures.");
   return table(
-    [["When", "tight"], ["What", "tight"], ["Why"]],
+    [["Time", "tight"], ["Object", "tight"], ["Reason"]],
     rows.map((row) => [
       clock(row.timestamp_us, 0),
       [tag(row.kind), " ", row.mesh, row.kind === "host" ? "" : `[${row.rank}]`],
       [
-        h("div", {}, row.reason ?? "it is not known"),
-        row.cause ? h("div", { class: "muted" }, "after ", row.cause) : null,
+        h("div", {}, row.reason ?? "unknown"),
+        row.cause ? h("div", { class: "muted" }, "caused by ", row.cause) : null,
       ],
     ]),
     "Failures",
@@ -107,12 +107,12 @@ export function failureTable(rows) {
 function hostTable(rows, coverage) {
   const lost = coverage.failed.map((one) => [
     h("span", { class: "bad" }, one.host),
-    h("span", { class: "bad" }, "does not answer: ", one.cause),
+    h("span", { class: "bad" }, "not responding: ", one.cause),
     "",
     "",
   ]);
   return table(
-    [["Host"], ["Load", "number"], ["Memory free", "number"], ["GPUs", "number"]],
+    [["Host"], ["Load", "number"], ["Free memory", "number"], ["GPUs", "number"]],
     [
       ...lost,
       ...rows.map((row) => [

@@ -1,92 +1,92 @@
 // SQL queries, their results as a table, and the history.
 
-import { h, put, say } from "./dom.js";
-import { count, plural } from "./words.js";
+import { h, setChildren, setText } from "./dom.js";
+import { count, plural } from "./format.js";
 import { virtual } from "./virtual.js";
-import { NotLetIn, query } from "./wire.js";
+import { query, UnauthorizedError } from "./requests.js";
 
-const KEPT = "mesh-queries";
-const KEPT_MAX = 20;
+const HISTORY = "mesh-queries";
+const HISTORY_MAX = 20;
 const FIRST = "select display_name, class, count(*) as ranks\nfrom actors\ngroup by display_name, class\norder by ranks desc\nlimit 100";
 const COLUMN_MAX = 60;
 
 export function open(root, page, wanted) {
   const editor = h("textarea", { class: "sql", "aria-label": "SQL", spellcheck: false });
-  editor.value = wanted.get("sql") ?? kept()[0] ?? FIRST;
-  const run = h("button", { class: "main", type: "button", onclick: ask, title: "Ctrl+Enter" }, "Run");
+  editor.value = wanted.get("sql") ?? readHistory()[0] ?? FIRST;
+  const run = h("button", { class: "main", type: "button", onclick: runQuery, title: "Ctrl+Enter" }, "Run");
   const state = h("span", { class: "muted", role: "status" });
   const result = h("div", { class: "fill" });
   result.style.display = "flex";
   result.style.flexDirection = "column";
   const tables = h("div", { class: "list-of-tables" });
-  const before = h("select", { "aria-label": "Last queries", onchange: () => { editor.value = before.value || editor.value; before.value = ""; } });
+  const recent = h("select", { "aria-label": "Recent queries", onchange: () => { editor.value = recent.value || editor.value; recent.value = ""; } });
   const saves = ["csv", "json"].map((kind) => h("button", { type: "button", disabled: true, onclick: () => save(kind) }, kind.toUpperCase()));
-  let answer = null;
+  let reply = null;
   let close = () => {};
 
-  async function ask() {
+  async function runQuery() {
     const sql = editor.value.trim();
     if (!sql) return;
     run.disabled = true;
-    say(state, "asking");
+    setText(state, "running");
     const began = performance.now();
     try {
-      answer = await query(sql);
-      keep(sql);
-      listKept();
-      const failed = answer.coverage.failed.map((one) => `${one.host} (${one.cause})`);
+      reply = await query(sql);
+      addToHistory(sql);
+      showHistory();
+      const failed = reply.coverage.failed.map((one) => `${one.host} (${one.cause})`);
       const took = Math.round(performance.now() - began);
-      const of = failed.length ? `, without ${failed.join(", ")}` : ` of ${plural(answer.coverage.answered.length, "host")}`;
-      put(state, `${plural(answer.rows.length, "row")} in ${took} ms`, h("span", { class: failed.length ? "bad" : "" }, of));
+      const hosts = failed.length ? `, missing ${failed.join(", ")}` : ` from ${plural(reply.coverage.replied.length, "host")}`;
+      setChildren(state, `${plural(reply.rows.length, "row")} in ${took} ms`, h("span", { class: failed.length ? "bad" : "" }, hosts));
       show();
     } catch (error) {
-      answer = null;
-      say(state, "");
+      reply = null;
+      setText(state, "");
       if (!page.isOpen()) return;
-      put(result, h("pre", { class: "bad", role: "alert" }, error instanceof NotLetIn ? "the token is not right: reload the page with the right one" : error.message));
+      setChildren(result, h("pre", { class: "bad", role: "alert" }, error instanceof UnauthorizedError ? "the token is invalid: reload the page with a valid token" : error.message));
     }
     run.disabled = false;
-    for (const button of saves) button.disabled = !answer;
+    for (const button of saves) button.disabled = !reply;
   }
   function show() {
     close();
-    const made = resultTable(answer);
-    put(result, made.elements);
+    const made = resultTable(reply);
+    setChildren(result, made.elements);
     close = made.close;
   }
   function save(kind) {
-    const text = kind === "csv" ? csv(answer) : JSON.stringify(answer.rows, null, 1);
-    const link = h("a", { href: URL.createObjectURL(new Blob([text])), download: `answer.${kind}` });
+    const text = kind === "csv" ? csv(reply) : JSON.stringify(reply.rows, null, 1);
+    const link = h("a", { href: URL.createObjectURL(new Blob([text])), download: `result.${kind}` });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
-  function listKept() {
-    put(before, h("option", { value: "" }, "Last queries"), kept().map((sql) => h("option", { value: sql }, sql.replace(/\s+/g, " ").slice(0, 70))));
+  function showHistory() {
+    setChildren(recent, h("option", { value: "" }, "Recent queries"), readHistory().map((sql) => h("option", { value: sql }, sql.replace(/\s+/g, " ").slice(0, 70))));
   }
   editor.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
-    ask();
+    runQuery();
   });
-  listKept();
-  before.style.maxWidth = "200px";
+  showHistory();
+  recent.style.maxWidth = "200px";
   const split = h(
     "div",
     { class: "split" },
     h("section", { class: "panel scroll", "aria-label": "Tables" }, h("h2", {}, "Tables"), tables),
-    h("section", { class: "panel", "aria-label": "Query" }, editor, h("div", { class: "tools" }, run, before, h("span", { class: "grow" }), state, "Save", saves), result),
+    h("section", { class: "panel", "aria-label": "Query" }, editor, h("div", { class: "tools" }, run, recent, h("span", { class: "grow" }), state, "Save", saves), result),
   );
   split.style.gridTemplateColumns = "260px minmax(0, 1fr)";
-  put(root, split);
-  page.ask("tables").then((value) => {
+  setChildren(root, split);
+  page.fetch("tables").then((value) => {
     if (!value) return;
-    put(tables, value.rows.map((table) => tableOf(table, editor)));
+    setChildren(tables, value.rows.map((table) => tableElement(table, editor)));
     page.ready("sql");
   });
   return () => close();
 }
 
-function tableOf(table, editor) {
+function tableElement(table, editor) {
   const insert = (words) => {
     editor.setRangeText(words, editor.selectionStart, editor.selectionEnd, "end");
     editor.focus();
@@ -140,14 +140,14 @@ function csv({ columns, rows }) {
   return [columns, ...rows.map((row) => columns.map((name) => row[name]))].map((line) => line.map(field).join(",")).join("\r\n");
 }
 
-function kept() {
+function readHistory() {
   try {
-    return JSON.parse(localStorage.getItem(KEPT)) ?? [];
+    return JSON.parse(localStorage.getItem(HISTORY)) ?? [];
   } catch {
     return [];
   }
 }
 
-function keep(sql) {
-  localStorage.setItem(KEPT, JSON.stringify([sql, ...kept().filter((one) => one !== sql)].slice(0, KEPT_MAX)));
+function addToHistory(sql) {
+  localStorage.setItem(HISTORY, JSON.stringify([sql, ...readHistory().filter((one) => one !== sql)].slice(0, HISTORY_MAX)));
 }

@@ -1,10 +1,10 @@
 // Meshes: a list, the ranks of one as a grid, and a graph of spawn relations and calls.
 
-import { h, put, say, settled, tag } from "./dom.js";
+import { debounce, h, setChildren, setText, tag } from "./dom.js";
 import { drawGraph } from "./graph.js";
 import { meshGrid } from "./grid.js";
 import { failureTable } from "./overview.js";
-import { clock, count, plural, shape } from "./words.js";
+import { clock, count, plural, shape } from "./format.js";
 import { paged, virtual } from "./virtual.js";
 
 export function open(root, page, wanted) {
@@ -13,12 +13,12 @@ export function open(root, page, wanted) {
   const body = h("div", { class: "fill stage" });
   body.style.display = "flex";
   const buttons = ["grid", "graph"].map((name) => h("button", { type: "button", onclick: () => show(name) }, name === "grid" ? "Meshes" : "Graph"));
-  put(root, h("div", { class: "tools" }, h("div", { class: "switch", role: "group", "aria-label": "View" }, buttons)), body);
+  setChildren(root, h("div", { class: "tools" }, h("div", { class: "switch", role: "group", "aria-label": "View" }, buttons)), body);
   function show(name) {
     view = name;
     buttons.forEach((button, at) => button.setAttribute("aria-pressed", String(["grid", "graph"][at] === view)));
     close();
-    page.note("topology", view === "graph" ? { view } : {});
+    page.setArguments("topology", view === "graph" ? { view } : {});
     close = view === "graph" ? graphView(body, page, (id) => { wanted.set("id", id); show("grid"); }) : gridView(body, page, wanted);
   }
   show(view);
@@ -28,14 +28,14 @@ export function open(root, page, wanted) {
 function gridView(body, page, wanted) {
   const field = h("input", { type: "search", placeholder: "Filter by name or class", "aria-label": "Filter meshes" });
   const found = h("span", { class: "muted" });
-  const side = h("section", { class: "panel scroll", "aria-label": "Mesh" }, h("p", { class: "empty" }, "Choose a mesh."));
+  const side = h("section", { class: "panel scroll", "aria-label": "Mesh" }, h("p", { class: "empty" }, "Select a mesh."));
   let end = () => {};
   let current = wanted.get("id");
   const rows = paged(
-    (offset, limit) => page.ask("meshes", { text: field.value, offset, limit }),
+    (offset, limit) => page.fetch("meshes", { text: field.value, offset, limit }),
     () => {
       list.show(rows.count);
-      say(found, plural(rows.count, "mesh"));
+      setText(found, plural(rows.count, "mesh"));
       const first = rows.at(0);
       if (!current && first) choose(first.id);
       page.ready("topology");
@@ -62,13 +62,13 @@ function gridView(body, page, wanted) {
     end();
     current = id;
     end = meshDetail(side, page, id);
-    page.note("topology", { id });
+    page.setArguments("topology", { id });
   }
-  field.addEventListener("input", settled(() => {
+  field.addEventListener("input", debounce(() => {
     list.toStart();
     rows.restart();
   }));
-  put(
+  setChildren(
     body,
     h("div", { class: "split" }, h("section", { class: "panel", "aria-label": "List of meshes" }, h("div", { class: "tools" }, field, found), list.element), side),
   );
@@ -87,20 +87,20 @@ function meshDetail(side, page, id) {
   const failures = h("div", {});
   let mesh = null;
   const grid = meshGrid((rank) => showRank(rank));
-  put(side, heading, facts, grid.element, grid.legend, chosen, h("h3", {}, "Failures"), failures);
+  setChildren(side, heading, facts, grid.element, grid.legend, chosen, h("h3", {}, "Failures"), failures);
   async function showRank(rank) {
     if (mesh?.class === "Proc") {
-      put(chosen, h("h3", {}, `Rank ${rank}`), h("p", {}, "A process, ", tag(grid.stateOf(rank)), ": its actors are in the ", h("a", { href: "#/explorer" }, "explorer"), "."));
+      setChildren(chosen, h("h3", {}, `Rank ${rank}`), h("p", {}, "Process, ", tag(grid.stateOf(rank)), ": see its actors in the ", h("a", { href: "#/explorer" }, "explorer"), "."));
       return;
     }
-    const value = await page.ask("actor", { mesh: id, rank });
+    const value = await page.fetch("actor", { mesh: id, rank });
     if (!value) return;
     if (!value.actor) {
-      put(chosen, h("h3", {}, `Rank ${rank}`), h("p", { class: "empty" }, "It has not been seen to start."));
+      setChildren(chosen, h("h3", {}, `Rank ${rank}`), h("p", { class: "empty" }, "No start of this actor was recorded."));
       return;
     }
     const actor = value.actor;
-    put(
+    setChildren(
       chosen,
       h("h3", {}, `${actor.display_name}[${rank}]`),
       h("dl", {},
@@ -113,17 +113,17 @@ function meshDetail(side, page, id) {
     );
   }
   let shown = "";
-  const end = page.live("mesh", { id }, (value) => {
+  const end = page.subscribe("mesh", { id }, (value) => {
     mesh = value.mesh;
     if (!mesh) {
-      say(heading, "This mesh is no longer known");
+      setText(heading, "This mesh no longer exists");
       return;
     }
-    say(heading, `${mesh.given_name || "–"} (${mesh.class})`);
-    say(facts, `${shape(mesh.shape_json)}: ${plural(mesh.size, "rank")}, ${count(value.started)} seen to start; spawned at ${clock(mesh.timestamp_us, 0)} by ${mesh.full_name}`);
+    setText(heading, `${mesh.given_name || "–"} (${mesh.class})`);
+    setText(facts, `${shape(mesh.shape_json)}: ${plural(mesh.size, "rank")}, ${count(value.started)} started; spawned at ${clock(mesh.timestamp_us, 0)} by ${mesh.full_name}`);
     grid.show(mesh, value.ranks);
     const now = JSON.stringify(value.failures);
-    if (now !== shown) put(failures, failureTable(value.failures));
+    if (now !== shown) setChildren(failures, failureTable(value.failures));
     shown = now;
   });
   return () => {
@@ -139,13 +139,13 @@ function graphView(body, page, chosen) {
   frame.style.display = "flex";
   frame.style.flexDirection = "column";
   frame.style.gap = "8px";
-  put(body, frame);
-  const picture = drawGraph(stage, chosen);
-  const end = page.live("graph", {}, (value) => {
+  setChildren(body, frame);
+  const graph = drawGraph(stage, chosen);
+  const end = page.subscribe("graph", {}, (value) => {
     const hidden = value.count - value.nodes.length;
-    const sender = value.sender_is_known ? "" : " Messages are drawn from the processes of their senders.";
-    say(note, `${plural(value.nodes.length, "mesh")} shown${hidden > 0 ? `, those with most messages of ${count(value.count)}` : ""}. Dashed: spawned. Lines: messages.${sender}`);
-    picture.show(value);
+    const sender = value.sender_is_known ? "" : " Senders are shown as processes, not as actors.";
+    setText(note, `${plural(value.nodes.length, "mesh")} shown${hidden > 0 ? ` of ${count(value.count)}, those with the most messages` : ""}. Dashed: spawned. Lines: messages.${sender}`);
+    graph.show(value);
     page.ready("topology");
   });
   return end;

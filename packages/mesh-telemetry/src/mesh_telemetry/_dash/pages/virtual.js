@@ -2,14 +2,14 @@
 
 import { h } from "./dom.js";
 
-const MORE = 6;
+const EXTRA_ROWS = 6;
 
 /**
  * Creates a list. `row(at)` returns the children of a row, or `{ class, indent, children }`.
- * `choose(at)` is called when a row is clicked or Enter is pressed, and `turn(at, isOpen)` for
+ * `choose(at)` is called when a row is clicked or Enter is pressed, and `expand(at, isOpen)` for
  * the right and left arrow keys.
  */
-export function virtual({ label, height = 28, row, choose, turn, kind = "" }) {
+export function virtual({ label, height = 28, row, choose, expand, kind = "" }) {
   const spacer = h("div", { class: "spacer", role: "presentation" });
   const element = h("div", { class: `list ${kind}`, tabindex: 0, role: choose ? "listbox" : "list", "aria-label": label }, spacer);
   const name = `list-${Math.random().toString(36).slice(2)}`;
@@ -19,32 +19,32 @@ export function virtual({ label, height = 28, row, choose, turn, kind = "" }) {
 
   function draw() {
     waiting = 0;
-    const first = Math.max(0, Math.floor(element.scrollTop / height) - MORE);
-    const last = Math.min(length, Math.ceil((element.scrollTop + element.clientHeight) / height) + MORE);
+    const first = Math.max(0, Math.floor(element.scrollTop / height) - EXTRA_ROWS);
+    const last = Math.min(length, Math.ceil((element.scrollTop + element.clientHeight) / height) + EXTRA_ROWS);
     const rows = [];
-    for (let at = first; at < last; at += 1) rows.push(made(at));
+    for (let at = first; at < last; at += 1) rows.push(rowElement(at));
     spacer.replaceChildren(...rows);
   }
 
-  function made(at) {
-    const said = row(at);
-    const plain = said.children ? said : { children: said };
+  function rowElement(at) {
+    const content = row(at);
+    const options = content.children ? content : { children: content };
     const element = h(
       "div",
       {
         id: `${name}-${at}`,
-        class: `row ${plain.class ?? ""}`,
+        class: `row ${options.class ?? ""}`,
         role: choose ? "option" : "listitem",
         "aria-selected": choose ? String(at === chosen) : undefined,
         "aria-setsize": length,
         "aria-posinset": at + 1,
         onclick: choose && (() => pick(at)),
       },
-      plain.children,
+      options.children,
     );
     element.style.top = `${at * height}px`;
     element.style.height = `${height}px`;
-    if (plain.indent) element.style.paddingLeft = `${8 + plain.indent * 18}px`;
+    if (options.indent) element.style.paddingLeft = `${8 + options.indent * 18}px`;
     return element;
   }
 
@@ -72,8 +72,8 @@ export function virtual({ label, height = 28, row, choose, turn, kind = "" }) {
     const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -length, End: length };
     if (event.key in steps) move(chosen + steps[event.key]);
     else if (event.key === "Enter" || event.key === " ") pick(Math.max(0, chosen));
-    else if (turn && event.key === "ArrowRight") turn(chosen, true);
-    else if (turn && event.key === "ArrowLeft") turn(chosen, false);
+    else if (expand && event.key === "ArrowRight") expand(chosen, true);
+    else if (expand && event.key === "ArrowLeft") expand(chosen, false);
     else return;
     event.preventDefault();
   }
@@ -110,13 +110,13 @@ export function virtual({ label, height = 28, row, choose, turn, kind = "" }) {
 /** Loads rows of a topic in pages on first access; `changed()` is called after each load. */
 export function paged(fetchPage, changed, length = 200) {
   let pages = new Map();
-  let turn = 0;
+  let generation = 0;
   let count = 0;
   async function load(at) {
-    const mine = turn;
+    const mine = generation;
     pages.set(at, null);
     const value = await fetchPage(at * length, length);
-    if (mine !== turn) return;
+    if (mine !== generation) return;
     if (!value) {
       pages.delete(at);
       return;
@@ -138,7 +138,7 @@ export function paged(fetchPage, changed, length = 200) {
     },
     /** Reloads from the start with the current arguments. */
     restart() {
-      turn += 1;
+      generation += 1;
       pages = new Map();
       return load(0);
     },

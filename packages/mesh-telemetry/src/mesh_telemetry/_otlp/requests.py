@@ -23,80 +23,80 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyVa
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mesh_telemetry._events.proc_folder import Place
+    from mesh_telemetry._events.proc_folder import ProcIdentity
     from mesh_telemetry._otlp.options import OtlpConfig
 
-__all__ = ["Part", "attributes_of", "json_attributes", "rejected", "requests", "resource_of"]
+__all__ = ["Item", "attributes_of", "json_attributes", "rejected", "requests", "resource_of"]
 
 _SCOPE = "mesh"
 # Collectors accept at least 4 MiB.
 _BYTES_MAX = 1 << 20
-_PARTS_MAX = 5000
+_ITEMS_MAX = 5000
 _DEPTH_MAX = 8
 
 Resource = tuple[tuple[str, str | int], ...]
 
 
-class Part(NamedTuple):
+class Item(NamedTuple):
     """A metric, a log record or a span, and the attributes of its process."""
 
     resource: Resource
     message: Any
 
 
-def resource_of(config: OtlpConfig, place: Place) -> Resource:
+def resource_of(config: OtlpConfig, identity: ProcIdentity) -> Resource:
     """Return the attributes of a process."""
-    said: dict[str, str | int] = {
+    attributes: dict[str, str | int] = {
         "service.name": config.service_name,
-        "service.instance.id": f"{place.token:016x}",
-        "host.name": place.host_name,
-        "process.pid": place.pid,
-        "mesh.proc": place.proc,
-        "mesh.mesh": place.mesh_name,
-        "mesh.rank": place.rank,
+        "service.instance.id": f"{identity.token:016x}",
+        "host.name": identity.host_name,
+        "process.pid": identity.pid,
+        "mesh.proc": identity.proc,
+        "mesh.mesh": identity.mesh_name,
+        "mesh.rank": identity.rank,
     }
-    return tuple((said | dict(config.resource)).items())
+    return tuple((attributes | dict(config.resource)).items())
 
 
-def requests(signal: str, parts: Sequence[Part]) -> Iterator[tuple[bytes, int]]:
+def requests(signal: str, items: Sequence[Item]) -> Iterator[tuple[bytes, int]]:
     """Yield requests of limited size, each with its number of items."""
-    some: list[Part] = []
+    some: list[Item] = []
     length = 0
-    for part in parts:
-        size = part.message.ByteSize()
-        if some and (length + size > _BYTES_MAX or len(some) >= _PARTS_MAX):
+    for item in items:
+        size = item.message.ByteSize()
+        if some and (length + size > _BYTES_MAX or len(some) >= _ITEMS_MAX):
             yield _request(signal, some), len(some)
             some, length = [], 0
-        some.append(part)
+        some.append(item)
         length += size
     if some:
         yield _request(signal, some), len(some)
 
 
-def rejected(signal: str, answer: bytes) -> int:
+def rejected(signal: str, reply: bytes) -> int:
     """Return how many items of an accepted request the collector rejected."""
     try:
         if signal == "metrics":
-            taken = ExportMetricsServiceResponse.FromString(answer)
+            taken = ExportMetricsServiceResponse.FromString(reply)
             return int(taken.partial_success.rejected_data_points)
         if signal == "logs":
-            logged = ExportLogsServiceResponse.FromString(answer)
+            logged = ExportLogsServiceResponse.FromString(reply)
             return int(logged.partial_success.rejected_log_records)
-        traced = ExportTraceServiceResponse.FromString(answer)
+        traced = ExportTraceServiceResponse.FromString(reply)
         return int(traced.partial_success.rejected_spans)
     except Exception:  # any error of protobuf: the body is not an OTLP response
         return 0
 
 
-def attributes_of(said: Mapping[str, Any]) -> list[KeyValue]:
+def attributes_of(attributes: Mapping[str, Any]) -> list[KeyValue]:
     """Return attributes; values that are None are omitted."""
-    return [KeyValue(key=key, value=_value(it)) for key, it in said.items() if it is not None]
+    return [KeyValue(key=key, value=_value(it)) for key, it in attributes.items() if it is not None]
 
 
 def json_attributes(text: str) -> dict[str, Any]:
     """Parse the attributes of a row."""
-    said = json.loads(text)
-    return said if isinstance(said, dict) else {}
+    attributes = json.loads(text)
+    return attributes if isinstance(attributes, dict) else {}
 
 
 def _value(value: Any, depth: int = 0) -> AnyValue:
@@ -115,10 +115,10 @@ def _value(value: Any, depth: int = 0) -> AnyValue:
     return AnyValue(string_value=str(value).encode("utf-8", "replace").decode())
 
 
-def _request(signal: str, parts: Sequence[Part]) -> bytes:
+def _request(signal: str, items: Sequence[Item]) -> bytes:
     by_resource: dict[Resource, list[Any]] = {}
-    for part in parts:
-        by_resource.setdefault(part.resource, []).append(part.message)
+    for item in items:
+        by_resource.setdefault(item.resource, []).append(item.message)
     request: Any
     if signal == "metrics":
         request = ExportMetricsServiceRequest()

@@ -9,8 +9,8 @@ import pytest
 from perfetto_traces import read_trace
 
 from mesh_telemetry._profile.clock_offsets import ClockOffset, clock_offsets, least_delays
-from mesh_telemetry._profile.lanes import Lanes, Slice
 from mesh_telemetry._profile.perfetto import PerfettoWriter
+from mesh_telemetry._profile.slice_tracks import Slice, SliceTracks
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -20,8 +20,8 @@ def test_slices_nest_whatever_they_are(seed: int, tmp_path: Path) -> None:
     writer = PerfettoWriter(content.extend)
     writer.process(1, "p")
     made: dict[str, tuple[int, int | None]] = {}
-    lanes = Lanes(
-        writer, lambda at: writer.thread(1, 10 + at, f"lane {at}"), has_messages=seed % 2 == 0
+    tracks = SliceTracks(
+        writer, lambda at: writer.thread(1, 10 + at, f"track {at}"), has_messages=seed % 2 == 0
     )
     known: list[Slice] = []
     at_ns = 0
@@ -33,14 +33,14 @@ def test_slices_nest_whatever_they_are(seed: int, tmp_path: Path) -> None:
         one = Slice(f"slice {number}", "test", at_ns, end_ns, is_message=is_message)
         parent = chance.choice([None, *known[-5:]])
         if is_message:
-            lanes.put_message(one, {}, None)
+            tracks.add_message(one, {}, None)
         else:
-            lanes.put_span(one, parent, {})
+            tracks.add_span(one, parent, {})
         known.append(one)
         if chance.random() < 0.1:
             # The end of an interval: the next one contains the ends of some slices.
             at_ns = max([at_ns, *(one.end_ns for one in known if one.end_ns is not None)])
-            lanes.settle(at_ns)
+            tracks.settle(at_ns)
             for one in known:
                 if one.end_ns is None and chance.random() < 0.5:
                     one.end(at_ns + chance.choice([0, 2, 10]))
@@ -48,7 +48,7 @@ def test_slices_nest_whatever_they_are(seed: int, tmp_path: Path) -> None:
         if one.end_ns is None:
             one.end(at_ns + 1000)
         made[one.name] = (one.begin_ns, one.end_ns)
-    lanes.settle(at_ns + 2000)
+    tracks.settle(at_ns + 2000)
     path = tmp_path / "trace"
     path.write_bytes(content)
     shown = {one.name: one for one in read_trace(path).shown}

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator
 
-    from mesh_telemetry._query.fragment import Fragment, QueriedHost, ShardAnswer
+    from mesh_telemetry._query.fragment import Fragment, FragmentReply, QueriedHost
 
-__all__ = ["DEADLINE", "FragmentAnswers", "Link"]
+__all__ = ["DEADLINE", "FragmentReplies", "FrameConnection"]
 
 #: Precedes a fragment that is sent to all hosts: the time that they may take, in seconds.
 DEADLINE = struct.Struct("<d")
 _REQUESTS = 0
 
 
-class Link:
+class FrameConnection:
     """The connection, on which several threads can wait for the frames of different requests.
 
     Args:
@@ -39,10 +39,10 @@ class Link:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._turn = threading.Condition()
+        self._changed = threading.Condition()
         self._is_reading = False
         self._is_closed = False
-        self._came: dict[int, deque[Frame]] = {_REQUESTS: deque()}
+        self._received: dict[int, deque[Frame]] = {_REQUESTS: deque()}
         self._count = _REQUESTS
 
     def next_request(self) -> Frame | None:
@@ -51,44 +51,44 @@ class Link:
 
     def send(self, frame: bytes) -> None:
         """Send a frame; thread-safe."""
-        with self._turn:
+        with self._changed:
             if not self._is_closed:
                 self._connection.sendall(frame)
 
-    def run_on_hosts(self, fragment: Fragment) -> FragmentAnswers:
+    def run_on_hosts(self, fragment: Fragment) -> FragmentReplies:
         """Request that all hosts run a fragment."""
-        with self._turn:
+        with self._changed:
             self._count += 1
             number = self._count
-            self._came[number] = deque()
+            self._received[number] = deque()
         body = DEADLINE.pack(fragment.deadline_s) + pickle.dumps(fragment)
         self.send(packed(HOSTS_REQUEST, body, number))
-        return FragmentAnswers(self, number)
+        return FragmentReplies(self, number)
 
-    def next_answer(self, number: int) -> Frame | None:
+    def next_reply(self, number: int) -> Frame | None:
         """Wait for the next frame of a request to hosts; return None after the last one."""
         return self._next(number)
 
-    def forget(self, number: int) -> None:
+    def cancel(self, number: int) -> None:
         """Drop the received and future frames of a request to hosts."""
-        with self._turn:
-            if self._came.pop(number, None) is not None:
-                self._turn.notify_all()
+        with self._changed:
+            if self._received.pop(number, None) is not None:
+                self._changed.notify_all()
         self.send(packed(HOSTS_CANCEL, b"", number))
 
     def _next(self, number: int) -> Frame | None:
         while True:
-            with self._turn:
+            with self._changed:
                 while True:
-                    came = self._came.get(number)
-                    if came is None or (self._is_closed and not came):
+                    frames = self._received.get(number)
+                    if frames is None or (self._is_closed and not frames):
                         return None
-                    if came:
-                        return came.popleft()
+                    if frames:
+                        return frames.popleft()
                     if not self._is_reading:
                         self._is_reading = True
                         break
-                    self._turn.wait()
+                    self._changed.wait()
             self._read()
 
     def _read(self) -> None:
@@ -99,29 +99,29 @@ class Link:
         except (EOFError, OSError):
             pass
         finally:
-            with self._turn:
+            with self._changed:
                 self._is_reading = False
                 if frame is None:
                     self._is_closed = True
-                elif frame.number in self._came:
-                    self._came[frame.number].append(frame)
-                self._turn.notify_all()
+                elif frame.number in self._received:
+                    self._received[frame.number].append(frame)
+                self._changed.notify_all()
 
 
-class FragmentAnswers:
-    """A fragment that all hosts run; iterate over it for their answers."""
+class FragmentReplies:
+    """A fragment that all hosts run; iterate over it for their replies."""
 
-    def __init__(self, link: Link, number: int) -> None:
-        self._link = link
+    def __init__(self, connection: FrameConnection, number: int) -> None:
+        self._connection = connection
         self._number = number
 
-    def __iter__(self) -> Iterator[QueriedHost | ShardAnswer]:
+    def __iter__(self) -> Iterator[QueriedHost | FragmentReply]:
         while True:
-            frame = self._link.next_answer(self._number)
+            frame = self._connection.next_reply(self._number)
             if frame is None or frame.kind == HOSTS_END:
                 return
             yield pickle.loads(frame.body)
 
     def close(self) -> None:
-        """Cancel outstanding answers; hosts stop computing them."""
-        self._link.forget(self._number)
+        """Cancel outstanding replies; hosts stop computing them."""
+        self._connection.cancel(self._number)

@@ -19,13 +19,13 @@ from mesh_telemetry._query_process.frames import FORK
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Fork", "Forks"]
+__all__ = ["QueryProcess", "QueryProcessFactory"]
 
 _MODULE = "mesh_telemetry._query_process.template"
 _MESSAGE_LEN_MAX = 64
 _STDERR_LEN_MAX = 4096
 _EXIT_S = 5.0
-_END_S = 1.0
+_TEMPLATE_EXIT_S = 1.0
 _BUFFER_LEN = 1 << 20
 # Libraries must not start threads while they are loaded, because a forked process would lack them.
 # Each arena of the allocator takes address space, which is limited.
@@ -38,7 +38,7 @@ _ENVIRONMENT = {
 }
 
 
-class Fork:
+class QueryProcess:
     """A query process from the point of view of the telemetry process.
 
     Attributes:
@@ -82,8 +82,8 @@ class Fork:
         return code, _tail(self._stderr)
 
 
-class Forks:
-    """Forks query processes through a template process, which is started on first use.
+class QueryProcessFactory:
+    """Forks query processes from a template process, which is started on first use.
 
     All methods except `start` are called in one event loop.
 
@@ -103,8 +103,8 @@ class Forks:
         if self._template is None:
             self._template = _Template(self._arguments, self._on_exit)
 
-    async def fork(self) -> Fork:
-        """Fork a query process, once the template is ready.
+    async def start_process(self) -> QueryProcess:
+        """QueryProcess a query process, once the template is ready.
 
         Raises:
             TelemetryError: The template process does not start, or has exited.
@@ -112,7 +112,7 @@ class Forks:
         template = self._template
         if template is not None and not template.is_over:
             try:
-                return await template.fork()
+                return await template.start_process()
             except TelemetryError:
                 # If the template exited unnoticed, it is replaced; any other error is raised.
                 if not template.is_over:
@@ -121,10 +121,10 @@ class Forks:
             raise TelemetryError("telemetry is closed: run queries before closing it")
         if self._template is None or self._template.is_over:
             self._template = _Template(self._arguments, self._on_exit)
-        return await self._template.fork()
+        return await self._template.start_process()
 
     async def close(self) -> None:
-        """Stop the template, which kills all of its forks, and wait for it."""
+        """Stop the template, which kills all of its query_processes, and wait for it."""
         self._is_closed = True
         template, self._template = self._template, None
         if template is not None:
@@ -139,7 +139,7 @@ class _Template:
         self._control.setblocking(False)
         self._stderr = os.memfd_create("mesh-telemetry-template")
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._forking: deque[tuple[asyncio.Future[Fork], int]] = deque()
+        self._forking: deque[tuple[asyncio.Future[QueryProcess], int]] = deque()
         self._exits: dict[int, asyncio.Future[int]] = {}
         self.is_over = False
         with theirs:
@@ -156,12 +156,12 @@ class _Template:
                 env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)},
             )
 
-    async def fork(self) -> Fork:
+    async def start_process(self) -> QueryProcess:
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
             loop.add_reader(self._control.fileno(), self._receive)
-        forked: asyncio.Future[Fork] = loop.create_future()
+        forked: asyncio.Future[QueryProcess] = loop.create_future()
         ours, theirs = socket.socketpair()
         stderr = os.memfd_create("mesh-telemetry-query")
         try:
@@ -173,39 +173,39 @@ class _Template:
             raise TelemetryError(f"cannot start a query process ({error}): try again") from error
         self._forking.append((forked, stderr))
         try:
-            fork = await forked
-            await fork.connect(ours)
+            process = await forked
+            await process.connect(ours)
         except BaseException:
             # If the process is forked nevertheless, it reads the end of its connection and exits.
             ours.close()
             raise
-        return fork
+        return process
 
     async def close(self) -> None:
-        self._end("telemetry is closed")
+        self._close("telemetry is closed")
         await asyncio.to_thread(self._reap)
 
     def _receive(self) -> None:
         try:
-            said = self._control.recv(_MESSAGE_LEN_MAX).decode()
+            message = self._control.recv(_MESSAGE_LEN_MAX).decode()
         except BlockingIOError:
             return
         except OSError:
-            said = ""
-        if not said:
-            self._end(f"the template of query processes has exited: {_tail(self._stderr)}")
+            message = ""
+        if not message:
+            self._close(f"the template of query processes has exited: {_tail(self._stderr)}")
             self._reap()
             return
         assert self._loop is not None, "it is read in the loop"
-        what, pid, code = said.split()
+        what, pid, code = message.split()
         if what == "forked":
             forked, stderr = self._forking.popleft()
             exit_code = self._exits[int(pid)] = self._loop.create_future()
-            fork = Fork(int(pid), stderr, exit_code)
+            process = QueryProcess(int(pid), stderr, exit_code)
             if forked.done():
                 os.close(stderr)
             else:
-                forked.set_result(fork)
+                forked.set_result(process)
         else:
             exited = self._exits.pop(int(pid))
             if not exited.done():
@@ -215,20 +215,20 @@ class _Template:
     def _reap(self) -> None:
         """Wait for the template to exit after its connection was closed; kill it if it does not."""
         try:
-            self._process.wait(_END_S)
+            self._process.wait(_TEMPLATE_EXIT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
 
-    def _end(self, why: str) -> None:
+    def _close(self, cause: str) -> None:
         if self.is_over:
             return
         self.is_over = True
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._fail_waiting, self._control.fileno(), why)
+            self._loop.call_soon_threadsafe(self._fail_pending, self._control.fileno(), cause)
         self._control.shutdown(socket.SHUT_RDWR)
 
-    def _fail_waiting(self, control: int, why: str) -> None:
+    def _fail_pending(self, control: int, cause: str) -> None:
         assert self._loop is not None, "nothing waits without a loop"
         self._loop.remove_reader(control)
         self._control.close()
@@ -236,7 +236,7 @@ class _Template:
             forked, stderr = self._forking.popleft()
             os.close(stderr)
             if not forked.done():
-                forked.set_exception(TelemetryError(why))
+                forked.set_exception(TelemetryError(cause))
         for pid, exited in self._exits.items():
             if not exited.done():
                 exited.set_result(-signal.SIGKILL)

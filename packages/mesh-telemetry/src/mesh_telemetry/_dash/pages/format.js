@@ -23,7 +23,7 @@ export function bytes(value) {
 }
 
 /** Formats a duration in microseconds. */
-export function lasting(us) {
+export function duration(us) {
   if (us < 1000) return `${us} µs`;
   if (us < 1e6) return `${trimmed(us / 1e3)} ms`;
   if (us < 60e6) return `${trimmed(us / 1e6)} s`;

@@ -13,15 +13,15 @@ from datafusion.unparser import Dialect, Unparser
 from mesh_telemetry._plan.plan_tree import Node, expression, is_pushable, named
 from mesh_telemetry._plan.quoting import quoted
 
-__all__ = ["Chain", "base_table", "chain_of", "statement"]
+__all__ = ["SingleTablePlan", "base_table", "single_table_plan", "statement"]
 
 
 @dataclass(frozen=True)
-class Chain:
+class SingleTablePlan:
     """Filters and projections over one table.
 
     Attributes:
-        frame: The chain over the empty table of the planning session.
+        frame: The table_plan over the empty table of the planning session.
         table: The table's name.
         is_selective: Whether it omits rows.
     """
@@ -39,15 +39,19 @@ def base_table(node: Node, schemas: Mapping[str, pa.Schema]) -> str | None:
     return None
 
 
-def chain_of(
+def single_table_plan(
     node: Node, session: datafusion.SessionContext, schemas: Mapping[str, pa.Schema]
-) -> Chain | None:
-    """Recognize a chain; return None if part of it must be computed where the query is finished."""
+) -> SingleTablePlan | None:
+    """Recognize filters and projections over one table.
+
+    Returns:
+        The plan; None if part of it must be computed where the query is finished.
+    """
     if node.kind == "TableScan":
         return _scan(node, session, schemas)
     if node.kind not in ("Filter", "Projection", "SubqueryAlias"):
         return None
-    below = chain_of(node.inputs[0], session, schemas)
+    below = single_table_plan(node.inputs[0], session, schemas)
     if below is None:
         return None
     frame, is_selective = below.frame, below.is_selective
@@ -65,12 +69,12 @@ def chain_of(
     else:
         columns = [named(name) for name in frame.schema().names]
         frame = frame.select(*columns).alias(quoted(node.variant.alias()))
-    return Chain(frame, below.table, is_selective)
+    return SingleTablePlan(frame, below.table, is_selective)
 
 
 def _scan(
     node: Node, session: datafusion.SessionContext, schemas: Mapping[str, pa.Schema]
-) -> Chain | None:
+) -> SingleTablePlan | None:
     table = base_table(node, schemas)
     catalog, schema, _ = node.variant.fqn()
     if table is None or catalog is not None or schema is not None:
@@ -83,7 +87,7 @@ def _scan(
         frame = frame.filter(each)
     columns = [name for _, name in node.variant.projection()] or schemas[table].names[:1]
     frame = frame.select(*(datafusion.col(f"{quoted(table)}.{quoted(each)}") for each in columns))
-    return Chain(frame, table, bool(filters))
+    return SingleTablePlan(frame, table, bool(filters))
 
 
 class _ComparisonCache:
