@@ -128,7 +128,7 @@ def to_mesh(tensor: Tensor, mesh: DeviceMesh, stream: Stream | None = None) -> T
         WrongStream: No stream is passed, and the active stream is not the tensor's.
     """
     own = tensor._meta.mesh
-    if stream is not None and stream is not own._lane.stream:
+    if stream is not None and stream is not own._stream_slots.stream:
         borrowed, borrow = stream.borrow(tensor)
         with borrow, stream.activate():
             return to_mesh(borrowed, mesh)
@@ -251,7 +251,7 @@ def _issue(
 
 def _move(tensor: Tensor, mesh: DeviceMesh) -> Tensor:
     source = tensor._meta.mesh
-    mesh = mesh._on(source._lane.stream)
+    mesh = mesh._on(source._stream_slots.stream)
     if source._engine is not mesh._engine:
         raise WrongMesh(f"{mesh} has other processes than {source}: fetch the values and put them")
     routes = tuple(

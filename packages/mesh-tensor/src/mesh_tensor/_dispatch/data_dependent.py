@@ -77,7 +77,7 @@ def issue_and_fetch(
     mesh = operands[0]._meta.mesh
     slots = [one._ref.slot for one in operands]
     with engine.stream.lock:
-        refs = [engine._new_ref(None, mesh._lane) for _ in compiled_op.results]
+        refs = [engine._new_ref(None, mesh._stream_slots) for _ in compiled_op.results]
         news = [one.slot for one in refs]
         if engine.needs_operand_checks:
             engine.check_operands(entry, operands, slots, news)
@@ -85,7 +85,7 @@ def issue_and_fetch(
         engine.stream.issue((compiled_op.opcode, *slots, *places, *news), operands)
         engine.stream.flush_for_reply(is_once=expected.is_learned)
         wanted = [*news, *(slots[place] for place in expected.mutated)]
-        describe = engine.lanes.endpoint("describe", mesh._lane)
+        describe = engine.stream_table.endpoint("describe", mesh._stream_slots)
         answer = describe.call(wanted, slots, mesh._encoded)
     answers = list(answer.get().values())
     for ref in [*refs, *(operands[place]._ref for place in expected.mutated)]:

@@ -96,7 +96,10 @@ class CompiledOpCache:
         """
         with self._stream.lock:
             made = CompiledOp(
-                opcode=next(self._opcodes), ranks=mesh._encoded, lane=mesh._lane.number, **fields
+                opcode=next(self._opcodes),
+                ranks=mesh._encoded,
+                stream_number=mesh._stream_slots.number,
+                **fields,
             )
             self.compiled_ops[made.opcode] = made
             self._stream.define(made)

@@ -93,7 +93,7 @@ class RemoteTable:
         with engine.stream.lock:
             # It is not known yet which operands the function writes to.
             engine.read(arguments.operands, is_once=True)
-            attempt = engine.lanes.endpoint("attempt", arguments.mesh._lane, workers)
+            attempt = engine.stream_table.endpoint("attempt", arguments.mesh._stream_slots, workers)
             answer = attempt.call(number, blob, arguments.slots, token)
         try:
             result_spec = self._agreed(name, arguments, list(answer.get().values()))
@@ -125,7 +125,7 @@ class RemoteTable:
         workers = engine._workers._with_region(mesh._region)
         with engine.stream.lock:
             engine.read(arguments.operands)
-            invoke = engine.lanes.endpoint("invoke", arguments.mesh._lane, workers)
+            invoke = engine.stream_table.endpoint("invoke", arguments.mesh._stream_slots, workers)
             return getattr(invoke, verb)(number, blob, arguments.slots)
 
     def _agreed(self, name: str, arguments: Arguments, trials: Sequence[Trial]) -> ResultSpec:
@@ -223,7 +223,7 @@ class RemoteTable:
             return part.value
         engine, mesh = self._engine, arguments.mesh
         if isinstance(part, ObjectPart):
-            return opaque_handle(mesh, engine._new_ref(None, mesh._lane))
+            return opaque_handle(mesh, engine._new_ref(None, mesh._stream_slots))
         base: Ref | None = None
         if part.aliased is not None:
             among = arguments.operands if part.aliased >= 0 else before
@@ -237,7 +237,7 @@ class RemoteTable:
             torch.strided,
             lazy=0,
         )
-        return wrap(engine.metas.of_kind(mesh, kind), engine._new_ref(base, mesh._lane))
+        return wrap(engine.metas.of_kind(mesh, kind), engine._new_ref(base, mesh._stream_slots))
 
     def _invalidate_known_scalars(self, arguments: Arguments) -> None:
         """Invalidate the scalars that the program knows, because the function may write to them."""

@@ -106,11 +106,11 @@ class Interpreter(Actor):
         )
 
     @endpoint(explicit_response_port=True)
-    def query(self, port: Port[Any], lane: int, name: str, *args: Any) -> None:
+    def query(self, port: Port[Any], stream_number: int, name: str, *args: Any) -> None:
         """Reply to a request about values of one stream, when the stream reaches it."""
         if self._threads is None:
             self._threads = StreamThreads(self._runner, self._queries)
-        self._threads.query(port, lane, name, args)
+        self._threads.query(port, stream_number, name, args)
 
     @endpoint
     def fetch(self, slot: int, wanted_of: int) -> Any:

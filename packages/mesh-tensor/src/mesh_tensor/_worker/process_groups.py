@@ -36,15 +36,15 @@ def _name(ranks: Any, use_hashed_name: bool) -> Any:
     return _torch_name(ranks, use_hashed_name)
 
 
-def new_group(ranks: Sequence[int], lane: int) -> dist.ProcessGroup:
+def new_group(ranks: Sequence[int], stream_number: int) -> dist.ProcessGroup:
     """Create a group. All members call this function, and no other processes.
 
     Args:
         ranks: The members.
-        lane: The number of the stream. Each stream has a separate group.
+        stream_number: The number of the stream. Each stream has a separate group.
     """
     distributed_c10d._process_group_name = _name
-    _naming.name = f"mesh_tensor.{lane}.{'_'.join(map(str, ranks))}"
+    _naming.name = f"mesh_tensor.{stream_number}.{'_'.join(map(str, ranks))}"
     try:
         made = dist.new_group(list(ranks), use_local_synchronization=True)
     finally:
