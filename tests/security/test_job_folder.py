@@ -18,10 +18,10 @@ from mesh_jobs._state.folder import StateFolder
 place, marker = Path(sys.argv[1]), sys.argv[2]
 command = f"-oProxyCommand=touch {marker}"
 job = SSHJob({"m": ["somewhere"]}, options=SSHOptions(ssh_args=[command]), folder=place)
-ticket = {"order": "x", "places": [["m", 0, "somewhere"]]}
+allocation = {"id": "x", "places": [["m", 0, "somewhere"]]}
 state = StateFolder(place / ".mesh" / "default")
 state.path.mkdir(parents=True)
-state.write(Record(job._spec, "x", ticket))
+state.write(Record(job._spec, "x", allocation))
 (state.path / "job.json").chmod(0o644)
 state.path.chmod(0o755)
 """

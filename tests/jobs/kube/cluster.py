@@ -166,10 +166,10 @@ class Cluster:
         """Return the number of requests that the stand-in currently holds."""
         return int(json.loads(self._tell("held"))["held"])
 
-    def _tell(self, order: str) -> str:
+    def _tell(self, command: str) -> str:
         answer = self.client.rest_client.request(
             "GET",
-            f"{self.client.configuration.host}/standin/{order}",
+            f"{self.client.configuration.host}/standin/{command}",
             headers=self.authorization(),
         )
         found = answer.data or answer.read()

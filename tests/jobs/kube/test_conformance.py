@@ -44,8 +44,10 @@ class Kubernetes(JobConformance):
             folder=self.folder / name,
         )
 
-    def workers(self, order_id: str) -> int:
-        pods = self.cluster.pods(self.namespace, label_selector=f"mesh-jobs/order={order_id}")
+    def workers(self, allocation_id: str) -> int:
+        pods = self.cluster.pods(
+            self.namespace, label_selector=f"mesh-jobs/allocation={allocation_id}"
+        )
         return sum(pod.status.phase in ("Pending", "Running") for pod in pods)
 
     def lose_host(self, job: Job, mesh: str, rank: int) -> None:

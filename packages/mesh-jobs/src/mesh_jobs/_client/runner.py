@@ -44,9 +44,9 @@ def main() -> int:
     # Workers are terminated first: a program that sees the status may assume that the job has
     # released everything.
     if given.ends_hosts:
-        terminate_workers(Path(given.folder), given.order)
+        terminate_workers(Path(given.folder), given.allocation_id)
     if given.ends_workers:
-        end_workers(all_workers(given.order))
+        end_workers(all_workers(given.allocation_id))
     write_json(status_file, {**stored, "status": status, "ended": time.time()})
     return status
 
@@ -54,7 +54,12 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m mesh_jobs._client.runner", description=__doc__)
     add = parser.add_argument
-    add("--order", required=True, metavar="ID", help="id of the order that it belongs to")
+    add(
+        "--allocation-id",
+        required=True,
+        metavar="ID",
+        help="id of the allocation that it belongs to",
+    )
     add("--folder", required=True, metavar="FOLDER", help="folder with the state of the job")
     add("--context", required=True, metavar="NAME", help="context of the job in the script")
     add("--log", required=True, metavar="FILE", help="file for the output of the script")

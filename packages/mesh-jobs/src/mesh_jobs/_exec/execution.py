@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from mesh_core import Future, HostMesh, Port, PortReceiver, ProcMesh
     from mesh_jobs._exec.rank_output import RankOutput
-    from mesh_jobs._exec.rank_runner import Order, RankNews
+    from mesh_jobs._exec.rank_runner import ExecRequest, RankNews
 
 __all__ = ["Execution"]
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Execution:
-    """Execution of an order on new processes of a host mesh, which are stopped when it is over."""
+    """Execution of a command on new processes of a host mesh, which are stopped when it is over."""
 
     def __init__(
         self, host_mesh: HostMesh, *, per_host: Mapping[str, int] | None = None, name: str
@@ -40,7 +40,7 @@ class Execution:
 
     def run(
         self,
-        order: Order | Callable[[], Order],
+        request: ExecRequest | Callable[[], ExecRequest],
         output: RankOutput,
         *,
         on_exit: Callable[[int, int], object] | None = None,
@@ -49,7 +49,7 @@ class Execution:
         """Run the command on all ranks, wait for its end, and return the exit statuses.
 
         Args:
-            order: The order, or a function that creates it once the processes have started.
+            request: The request, or a function that creates it once the processes have started.
             output: The output of the ranks.
             on_exit: A function that is called with the rank and the status of each rank that exits.
             on_error: A function that is called before that, with the content of the rank's error
@@ -59,7 +59,7 @@ class Execution:
             MeshError: A rank was lost; the others are terminated.
         """
         try:
-            made = order() if callable(order) else order
+            made = request() if callable(request) else request
             self._runners.start.call(made, self._port).get()
             while len(self.statuses) < len(self._procs):
                 rank, about, said = self._news.recv().get()

@@ -17,7 +17,7 @@ from mesh_jobs._exec.supervised_process import Command, SupervisedProcess
 if TYPE_CHECKING:
     from mesh_core import Point, Port
 
-__all__ = ["OUTPUT_WINDOW", "Order", "RankNews", "RankRunner"]
+__all__ = ["OUTPUT_WINDOW", "ExecRequest", "RankNews", "RankRunner"]
 
 # The rank, the kind (stdout, stderr, error or exit), and the content or the status.
 RankNews: TypeAlias = "tuple[int, str, bytes | int]"
@@ -28,8 +28,8 @@ OUTPUT_WINDOW = 64
 _PIECE_LEN_MAX = 32 * 1024
 
 
-class Order(Protocol):
-    """A command for all ranks of a mesh."""
+class ExecRequest(Protocol):
+    """A request to run a command on all ranks of a mesh."""
 
     def command(self, place: Point) -> Command:
         """Return the command of one rank; called on that rank."""
@@ -43,10 +43,10 @@ class RankRunner(Actor):
         self._process: SupervisedProcess | None = None
 
     @endpoint
-    def start(self, order: Order, news: Port[RankNews]) -> None:
+    def start(self, request: ExecRequest, news: Port[RankNews]) -> None:
         """Start the command, and send its output, followed by its exit status, to the port."""
         place = current_rank()
-        command, error_file = _with_error_file(order.command(place))
+        command, error_file = _with_error_file(request.command(place))
         process = SupervisedProcess(
             command,
             stdin=subprocess.DEVNULL,

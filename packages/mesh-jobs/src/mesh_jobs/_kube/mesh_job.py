@@ -19,11 +19,11 @@ from mesh_jobs._spec import JobSpec, MeshSpec
 __all__ = [
     "MESH_JOB_LABEL",
     "Outcome",
+    "allocation_id",
     "crd",
     "fingerprints",
     "finished_at",
     "job_spec",
-    "order_id",
     "status_of",
 ]
 
@@ -42,8 +42,8 @@ def crd() -> str:
     return files("mesh_jobs._kube").joinpath("mesh_job_crd.yaml").read_text()
 
 
-def order_id(mesh_job: Object) -> str:
-    """Return the order id of a MeshJob, which never changes."""
+def allocation_id(mesh_job: Object) -> str:
+    """Return the allocation id of a MeshJob, which never changes."""
     return str(mesh_job["metadata"]["uid"]).replace("-", "")
 
 
@@ -145,7 +145,7 @@ def status_of(mesh_job: Object, secret: str, outcome: Outcome) -> Object:
         conditions.append(found)
     status: Object = {
         "observedGeneration": generation,
-        "order": order_id(mesh_job),
+        "allocation": allocation_id(mesh_job),
         "secret": secret,
         "hosts": sum(int(mesh["hosts"]) for mesh in mesh_job["spec"]["meshes"]),
         "up": sum(host.is_up for host in hosts),

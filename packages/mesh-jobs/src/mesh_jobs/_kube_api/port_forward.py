@@ -134,27 +134,27 @@ def _copy(one: Any, other: Any) -> None:
 _forwards: dict[tuple[int, str], KubeForward] = {}
 
 
-def forward_to(order_id: str, api: KubeApi, choice: Choice) -> str:
-    """Return the local address that is forwarded to a worker of an order.
+def forward_to(allocation_id: str, api: KubeApi, choice: Choice) -> str:
+    """Return the local address that is forwarded to a worker of an allocation.
 
     Raises:
         SchedulerUnreachable: The API server does not respond.
         JobError: The API server rejects the request.
     """
-    key = (os.getpid(), order_id)
+    key = (os.getpid(), allocation_id)
     if key not in _forwards:
         _forwards[key] = KubeForward(api, choice)
     return _forwards[key].address
 
 
-def is_forwarded(order_id: str) -> bool:
-    """Return whether this program forwards a port to the order already."""
-    return (os.getpid(), order_id) in _forwards
+def is_forwarded(allocation_id: str) -> bool:
+    """Return whether this program forwards a port to the allocation already."""
+    return (os.getpid(), allocation_id) in _forwards
 
 
-def stop_forward(order_id: str) -> None:
-    """Stop the forwarding to an order, if there is any."""
-    known = _forwards.pop((os.getpid(), order_id), None)
+def stop_forward(allocation_id: str) -> None:
+    """Stop the forwarding to an allocation, if there is any."""
+    known = _forwards.pop((os.getpid(), allocation_id), None)
     if known is not None:
         known.close()
 

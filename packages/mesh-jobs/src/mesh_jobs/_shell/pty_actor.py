@@ -15,7 +15,7 @@ from mesh_jobs._exec.supervised_process import SupervisedProcess
 
 if TYPE_CHECKING:
     from mesh_core import Port
-    from mesh_jobs._exec.rank_runner import Order
+    from mesh_jobs._exec.rank_runner import ExecRequest
 
 __all__ = ["PtyActor", "PtyNews", "WindowSize"]
 
@@ -36,12 +36,12 @@ class PtyActor(Actor):
         self._ended = threading.Event()
 
     @endpoint
-    def start(self, order: Order, size: WindowSize, news: Port[PtyNews]) -> None:
+    def start(self, request: ExecRequest, size: WindowSize, news: Port[PtyNews]) -> None:
         """Start the command, and send its output, followed by its exit status, to the port."""
         self._terminal, theirs = os.openpty()
         os.set_blocking(self._terminal, False)
         _set_size(self._terminal, size)
-        command = order.command(current_rank())
+        command = request.command(current_rank())
         self._process = SupervisedProcess(
             command, stdin=theirs, stdout=theirs, stderr=theirs, is_tty=True
         )

@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from mesh_core import Channel, configured
-from mesh_jobs._exec.exec_command import CommandOrder
+from mesh_jobs._exec.exec_command import CommandRequest
 from mesh_jobs._shell.pty_actor import PtyActor
 from mesh_jobs._shell.terminal import on_resize, raw, typed, window_size
 
@@ -57,14 +57,14 @@ def shell(
     if len(host_mesh) != 1:
         raise ValueError(f"a shell needs a single host, not {len(host_mesh)}: slice the mesh")
     told = {"TERM": os.environ.get("TERM", "dumb"), **(env or {})}
-    order = CommandOrder.of(_SHELL if cmd is None else cmd, told, workdir)
+    request = CommandRequest.of(_SHELL if cmd is None else cmd, told, workdir)
     with configured(mailbox_len_max=_WINDOW):
         procs = host_mesh.spawn_procs(name="shell")
         port, news = _open_channel()
         remote = procs.spawn("terminal", PtyActor)
     try:
         stdin = sys.stdin.fileno()
-        remote.start.call(order, window_size(stdin), port).get()
+        remote.start.call(request, window_size(stdin), port).get()
         with (
             raw(stdin),
             on_resize(lambda: remote.resize.broadcast(window_size(stdin))),

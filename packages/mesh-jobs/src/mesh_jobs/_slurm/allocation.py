@@ -1,4 +1,4 @@
-"""The ticket of a SLURM allocation: its batch jobs, and the hosts of each of them."""
+"""A SLURM allocation: its batch jobs, and the hosts of each of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["BatchJob", "Share", "SlurmTicket", "restarts_of", "shares_of"]
+__all__ = ["BatchJob", "Share", "SlurmAllocation", "restarts_of", "shares_of"]
 
 #: Exceeds the number of requeues of any job, so that the epochs of batch jobs do not overlap.
 _RESTARTS_MAX = 10_000
@@ -58,7 +58,7 @@ class BatchJob:
 
 
 @dataclass(frozen=True)
-class SlurmTicket:
+class SlurmAllocation:
     """An allocation.
 
     Attributes:
@@ -136,8 +136,8 @@ class SlurmTicket:
         }
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> SlurmTicket:
-        """Create a ticket from the values that `to_json` returned."""
+    def from_json(cls, value: Mapping[str, Any]) -> SlurmAllocation:
+        """Create an allocation from the values that `to_json` returned."""
         jobs = tuple(
             BatchJob(job["id"], job["name"], job["number"], _shares(job["shares"]))
             for job in value["jobs"]

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from mesh_core import ConfigError
-from mesh_jobs._backend.order import Order, WorkerCommand
+from mesh_jobs._backend.allocation_request import AllocationRequest, WorkerCommand
 from mesh_jobs._client.process import client_argv
+from mesh_jobs._slurm.allocation import BatchJob, Share, SlurmAllocation
 from mesh_jobs._slurm.commands import Submission
-from mesh_jobs._slurm.ticket import BatchJob, Share, SlurmTicket
 
 __all__ = [
     "BATCH_LOG",
     "EVENTS",
+    "allocation_of",
     "directive",
     "output_directive",
     "render",
-    "ticket_of",
     "worker",
 ]
 
@@ -133,29 +133,29 @@ class _Resources:
         yield from self.more
 
 
-def render(order: Order, options: Mapping[str, Any], job: BatchJob) -> Submission:
+def render(request: AllocationRequest, options: Mapping[str, Any], job: BatchJob) -> Submission:
     """Return the script of a batch job that has no id yet.
 
     Raises:
         ConfigError: A value cannot be represented in a script.
     """
-    is_heterogeneous = len({_of_share(order, options, share) for share in job.shares}) > 1
+    is_heterogeneous = len({_of_share(request, options, share) for share in job.shares}) > 1
     # Shares with different resources become separate components of a heterogeneous job.
     parts = [[share] for share in job.shares] if is_heterogeneous else [list(job.shares)]
-    lines = ["#!/bin/sh", *_directives(order, options, job.name, parts), "", "umask 077"]
-    lines += _exports(order, options, job)
+    lines = ["#!/bin/sh", *_directives(request, options, job.name, parts), "", "umask 077"]
+    lines += _exports(request, options, job)
     lines += _NOTE.replace("EVENTS", EVENTS).splitlines()
     lines += [f"task={shlex.quote(_TASK)}", *options.get("setup", ()), ""]
     lines += _note_nodes(len(parts))
     offset = 0
     for place, share in enumerate(job.shares):
-        words = _srun(order, options, share, place if is_heterogeneous else None, offset)
+        words = _srun(request, options, share, place if is_heterogeneous else None, offset)
         own = f"MESH_NAME={share.mesh} MESH_FIRST={share.first}"
         lines += [f"{own} {words} &", 'workers="$workers $!"']
         offset += share.hosts
-    if order.spec.client is not None and job.number == 0:
-        lines.append(f"{shlex.join(_client(order, options))} & client=$!")
-        name = ticket_of(order, options).name
+    if request.spec.client is not None and job.number == 0:
+        lines.append(f"{shlex.join(_client(request, options))} & client=$!")
+        name = allocation_of(request, options).name
         lines += _WAIT_FOR_CLIENT.replace("JOB_NAME", name).splitlines()
     else:
         lines += _WAIT.splitlines()
@@ -163,27 +163,27 @@ def render(order: Order, options: Mapping[str, Any], job: BatchJob) -> Submissio
     return Submission("\n".join(lines) + "\n", [*_ALWAYS_OURS, *named])
 
 
-def ticket_of(order: Order, options: Mapping[str, Any]) -> SlurmTicket:
-    """Return the ticket of an order, with one batch job that has no id yet."""
-    meshes = {mesh.name: mesh.hosts for mesh in order.spec.meshes}
+def allocation_of(request: AllocationRequest, options: Mapping[str, Any]) -> SlurmAllocation:
+    """Return the allocation of a request, with one batch job that has no id yet."""
+    meshes = {mesh.name: mesh.hosts for mesh in request.spec.meshes}
     shares = tuple(Share(mesh, 0, hosts) for mesh, hosts in meshes.items())
-    # The order is found by this name.
-    name = f"{order.spec.name}-{order.id}"
-    folder = order.folder.absolute()
+    # The allocation is found by this name.
+    name = f"{request.spec.name}-{request.id}"
+    folder = request.folder.absolute()
     given = options.get("log_dir")
     batch_logs = given or f"{folder}/logs"
     # A folder that the user chose may contain the logs of other jobs.
     logs = f"{given}/{name}-" if given else f"{folder}/logs/"
     job = BatchJob("", name, 0, shares)
-    return SlurmTicket(
+    return SlurmAllocation(
         name, folder, logs, batch_logs, meshes, (job,), 1, options.get("array") or ""
     )
 
 
-def worker(order: Order, mesh: str, options: Mapping[str, Any]) -> WorkerCommand:
+def worker(request: AllocationRequest, mesh: str, options: Mapping[str, Any]) -> WorkerCommand:
     """Return the command that all tasks of a mesh run."""
-    folder = order.folder.absolute()
-    return order.worker(
+    folder = request.folder.absolute()
+    return request.worker(
         mesh,
         "env:MESH_RANK",
         python=options.get("python"),
@@ -195,23 +195,26 @@ def worker(order: Order, mesh: str, options: Mapping[str, Any]) -> WorkerCommand
     )
 
 
-def _client(order: Order, options: Mapping[str, Any]) -> list[str]:
+def _client(request: AllocationRequest, options: Mapping[str, Any]) -> list[str]:
     return client_argv(
-        order,
+        request,
         python=options.get("python"),
         epoch="env:MESH_EPOCH",
-        log=str(ticket_of(order, options).client_log),
+        log=str(allocation_of(request, options).client_log),
         # The tasks of an array share one script, which knows only the name of the array.
         context=options.get("array_of"),
     )
 
 
 def _directives(
-    order: Order, options: Mapping[str, Any], name: str, parts: Sequence[Sequence[Share]]
+    request: AllocationRequest,
+    options: Mapping[str, Any],
+    name: str,
+    parts: Sequence[Sequence[Share]],
 ) -> list[str]:
     lines = [
         directive(f"--job-name={name}"),
-        output_directive(ticket_of(order, options)),
+        output_directive(allocation_of(request, options)),
         directive("--open-mode=append"),
     ]
     if warning := options.get("warning_s"):
@@ -223,7 +226,7 @@ def _directives(
         nodes = sum(share.hosts for share in shares)
         lines += [directive(f"--nodes={nodes}"), directive("--ntasks-per-node=1")]
         lines += map(directive, _everywhere(options))
-        lines += map(directive, _of_share(order, options, shares[0]).options())
+        lines += map(directive, _of_share(request, options, shares[0]).options())
     return lines
 
 
@@ -247,8 +250,8 @@ def _everywhere(options: Mapping[str, Any]) -> Iterator[str]:
         yield str(word)
 
 
-def _of_share(order: Order, options: Mapping[str, Any], share: Share) -> _Resources:
-    mesh = order.spec.mesh(share.mesh)
+def _of_share(request: AllocationRequest, options: Mapping[str, Any], share: Share) -> _Resources:
+    mesh = request.spec.mesh(share.mesh)
 
     def of(own: Any, key: str) -> Any:
         return options.get(key) if own is None else own
@@ -262,11 +265,11 @@ def _of_share(order: Order, options: Mapping[str, Any], share: Share) -> _Resour
     )
 
 
-def _exports(order: Order, options: Mapping[str, Any], job: BatchJob) -> list[str]:
-    folder = order.folder.absolute()
-    values = dict(worker(order, job.shares[0].mesh, options).env)
+def _exports(request: AllocationRequest, options: Mapping[str, Any], job: BatchJob) -> list[str]:
+    folder = request.folder.absolute()
+    values = dict(worker(request, job.shares[0].mesh, options).env)
     values |= {"MESH_FOLDER": str(folder), "MESH_WORKERS": f"{folder}/workers"}
-    values |= {"MESH_LOGS": ticket_of(order, options).logs}
+    values |= {"MESH_LOGS": allocation_of(request, options).logs}
     lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
     epoch = f"$(({job.first_epoch} + ${{SLURM_RESTART_COUNT:-0}}))"
     # With SLURM_OVERLAP, users can run additional steps next to the workers, by srun --jobid.
@@ -286,10 +289,14 @@ def _note_nodes(parts: int) -> list[str]:
 
 
 def _srun(
-    order: Order, options: Mapping[str, Any], share: Share, part: int | None, offset: int
+    request: AllocationRequest,
+    options: Mapping[str, Any],
+    share: Share,
+    part: int | None,
+    offset: int,
 ) -> str:
     """Return the command that runs the workers of a share."""
-    wanted = _of_share(order, options, share)
+    wanted = _of_share(request, options, share)
     # The exit or loss of one task must not terminate the others.
     words = ["srun", "--no-kill", "--kill-on-bad-exit=0", "--wait=0"]
     words += [f"--nodes={share.hosts}", f"--ntasks={share.hosts}", "--ntasks-per-node=1"]
@@ -300,14 +307,14 @@ def _srun(
         words.append(f"--cpus-per-task={wanted.cpus}")
     if wanted.gpus:
         words.append(f"--gpus-per-node={wanted.gpus}")
-    command = worker(order, share.mesh, options)
+    command = worker(request, share.mesh, options)
     # The shell expands the script of the task.
     return f'{shlex.join(words)} sh -c "$task" mesh {shlex.join(command.argv)}'
 
 
-def output_directive(ticket: SlurmTicket) -> str:
+def output_directive(allocation: SlurmAllocation) -> str:
     """Return the directive that specifies the output file of the script."""
-    logs = ticket.batch_logs.replace("%", "%%")
+    logs = allocation.batch_logs.replace("%", "%%")
     return directive(f"--output={logs}/{BATCH_LOG}")
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from mesh_jobs._backend.report import HostDraining, JobEvent
+from mesh_jobs._slurm.allocation import BatchJob, SlurmAllocation, restarts_of
 from mesh_jobs._slurm.batch_script import EVENTS
 from mesh_jobs._slurm.commands import Slurm, duration_s
 from mesh_jobs._slurm.report import Place, components, nodes_at_start
-from mesh_jobs._slurm.ticket import BatchJob, SlurmTicket, restarts_of
 
 __all__ = ["leaving", "recorded_events"]
 
@@ -36,22 +36,22 @@ class _Note:
         return dict(word.split("=", 1) for word in self.words if "=" in word)
 
 
-def recorded_events(ticket: SlurmTicket) -> list[JobEvent]:
+def recorded_events(allocation: SlurmAllocation) -> list[JobEvent]:
     """Return the events that the batch scripts recorded, oldest first."""
-    return [JobEvent(note.at, note.kind, _text(note)) for note in _notes(ticket)]
+    return [JobEvent(note.at, note.kind, _text(note)) for note in _notes(allocation)]
 
 
-def leaving(ticket: SlurmTicket) -> list[HostDraining]:
+def leaving(allocation: SlurmAllocation) -> list[HostDraining]:
     """Return the hosts that are about to be evicted, each with its most urgent notice.
 
     Raises:
         SchedulerUnreachable: The state of the nodes cannot be queried.
     """
     found: dict[Place, HostDraining] = {}
-    for job in dict.fromkeys(map(ticket.job_of, ticket.places())):
-        mine = [place for place in job.places() if _has(ticket, place, job)]
-        found |= {one.place: one for one in _drained(ticket, job)}
-        notes = [note for note in _notes(ticket) if job.has_epoch(note.epoch)]
+    for job in dict.fromkeys(map(allocation.job_of, allocation.places())):
+        mine = [place for place in job.places() if _has(allocation, place, job)]
+        found |= {one.place: one for one in _drained(allocation, job)}
+        notes = [note for note in _notes(allocation) if job.has_epoch(note.epoch)]
         for note in notes:
             if note.kind == "started":
                 # A new start makes earlier notices obsolete.
@@ -95,9 +95,9 @@ def _text(note: _Note) -> str:
     return " ".join(note.words) + (f", restart {again}" if note.kind == "started" and again else "")
 
 
-def _notes(ticket: SlurmTicket) -> Iterator[_Note]:
+def _notes(allocation: SlurmAllocation) -> Iterator[_Note]:
     try:
-        text = (ticket.folder / EVENTS).read_text()
+        text = (allocation.folder / EVENTS).read_text()
     except FileNotFoundError:
         return
     for line in text.splitlines():
@@ -105,19 +105,19 @@ def _notes(ticket: SlurmTicket) -> Iterator[_Note]:
         yield _Note(float(at), int(epoch), kind, tuple(words))
 
 
-def _has(ticket: SlurmTicket, place: Place, job: BatchJob) -> bool:
-    return place in ticket.places() and ticket.job_of(place) == job
+def _has(allocation: SlurmAllocation, place: Place, job: BatchJob) -> bool:
+    return place in allocation.places() and allocation.job_of(place) == job
 
 
-def _drained(ticket: SlurmTicket, job: BatchJob) -> Iterator[HostDraining]:
+def _drained(allocation: SlurmAllocation, job: BatchJob) -> Iterator[HostDraining]:
     """Yield the hosts on nodes that an administrator drains."""
     parts = components(job)
     if not parts or parts[0].is_over or parts[0].is_waiting:
         return
     epoch = job.first_epoch + parts[0].restarts
     slurm = Slurm()
-    names = [name for nodes in nodes_at_start(ticket, epoch) for name in slurm.names(nodes)]
+    names = [name for nodes in nodes_at_start(allocation, epoch) for name in slurm.names(nodes)]
     drained = {node.name for node in slurm.nodes(names) if "DRAIN" in node.state}
     for place, name in zip(job.places(), names, strict=False):
-        if name in drained and _has(ticket, place, job):
+        if name in drained and _has(allocation, place, job):
             yield HostDraining(*place, "drain", None, epoch)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mesh_core import Point
     from mesh_jobs._spmd.rendezvous import MasterAddress
 
-__all__ = ["SpmdOrder"]
+__all__ = ["SpmdRequest"]
 
 _ROLE = "default"
 #: The path to which `torch.distributed.elastic.multiprocessing.errors.record` writes the traceback.
@@ -24,7 +24,7 @@ _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
 
 @dataclass(frozen=True, slots=True)
-class SpmdOrder:
+class SpmdRequest:
     """The same script for all ranks."""
 
     python_args: tuple[str, ...]

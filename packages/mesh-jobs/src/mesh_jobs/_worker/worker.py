@@ -42,7 +42,7 @@ class WorkerOptions:
     advertise: str | None
     ttl_s: float
     epoch: str
-    order: str
+    allocation_id: str
     control_port: int = 0
     health_port: int | None = None
     leave_grace_s: float = 0.0
@@ -63,7 +63,7 @@ def serve(options: WorkerOptions) -> bool:
     rank = _number(options.rank)
     report = None if options.report is None else Path(_of_rank(options.report, rank))
     host = ServedHost(
-        socket.gethostname(), options.mesh, rank, _number(options.epoch), options.order
+        socket.gethostname(), options.mesh, rank, _number(options.epoch), options.allocation_id
     )
     advertise = None if options.advertise is None else _given(options.advertise)
     listened = _listened(options.listen)
@@ -113,7 +113,7 @@ def _told(host: ServedHost, control: WorkerControl) -> dict[str, Any]:
         "host": host.name,
         "mesh": host.mesh,
         "rank": host.rank,
-        "order": host.order,
+        "allocation_id": host.allocation_id,
         "epoch": host.epoch,
         "started": host.started,
         "address": host.address,
