@@ -202,7 +202,7 @@ def test_it_ends_in_good_order_whenever_it_is_told_to(
         "--listen",
         "tcp://127.0.0.1:0",
     ]
-    given += ["--told-status", "7", "--ttl", ttl]
+    given += ["--termination-status", "7", "--ttl", ttl]
     run = subprocess.run(
         [sys.executable, "-c", SIGNALLED, step, when, str(number.value), *given],
         capture_output=True,

@@ -34,7 +34,13 @@ def main(arguments: list[str] | None = None) -> int:
     add("--ttl", type=float, default=3600.0, metavar="S", help="exit when unused for S seconds")
     add("--epoch", default="0", metavar="N", help="number of earlier workers of this rank")
     add("--allocation-id", default="", metavar="ID", help="id of the allocation that it belongs to")
-    add("--told-status", type=int, default=0, metavar="N", help="exit status after termination")
+    add(
+        "--termination-status",
+        type=int,
+        default=0,
+        metavar="N",
+        help="exit status after termination",
+    )
     add("--control-port", type=int, default=0, metavar="N", help="port of the control service")
     add("--health-port", type=int, metavar="N", help="port that serves health in plaintext")
     add(
@@ -65,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (MeshError, ValueError, OSError) as error:
         print(f"mesh worker: {error}", file=sys.stderr)
         return 2
-    return 0 if is_unused else int(given.told_status)
+    return 0 if is_unused else int(given.termination_status)
 
 
 def _at_port(listen: str, port: int) -> str:

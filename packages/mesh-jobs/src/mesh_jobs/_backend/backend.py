@@ -96,7 +96,8 @@ class Backend(ABC):
         """Return what `allocate` has submitted for a request; None if nothing.
 
         This is used to release what was left by a program that died before it received its
-        allocation. The default implementation calls `allocate` once more, and the result is released.
+        allocation. The default implementation calls `allocate` once more, and the result is
+        released.
 
         Raises:
             SchedulerUnreachable: The scheduler does not respond.

@@ -50,9 +50,9 @@ def shell(
     context: Context = None,
 ) -> None:
     """Open a shell on a host, under a terminal there."""
-    told = read_environment(env)
+    variables = read_environment(env)
     with chosen_hosts(context, mesh, 0 if host is None else host, timeout) as (_, found):
-        status = open_shell(found, command or None, env=told, workdir=workdir)
+        status = open_shell(found, command or None, env=variables, workdir=workdir)
     raise typer.Exit(status)
 
 

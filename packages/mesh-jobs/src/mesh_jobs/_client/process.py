@@ -83,8 +83,8 @@ def client_status(folder: str | os.PathLike[str]) -> ClientStatus | None:
     Raises:
         OSError: The status cannot be read.
     """
-    told = read_json(Path(folder, "workers", _STATUS_FILE))
-    return None if told is None else ClientStatus(told["epoch"], told["status"])
+    stored = read_json(Path(folder, "workers", _STATUS_FILE))
+    return None if stored is None else ClientStatus(stored["epoch"], stored["status"])
 
 
 def client_output(log: Path, start: int) -> bytes:

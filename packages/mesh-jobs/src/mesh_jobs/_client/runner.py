@@ -87,15 +87,15 @@ def _run(given: argparse.Namespace) -> int:
     command = Command((sys.executable, "-u", *given.script), env, given.workdir)
     log = os.open(given.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     process: SupervisedProcess | None = None
-    is_told = False
+    is_signalled = False
 
     def tell(number: int, _frame: FrameType | None) -> None:
-        nonlocal is_told
+        nonlocal is_signalled
         if process is None:
             sys.exit(128 + number)
-        if given.grace is None or is_told:
+        if given.grace is None or is_signalled:
             return
-        is_told = True
+        is_signalled = True
         process.signal(number)
         timer = threading.Timer(given.grace, process.end)
         timer.daemon = True

@@ -231,8 +231,8 @@ class JobConformance(BackendUnderTest):
             asks = (job.status, lambda: job.state(timeout=_SHORT_S), job.apply)
             # The calls run concurrently because the commands of some schedulers have long timeouts.
             with ThreadPoolExecutor(len(asks)) as pool:
-                asked = [pool.submit(cast("Callable[[], object]", ask)) for ask in asks]
-            for one in asked:
+                futures = [pool.submit(cast("Callable[[], object]", ask)) for ask in asks]
+            for one in futures:
                 with pytest.raises(SchedulerUnreachable):
                     one.result()
             with pytest.raises(SchedulerUnreachable):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from mesh_core import Future, HostMesh, Port, PortReceiver, ProcMesh
     from mesh_jobs._exec.rank_output import RankOutput
-    from mesh_jobs._exec.rank_runner import ExecRequest, RankNews
+    from mesh_jobs._exec.rank_runner import ExecRequest, RankEvent
 
 __all__ = ["Execution"]
 
@@ -30,7 +30,7 @@ class Execution:
     ) -> None:
         with configured(mailbox_len_max=OUTPUT_WINDOW):
             self._procs = host_mesh.spawn_procs(per_host, name=name)
-            self._port, self._news = _open_channel()
+            self._port, self._events = _open_channel()
         self._runners = self._procs.spawn("runners", RankRunner)
         self.extent = self._procs.extent
         self.statuses: dict[int, int] = {}
@@ -62,7 +62,7 @@ class Execution:
             made = request() if callable(request) else request
             self._runners.start.call(made, self._port).get()
             while len(self.statuses) < len(self._procs):
-                rank, about, said = self._news.recv().get()
+                rank, about, said = self._events.recv().get()
                 if isinstance(said, bytes) and about == "error":
                     if on_error is not None:
                         on_error(rank, said)
@@ -119,5 +119,5 @@ class Execution:
         return [rank for rank in range(len(self._procs)) if rank not in self.statuses]
 
 
-def _open_channel() -> tuple[Port[RankNews], PortReceiver[RankNews]]:
+def _open_channel() -> tuple[Port[RankEvent], PortReceiver[RankEvent]]:
     return Channel.open()

@@ -423,8 +423,8 @@ class Job:
         record, allocation = self._record()
         with suppress(SchedulerUnreachable):
             self.status()  # A status query records lost hosts as events.
-        told = self._backend(record.spec).events(allocation)
-        return sorted([*self._folder.events(), *told], key=lambda event: event.at)
+        reported = self._backend(record.spec).events(allocation)
+        return sorted([*self._folder.events(), *reported], key=lambda event: event.at)
 
     def control_gateway(self) -> str | None:
         """Return the address of a control service that forwards requests to the other hosts.
@@ -561,8 +561,8 @@ class Job:
             return record, record.allocation or self._found(record)
         # A job without declared meshes attaches to the meshes of others, so there is nothing to
         # compare.
-        is_told = self._is_declared and bool(self._spec.meshes)
-        if is_told and (found := differences(record.spec, self._spec)):
+        must_match = self._is_declared and bool(self._spec.meshes)
+        if must_match and (found := differences(record.spec, self._spec)):
             raise JobMismatch(self.context, found)
         if record.allocation is None:
             raise JobError(

@@ -189,9 +189,9 @@ def _pods(api: KubeApi, mesh: Object) -> list[Object]:
 
 def _rank(label: str, pod: Object) -> int:
     """Return the rank of a pod, from its label or the number at the end of its name, else -1."""
-    told = (pod["metadata"].get("labels") or {}).get(label, "")
-    if told.isdecimal():
-        return int(told)
+    value = (pod["metadata"].get("labels") or {}).get(label, "")
+    if value.isdecimal():
+        return int(value)
     found = _ORDINAL.search(pod["metadata"]["name"])
     return int(found[1]) if found else -1
 
@@ -204,8 +204,8 @@ def _reading(allocation: Allocation, known: Sequence[list[Object]]) -> Report:
         if not mine:
             ended = f"MeshJob {name} was deleted"
         elif finished_at(mine[0]) is not None:
-            told = {one["type"]: one for one in mine[0]["status"].get("conditions") or []}
-            ended = f"MeshJob {name} has ended: {told.get('Failed', {}).get('message', '')}"
+            conditions = {one["type"]: one for one in mine[0]["status"].get("conditions") or []}
+            ended = f"MeshJob {name} has ended: {conditions.get('Failed', {}).get('message', '')}"
     hosts: list[HostReport] = []
     for mesh, pods in zip(allocation["meshes"], known[1:], strict=True):
         by_rank: dict[int, list[Object]] = {}

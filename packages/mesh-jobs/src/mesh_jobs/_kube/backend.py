@@ -77,8 +77,10 @@ class KubernetesBackend(Backend):
     def plan(self, request: AllocationRequest) -> str:
         """Return the manifests as YAML, validated by the API server if requested."""
         if is_attaching(request.spec):
-            named = self.options.get("mesh_job")
-            return f"# creates nothing: attaches to {f'MeshJob {named}' if named else 'pods'}\n"
+            mesh_job = self.options.get("mesh_job")
+            return (
+                f"# creates nothing: attaches to {f'MeshJob {mesh_job}' if mesh_job else 'pods'}\n"
+            )
         keys = {key: _NO_SECRET for key, _ in secret_keys(request)}
         made = [("secrets", secret(request, keys)), *self._made(request)]
         if self.options.get("is_checked_by_server"):
@@ -262,11 +264,11 @@ class KubernetesBackend(Backend):
         If no worker can be reached directly, or if the options request it, a gateway through the
         API server is created.
         """
-        named, asked = self.options.get("attach_to"), self.options.get("port_forward")
-        if named is not None or asked is False:
-            return None if named is None else str(named)
+        attach_to, port_forward = self.options.get("attach_to"), self.options.get("port_forward")
+        if attach_to is not None or port_forward is False:
+            return None if attach_to is None else str(attach_to)
         api, allocation_id = self._api(), allocation["id"]
-        if not asked and not is_forwarded(allocation_id):
+        if not port_forward and not is_forwarded(allocation_id):
             up = [one.address for one in self.report(allocation).hosts if one.address]
             if not up or is_any_reachable(up):
                 return None
@@ -291,10 +293,10 @@ class KubernetesBackend(Backend):
 
     def control_gateway(self, allocation: Allocation) -> str | None:
         """Return the address of the configured gateway's control service: the next port."""
-        named = self.options.get("attach_to")
-        if named is None:
+        attach_to = self.options.get("attach_to")
+        if attach_to is None:
             return None
-        name, _, port = str(named).partition("://")[2].rpartition(":")
+        name, _, port = str(attach_to).partition("://")[2].rpartition(":")
         return f"grpcs://{name}:{control_port(int(port))}"
 
 

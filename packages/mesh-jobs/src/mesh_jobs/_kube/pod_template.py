@@ -24,7 +24,7 @@ _GRACE_S = 10
 # The part of the pod's grace period that the worker needs to stop the remaining processes.
 _STOP_S = 3
 # A deleted pod has not completed. With exit status 0, the Job would count its index as completed.
-_TOLD_STATUS = 143
+_TERMINATED_STATUS = 143
 _READINESS = {"periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": 3}
 # If a worker is considered dead, everything that it runs is killed, so this takes five minutes.
 _LIVENESS = {"periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 30}
@@ -145,7 +145,7 @@ def _container(
         **own,
         "name": CONTAINER,
         "image": name,
-        "command": [*command.argv, *own_ports, "--told-status", str(_TOLD_STATUS)],
+        "command": [*command.argv, *own_ports, "--termination-status", str(_TERMINATED_STATUS)],
         "env": env,
         "ports": [
             *(own.get("ports") or []),
@@ -171,20 +171,20 @@ def _container(
 
 def _resources(mesh: MeshSpec, own: Object) -> Object:
     """Return the resources of the worker, with equal requests and limits."""
-    asked = dict((mesh.options.get("image_spec") or {}).get("resources") or {})
+    requested = dict((mesh.options.get("image_spec") or {}).get("resources") or {})
     if mesh.cpus is not None:
-        asked["cpu"] = mesh.cpus
+        requested["cpu"] = mesh.cpus
     if mesh.memory is not None:
-        asked["memory"] = mesh.memory
+        requested["memory"] = mesh.memory
     if mesh.gpus:
-        asked[mesh.options.get("gpu_resource") or "nvidia.com/gpu"] = mesh.gpus
-    if not asked:
+        requested[mesh.options.get("gpu_resource") or "nvidia.com/gpu"] = mesh.gpus
+    if not requested:
         return own
-    asked = {name: str(amount) for name, amount in asked.items()}
+    requested = {name: str(amount) for name, amount in requested.items()}
     return {
         **own,
-        "requests": {**(own.get("requests") or {}), **asked},
-        "limits": {**(own.get("limits") or {}), **asked},
+        "requests": {**(own.get("requests") or {}), **requested},
+        "limits": {**(own.get("limits") or {}), **requested},
     }
 
 

@@ -71,9 +71,9 @@ def _state_of_job(job: Object) -> tuple[str, str]:
     name = job["metadata"]["name"]
     for type in ("Failed", "Complete", "Completed"):
         if found := condition(job, type):
-            told = found.get("message") or found.get("reason", "")
+            message = found.get("message") or found.get("reason", "")
             what = "failed" if type == "Failed" else "is complete: no program used its workers"
-            return f"job {name} {what}: {told}".rstrip(": "), ""
+            return f"job {name} {what}: {message}".rstrip(": "), ""
     if job["spec"].get("suspend"):
         return "", f"job {name} is suspended: it waits in a queue"
     return "", ""

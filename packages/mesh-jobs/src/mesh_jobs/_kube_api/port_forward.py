@@ -104,15 +104,15 @@ class KubeForward:
                 ports=str(port),
             )
         except client.ApiException as error:
-            told = str(error.reason or error)
-            if "403" in told or "orbidden" in told:
+            message = str(error.reason or error)
+            if "403" in message or "orbidden" in message:
                 raise JobError(
                     "no permission to create pods/portforward in namespace "
-                    f"{self._api.namespace!r}: {told}: KubernetesJob.role() of a job with "
+                    f"{self._api.namespace!r}: {message}: KubernetesJob.role() of a job with "
                     "port_forward=True prints the required role"
                 ) from error
             raise SchedulerUnreachable(
-                f"the API server does not forward to pod {pod}: {told}: try again later"
+                f"the API server does not forward to pod {pod}: {message}: try again later"
             ) from error
         with self._lock:
             self._last = (pod, port)
@@ -161,9 +161,9 @@ def stop_forward(allocation_id: str) -> None:
 
 def is_any_reachable(addresses: Sequence[str]) -> bool:
     """Return whether at least one of the workers accepts connections from here."""
-    asked = addresses[:_REACHED_MAX]
-    with ThreadPoolExecutor(max(1, len(asked))) as pool:
-        return any(pool.map(_is_reachable, asked))
+    probed = addresses[:_REACHED_MAX]
+    with ThreadPoolExecutor(max(1, len(probed))) as pool:
+        return any(pool.map(_is_reachable, probed))
 
 
 def _is_reachable(address: str) -> bool:

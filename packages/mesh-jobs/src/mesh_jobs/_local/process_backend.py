@@ -164,16 +164,16 @@ def _allocation(request: AllocationRequest) -> dict[str, Any]:
 
 
 def _host(allocation: Allocation, mesh: str, rank: int, pids: set[int]) -> HostReport:
-    told = read_json(Path(allocation["folder"], "workers", f"{mesh}-{rank}.json"))
+    worker_report = read_json(Path(allocation["folder"], "workers", f"{mesh}-{rank}.json"))
     if not pids:
         return HostReport(mesh, rank, Phase.ENDED, reason="its worker has exited")
-    if told is None or told["pid"] not in pids:
+    if worker_report is None or worker_report["pid"] not in pids:
         return HostReport(mesh, rank, Phase.PENDING, reason=_STARTING)
     return HostReport(
         mesh,
         rank,
         Phase.RUNNING,
-        told["address"],
-        epoch=told["epoch"],
-        control=told.get("control"),
+        worker_report["address"],
+        epoch=worker_report["epoch"],
+        control=worker_report.get("control"),
     )

@@ -25,7 +25,7 @@ from mesh_jobs._kube.manifests import (
 )
 from mesh_jobs._kube.mesh_job import (
     MESH_JOB_LABEL,
-    Outcome,
+    ReconcileResult,
     allocation_id,
     fingerprints,
     finished_at,
@@ -82,16 +82,16 @@ def reconcile(api: KubeApi, mesh_job: Object, observed: ObservedState) -> None:
         name = secret_name(request)
         desired = _desired(mesh_job, request)
     except (ConfigError, JobError) as error:
-        _write_status(api, mesh_job, "", Outcome(None, ("InvalidSpec", str(error))))
+        _write_status(api, mesh_job, "", ReconcileResult(None, ("InvalidSpec", str(error))))
         return
     try:
-        outcome = _apply(api, mesh_job, request, desired, observed)
+        result = _apply(api, mesh_job, request, desired, observed)
     except SchedulerUnreachable:
         raise
     except JobError as error:
-        _write_status(api, mesh_job, name, Outcome(None, ("Refused", str(error))))
+        _write_status(api, mesh_job, name, ReconcileResult(None, ("Refused", str(error))))
         raise
-    _write_status(api, mesh_job, name, outcome)
+    _write_status(api, mesh_job, name, result)
 
 
 def _desired(mesh_job: Object, request: AllocationRequest) -> list[tuple[str, Object]]:
@@ -129,7 +129,7 @@ def _apply(
     request: AllocationRequest,
     desired: list[tuple[str, Object]],
     observed: ObservedState,
-) -> Outcome:
+) -> ReconcileResult:
     kind = str(request.spec.options["workload"])
     existing = {
         one["metadata"]["name"]: one
@@ -155,7 +155,7 @@ def _apply(
     report = report_of(allocation, observed.pods, list(existing.values()) if kind != "pods" else ())
     problem = ("SpecChanged", changed) if changed else None
     ends = {_terminal_state(kind, one) for one in existing.values()}
-    return Outcome(report, problem, is_finished="" not in ends, is_unused=ends == {"well"})
+    return ReconcileResult(report, problem, is_finished="" not in ends, is_unused=ends == {"well"})
 
 
 def _is_workload(plural: str) -> bool:
@@ -201,11 +201,11 @@ def _resize(api: KubeApi, plural: str, desired: Object, existing: Object) -> str
         return ""
     kind = next(kind for kind, known in PLURALS.items() if known == plural)
     fields = ("completions", "parallelism") if kind == "job" else ("replicas",)
-    asked = int(desired["spec"][fields[0]])
+    wanted = int(desired["spec"][fields[0]])
     if not _terminal_state(kind, existing) and any(
-        existing["spec"].get(field) != asked for field in fields
+        existing["spec"].get(field) != wanted for field in fields
     ):
-        api.patch(plural, name, {"spec": size(kind, asked)})
+        api.patch(plural, name, {"spec": size(kind, wanted)})
     return ""
 
 
@@ -234,8 +234,8 @@ def _expire(api: KubeApi, mesh_job: Object) -> None:
         api.delete("meshjobs", mesh_job["metadata"]["name"], mesh_job["metadata"]["uid"])
 
 
-def _write_status(api: KubeApi, mesh_job: Object, secret: str, outcome: Outcome) -> None:
-    status = status_of(mesh_job, secret, outcome)
+def _write_status(api: KubeApi, mesh_job: Object, secret: str, result: ReconcileResult) -> None:
+    status = status_of(mesh_job, secret, result)
     if status != mesh_job.get("status"):
         # The MeshJob may have been deleted since it was observed.
         with suppress(KubeNotFound):

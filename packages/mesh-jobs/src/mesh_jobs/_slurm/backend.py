@@ -17,7 +17,7 @@ from mesh_jobs._backend.log_tail import tail
 from mesh_jobs._backend.report import Allocation, HostDraining, JobEvent, Phase, Report
 from mesh_jobs._client.process import client_output
 from mesh_jobs._errors import JobError, SchedulerUnreachable
-from mesh_jobs._slurm.allocation import BatchJob, SlurmAllocation, shares_of
+from mesh_jobs._slurm.allocation import BatchJob, SlurmAllocation, host_ranges_of
 from mesh_jobs._slurm.batch_script import BATCH_LOG, allocation_of, render, worker
 from mesh_jobs._slurm.cancellation import cancel_jobs
 from mesh_jobs._slurm.commands import Slurm
@@ -104,10 +104,10 @@ class SlurmBackend(Backend):
         new = shrink(smaller, surplus) if surplus else old
         wanted = replace(new, meshes=sizes)
         missing = set(wanted.places()) - set(smaller.places()) | _lost(new, smaller.places())
-        shares = shares_of([place for place in wanted.places() if place in missing])
-        if shares:
+        host_ranges = host_ranges_of([place for place in wanted.places() if place in missing])
+        if host_ranges:
             number = old.next_number
-            job = BatchJob("", f"{old.name}-{number}", number, shares)
+            job = BatchJob("", f"{old.name}-{number}", number, host_ranges)
             job = self._submitted(request, old, job)
             wanted = replace(wanted, jobs=(*new.jobs, job), next_number=number + 1)
         return wanted.to_json()
@@ -115,10 +115,10 @@ class SlurmBackend(Backend):
     def logs(self, allocation: Allocation, mesh: str, rank: int, lines: int) -> str:
         """Return the last lines of output of a worker, or of the batch script if there are none."""
         given = SlurmAllocation.from_json(allocation)
-        told = tail(given.log(mesh, rank), lines)
+        output = tail(given.log(mesh, rank), lines)
         # If a worker was never started, only the output of the script explains why.
         script = BATCH_LOG.replace("%j", given.job_of((mesh, rank)).id)
-        return told or tail(Path(given.batch_logs) / script, lines)
+        return output or tail(Path(given.batch_logs) / script, lines)
 
     def client_output(self, allocation: Allocation, start: int) -> bytes:
         """Read the log of the client script."""

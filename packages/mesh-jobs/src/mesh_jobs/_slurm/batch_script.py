@@ -10,7 +10,7 @@ from typing import Any
 from mesh_core import ConfigError
 from mesh_jobs._backend.allocation_request import AllocationRequest, WorkerCommand
 from mesh_jobs._client.process import client_argv
-from mesh_jobs._slurm.allocation import BatchJob, Share, SlurmAllocation
+from mesh_jobs._slurm.allocation import BatchJob, HostRange, SlurmAllocation
 from mesh_jobs._slurm.commands import Submission
 
 __all__ = [
@@ -139,20 +139,26 @@ def render(request: AllocationRequest, options: Mapping[str, Any], job: BatchJob
     Raises:
         ConfigError: A value cannot be represented in a script.
     """
-    is_heterogeneous = len({_of_share(request, options, share) for share in job.shares}) > 1
+    is_heterogeneous = (
+        len({_of_host_range(request, options, host_range) for host_range in job.host_ranges}) > 1
+    )
     # Shares with different resources become separate components of a heterogeneous job.
-    parts = [[share] for share in job.shares] if is_heterogeneous else [list(job.shares)]
+    parts = (
+        [[host_range] for host_range in job.host_ranges]
+        if is_heterogeneous
+        else [list(job.host_ranges)]
+    )
     lines = ["#!/bin/sh", *_directives(request, options, job.name, parts), "", "umask 077"]
     lines += _exports(request, options, job)
     lines += _NOTE.replace("EVENTS", EVENTS).splitlines()
     lines += [f"task={shlex.quote(_TASK)}", *options.get("setup", ()), ""]
     lines += _note_nodes(len(parts))
     offset = 0
-    for place, share in enumerate(job.shares):
-        words = _srun(request, options, share, place if is_heterogeneous else None, offset)
-        own = f"MESH_NAME={share.mesh} MESH_FIRST={share.first}"
+    for place, host_range in enumerate(job.host_ranges):
+        words = _srun(request, options, host_range, place if is_heterogeneous else None, offset)
+        own = f"MESH_NAME={host_range.mesh} MESH_FIRST={host_range.first}"
         lines += [f"{own} {words} &", 'workers="$workers $!"']
-        offset += share.hosts
+        offset += host_range.hosts
     if request.spec.client is not None and job.number == 0:
         lines.append(f"{shlex.join(_client(request, options))} & client=$!")
         name = allocation_of(request, options).name
@@ -166,7 +172,7 @@ def render(request: AllocationRequest, options: Mapping[str, Any], job: BatchJob
 def allocation_of(request: AllocationRequest, options: Mapping[str, Any]) -> SlurmAllocation:
     """Return the allocation of a request, with one batch job that has no id yet."""
     meshes = {mesh.name: mesh.hosts for mesh in request.spec.meshes}
-    shares = tuple(Share(mesh, 0, hosts) for mesh, hosts in meshes.items())
+    host_ranges = tuple(HostRange(mesh, 0, hosts) for mesh, hosts in meshes.items())
     # The allocation is found by this name.
     name = f"{request.spec.name}-{request.id}"
     folder = request.folder.absolute()
@@ -174,7 +180,7 @@ def allocation_of(request: AllocationRequest, options: Mapping[str, Any]) -> Slu
     batch_logs = given or f"{folder}/logs"
     # A folder that the user chose may contain the logs of other jobs.
     logs = f"{given}/{name}-" if given else f"{folder}/logs/"
-    job = BatchJob("", name, 0, shares)
+    job = BatchJob("", name, 0, host_ranges)
     return SlurmAllocation(
         name, folder, logs, batch_logs, meshes, (job,), 1, options.get("array") or ""
     )
@@ -210,7 +216,7 @@ def _directives(
     request: AllocationRequest,
     options: Mapping[str, Any],
     name: str,
-    parts: Sequence[Sequence[Share]],
+    parts: Sequence[Sequence[HostRange]],
 ) -> list[str]:
     lines = [
         directive(f"--job-name={name}"),
@@ -220,13 +226,13 @@ def _directives(
     if warning := options.get("warning_s"):
         # `B:` signals only the script, because the signal would kill a worker.
         lines.append(directive(f"--signal=B:USR1@{warning}"))
-    for number, shares in enumerate(parts):
+    for number, host_ranges in enumerate(parts):
         if number:
             lines.append("#SBATCH hetjob")
-        nodes = sum(share.hosts for share in shares)
+        nodes = sum(host_range.hosts for host_range in host_ranges)
         lines += [directive(f"--nodes={nodes}"), directive("--ntasks-per-node=1")]
         lines += map(directive, _everywhere(options))
-        lines += map(directive, _of_share(request, options, shares[0]).options())
+        lines += map(directive, _of_host_range(request, options, host_ranges[0]).options())
     return lines
 
 
@@ -250,8 +256,10 @@ def _everywhere(options: Mapping[str, Any]) -> Iterator[str]:
         yield str(word)
 
 
-def _of_share(request: AllocationRequest, options: Mapping[str, Any], share: Share) -> _Resources:
-    mesh = request.spec.mesh(share.mesh)
+def _of_host_range(
+    request: AllocationRequest, options: Mapping[str, Any], host_range: HostRange
+) -> _Resources:
+    mesh = request.spec.mesh(host_range.mesh)
 
     def of(own: Any, key: str) -> Any:
         return options.get(key) if own is None else own
@@ -267,7 +275,7 @@ def _of_share(request: AllocationRequest, options: Mapping[str, Any], share: Sha
 
 def _exports(request: AllocationRequest, options: Mapping[str, Any], job: BatchJob) -> list[str]:
     folder = request.folder.absolute()
-    values = dict(worker(request, job.shares[0].mesh, options).env)
+    values = dict(worker(request, job.host_ranges[0].mesh, options).env)
     values |= {"MESH_FOLDER": str(folder), "MESH_WORKERS": f"{folder}/workers"}
     values |= {"MESH_LOGS": allocation_of(request, options).logs}
     lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
@@ -291,15 +299,15 @@ def _note_nodes(parts: int) -> list[str]:
 def _srun(
     request: AllocationRequest,
     options: Mapping[str, Any],
-    share: Share,
+    host_range: HostRange,
     part: int | None,
     offset: int,
 ) -> str:
-    """Return the command that runs the workers of a share."""
-    wanted = _of_share(request, options, share)
+    """Return the command that runs the workers of a host range."""
+    wanted = _of_host_range(request, options, host_range)
     # The exit or loss of one task must not terminate the others.
     words = ["srun", "--no-kill", "--kill-on-bad-exit=0", "--wait=0"]
-    words += [f"--nodes={share.hosts}", f"--ntasks={share.hosts}", "--ntasks-per-node=1"]
+    words += [f"--nodes={host_range.hosts}", f"--ntasks={host_range.hosts}", "--ntasks-per-node=1"]
     words.append(f"--relative={offset}" if part is None else f"--het-group={part}")
     # The processes that the worker starts may use all resources of the job on the node.
     words.append("--cpu-bind=none")
@@ -307,7 +315,7 @@ def _srun(
         words.append(f"--cpus-per-task={wanted.cpus}")
     if wanted.gpus:
         words.append(f"--gpus-per-node={wanted.gpus}")
-    command = worker(request, share.mesh, options)
+    command = worker(request, host_range.mesh, options)
     # The shell expands the script of the task.
     return f'{shlex.join(words)} sh -c "$task" mesh {shlex.join(command.argv)}'
 

@@ -96,21 +96,21 @@ def _host(allocation: SlurmAllocation, place: Place, epoch: int, lost: str | Non
     if ended is not None:
         reason = f"its worker exited with status {ended}"
         return HostReport(*place, Phase.ENDED, None, reason, epoch)
-    told = read_json(allocation.report_file(*place))
+    worker_report = read_json(allocation.report_file(*place))
     # After a requeue, the files still contain the reports of the previous workers.
-    if told is None or told["epoch"] != epoch:
+    if worker_report is None or worker_report["epoch"] != epoch:
         return HostReport(*place, Phase.PENDING, None, "its worker is starting", epoch)
-    control = told.get("control")
-    return HostReport(*place, Phase.RUNNING, told["address"], "", epoch, control)
+    control = worker_report.get("control")
+    return HostReport(*place, Phase.RUNNING, worker_report["address"], "", epoch, control)
 
 
 def _ended(allocation: SlurmAllocation, place: Place, epoch: int) -> int | None:
     try:
-        words = allocation.ended_file(*place).read_text().split()
+        fields = allocation.ended_file(*place).read_text().split()
     except FileNotFoundError:
         return None
     # Ignore an incomplete line: on some file systems, the shell's write is not atomic.
-    return int(words[1]) if len(words) == 2 and int(words[0]) == epoch else None
+    return int(fields[1]) if len(fields) == 2 and int(fields[0]) == epoch else None
 
 
 def _lost(
@@ -150,10 +150,12 @@ def _unknown(allocation: SlurmAllocation, job: BatchJob, wanted: Sequence[Place]
     reason = f"the scheduler no longer knows job {job.id}"
     hosts = []
     for place in wanted:
-        told = read_json(allocation.report_file(*place))
-        if told is not None and _is_served(told["address"]):
-            control = told.get("control")
-            up = HostReport(*place, Phase.RUNNING, told["address"], "", told["epoch"], control)
+        worker_report = read_json(allocation.report_file(*place))
+        if worker_report is not None and _is_served(worker_report["address"]):
+            control = worker_report.get("control")
+            up = HostReport(
+                *place, Phase.RUNNING, worker_report["address"], "", worker_report["epoch"], control
+            )
             hosts.append(up)
         else:
             hosts.append(HostReport(*place, Phase.ENDED, None, reason, job.first_epoch))

@@ -127,7 +127,7 @@ class SpmdRun:
             if not execution.is_cancelled and first.exited(rank, status):
                 execution.end()
 
-        execution.run(self._request, output, on_exit=exited, on_error=first.told)
+        execution.run(self._request, output, on_exit=exited, on_error=first.record_error)
         first.print()
         return first.status
 

@@ -48,7 +48,7 @@ class SpmdRequest:
     def _torch_environment(self, place: Point) -> dict[str, str]:
         rank, size = place.rank, place.extent.nelements
         group, local = divmod(rank, self.per_host)
-        told = {
+        variables = {
             "RANK": rank,
             "LOCAL_RANK": local,
             "GROUP_RANK": group,
@@ -70,5 +70,5 @@ class SpmdRequest:
         }
         if self.per_host > 1:
             # Without this limit, each process would use all CPUs of the host.
-            told["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", 1)
-        return {name: str(value) for name, value in told.items()}
+            variables["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", 1)
+        return {name: str(value) for name, value in variables.items()}

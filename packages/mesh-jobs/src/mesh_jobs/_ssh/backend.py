@@ -175,8 +175,8 @@ class SSHBackend(Backend):
             _host(mesh, rank, answers[machine]) for mesh, rank, machine in allocation["places"]
         )
         states = {host.state for host in hosts}
-        told = answers[_first(allocation)]
-        client = {"is_running": False, "status": None} if told.problem else told.value["client"]
+        first = answers[_first(allocation)]
+        client = {"is_running": False, "status": None} if first.problem else first.value["client"]
         status = client["status"]
         if states == {Phase.ENDED} and not client["is_running"]:
             how = "all workers have ended"
@@ -330,12 +330,14 @@ def _allocation(request: AllocationRequest) -> dict[str, Any]:
 def _host(mesh: str, rank: int, answer: SSHResponse) -> HostReport:
     if answer.problem:
         return HostReport(mesh, rank, Phase.PENDING, reason=answer.problem)
-    told = next(one for one in answer.value["hosts"] if (one["mesh"], one["rank"]) == (mesh, rank))
-    if not told["is_running"]:
-        last = told["last"].strip().splitlines()
+    worker = next(
+        one for one in answer.value["hosts"] if (one["mesh"], one["rank"]) == (mesh, rank)
+    )
+    if not worker["is_running"]:
+        last = worker["last"].strip().splitlines()
         why = f"its worker has exited{f': {last[-1]}' if last else ''}"
         return HostReport(mesh, rank, Phase.ENDED, reason=why)
-    if told["address"] is None:
+    if worker["address"] is None:
         return HostReport(mesh, rank, Phase.PENDING, reason="its worker has not reported yet")
-    control = told.get("control")
-    return HostReport(mesh, rank, Phase.RUNNING, told["address"], control=control)
+    control = worker.get("control")
+    return HostReport(mesh, rank, Phase.RUNNING, worker["address"], control=control)

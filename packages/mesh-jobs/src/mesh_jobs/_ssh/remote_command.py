@@ -131,15 +131,15 @@ def _report(request: dict[str, Any]) -> dict[str, Any]:
     for mesh, rank in request["places"]:
         pids = running.get((mesh, rank), set())
         report, log = _files(folder, mesh, rank)
-        told = read_json(report) or {}
-        is_told = told.get("pid") in pids
+        worker_report = read_json(report) or {}
+        has_reported = worker_report.get("pid") in pids
         found.append(
             {
                 "mesh": mesh,
                 "rank": rank,
                 "is_running": bool(pids),
-                "address": told["address"] if is_told else None,
-                "control": told.get("control") if is_told else None,
+                "address": worker_report["address"] if has_reported else None,
+                "control": worker_report.get("control") if has_reported else None,
                 "last": "" if pids else tail(log, _LAST_LINES),
             }
         )

@@ -46,8 +46,8 @@ def _found(allocation_id: str) -> Iterator[tuple[tuple[str, int], Process]]:
             and allocation_id in words
             and process.session == process.pid
         ):
-            told = dict(pairwise(words))
-            yield (told["--mesh"], int(told["--rank"])), process
+            options = dict(pairwise(words))
+            yield (options["--mesh"], int(options["--rank"])), process
 
 
 def start_worker(

@@ -150,11 +150,11 @@ def vary(tensor: Tensor, dims: str | Sequence[str] | None = None) -> Tensor:
     Raises:
         UnknownDim: The mesh has no such dimension.
     """
-    varied: Tensor = _Vary.apply(tensor, tensor.mesh._dims(dims))
+    varied: Tensor = _SumGradients.apply(tensor, tensor.mesh._dims(dims))
     return varied
 
 
-class _Vary(torch.autograd.Function):
+class _SumGradients(torch.autograd.Function):
     """The identity in the forward pass, a sum in the backward pass."""
 
     @staticmethod

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from mesh_tensor._tensor.meta import Kind
     from mesh_tensor._tensor.tensor import Tensor
 
-__all__ = ["Described", "describe", "issue_and_fetch"]
+__all__ = ["TensorDescription", "describe", "issue_and_fetch"]
 
 
-class Described(NamedTuple):
+class TensorDescription(NamedTuple):
     """The description of a tensor by a process.
 
     Attributes:
@@ -56,7 +56,7 @@ def describe(value: Any, operands: Sequence[Any]) -> Any:
         for place, one in enumerate(operands)
         if isinstance(one, torch.Tensor) and one.untyped_storage()._cdata == storage
     ]
-    return Described(kind_of(value), places[0] if places else None)
+    return TensorDescription(kind_of(value), places[0] if places else None)
 
 
 def issue_and_fetch(
@@ -96,7 +96,7 @@ def issue_and_fetch(
     for one, ref in zip(described, refs, strict=False):
         if isinstance(one, (torch.layout, type)):
             raise UnsupportedOp(f"{compiled_op.name} returns a {one}: call it in a remote function")
-        if not isinstance(one, Described):
+        if not isinstance(one, TensorDescription):
             made.append(one)
             parts.append(None)
             continue
@@ -142,6 +142,8 @@ def _is_nan(one: Sequence[Any], other: Sequence[Any]) -> bool:
 
 def _summary(described: Sequence[Any]) -> str:
     return ", ".join(
-        f"a tensor of shape {tuple(one.kind.shape)}" if isinstance(one, Described) else repr(one)
+        f"a tensor of shape {tuple(one.kind.shape)}"
+        if isinstance(one, TensorDescription)
+        else repr(one)
         for one in described
     )

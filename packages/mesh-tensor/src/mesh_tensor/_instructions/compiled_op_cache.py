@@ -38,7 +38,7 @@ class CacheEntry:
             storage they share then.
         is_scalar: Whether all operands and results are scalars that the program can evaluate
             itself.
-        parts: The return value; see `Outcome`.
+        parts: The return value; see `OpResult`.
         meta: The metadata of the result, if the result is a single new tensor.
         aliased: The index of the operand whose storage this tensor shares.
     """

@@ -29,7 +29,7 @@ __all__ = ["Arguments"]
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, type)
 
 
-class _Unkeyed(Exception):
+class _NotCacheable(Exception):
     """An argument cannot be a cache key, because it may change while remaining equal to itself."""
 
 
@@ -177,7 +177,7 @@ class Arguments:
         bases = [self.mesh._engine.bases[slot] for slot in slots]
         try:
             constants = tuple(map(self._key_of, self._given))
-        except _Unkeyed:
+        except _NotCacheable:
             return None
         aliases = tuple(
             (slots.index(slot), bases.index(base)) for slot, base in zip(slots, bases, strict=True)
@@ -201,7 +201,7 @@ class Arguments:
             return one
         hasher: object = kind.__hash__
         if hasher is None or hasher is object.__hash__:
-            raise _Unkeyed
+            raise _NotCacheable
         return kind, one
 
 

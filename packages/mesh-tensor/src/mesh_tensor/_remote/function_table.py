@@ -18,12 +18,12 @@ from mesh_tensor._instructions.compiled_op import Operand
 from mesh_tensor._mesh.activation import no_mesh
 from mesh_tensor._remote.call_protocol import (
     ConstantPart,
+    FirstCallResult,
     FunctionCode,
     ObjectPart,
     RemoteCall,
     ResultSpec,
     TensorPart,
-    Trial,
 )
 from mesh_tensor._remote.opaque_ref import opaque_handle
 from mesh_tensor._tensor.meta import Kind
@@ -128,19 +128,21 @@ class RemoteTable:
             invoke = engine.stream_table.endpoint("invoke", arguments.mesh._stream_slots, workers)
             return getattr(invoke, verb)(number, blob, arguments.slots)
 
-    def _agreed(self, name: str, arguments: Arguments, trials: Sequence[Trial]) -> ResultSpec:
-        if any(trial.has_failed_operand for trial in trials):
+    def _agreed(
+        self, name: str, arguments: Arguments, first_calls: Sequence[FirstCallResult]
+    ) -> ResultSpec:
+        if any(trial.has_failed_operand for trial in first_calls):
             for one in arguments.operands:
                 self._engine.check(one._ref)
         ranks = arguments.mesh._region.ranks()
-        for rank, trial in zip(ranks, trials, strict=True):
+        for rank, trial in zip(ranks, first_calls, strict=True):
             if trial.error is not None:
                 what = f"{type(trial.error).__name__}: {trial.error}"
                 error = OpFailed(name, rank, format_call_site(capture_call_site()), what)
                 raise error from trial.error
-        first = trials[0].result_spec
+        first = first_calls[0].result_spec
         assert first is not None
-        for rank, trial in zip(ranks, trials, strict=True):
+        for rank, trial in zip(ranks, first_calls, strict=True):
             if trial.result_spec != first:
                 raise RanksDisagree(
                     f"the results of {name} on rank {rank} and on rank {ranks[0]} differ: tensors"

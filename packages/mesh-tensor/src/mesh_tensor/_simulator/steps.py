@@ -56,7 +56,7 @@ def step_of(
         return _RemoteStep(compiled_op, world)
     if compiled_op.kind == "replay":
         return _ReplayStep(compiled_op, world, steps)
-    news = [(one.meta.kind, one.aliased) for one in _news(entry.parts)]
+    news = [(one.meta.kind, one.aliased) for one in _new_tensors(entry.parts)]
     if compiled_op.kind == "reduce":
         return _ReduceStep(compiled_op, news, world)
     if compiled_op.kind == "move":
@@ -66,12 +66,12 @@ def step_of(
     return _OpStep(compiled_op, news, world, entry)
 
 
-def _news(parts: Any) -> Iterator[NewTensor]:
+def _new_tensors(parts: Any) -> Iterator[NewTensor]:
     if type(parts) is NewTensor:
         yield parts
     elif type(parts) in (list, tuple):
         for one in parts:
-            yield from _news(one)
+            yield from _new_tensors(one)
 
 
 class _Step:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh_core import Port
-    from mesh_tensor._remote.call_protocol import Trial
+    from mesh_tensor._remote.call_protocol import FirstCallResult
 
 __all__ = ["Interpreter"]
 
@@ -147,7 +147,7 @@ class Interpreter(Actor):
         return invoke(self._world, function, blob, slots)
 
     @endpoint
-    def attempt(self, function: int, blob: bytes, slots: list[int], token: int) -> Trial:
+    def attempt(self, function: int, blob: bytes, slots: list[int], token: int) -> FirstCallResult:
         """Call a remote function to observe its results; `adopt` or `drop_held` releases them."""
         return attempt(self._world, function, blob, slots, token)
 
