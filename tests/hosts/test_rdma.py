@@ -90,15 +90,15 @@ def test_nothing_that_leaves_a_host_can_be_read_on_the_way(
     assert owner.do(memory.refused)[:3] == (1, 1, 1)
 
 
-def test_strangers_who_say_nothing_keep_nobody_out(world: World, programs: list[Program]) -> None:
+def test_silent_connections_keep_nobody_out(world: World, programs: list[Program]) -> None:
     owner, user = programs
     there, here = world.hosts
     handle = owner.do(memory.offer, "it", MIB)
     before = owner.do(memory.left_behind)
     port = port_of(there)
-    with ExitStack() as strangers:
+    with ExitStack() as connections:
         for _ in range(100):
-            strangers.enter_context(here.connect(there.address, port))
+            connections.enter_context(here.connect(there.address, port))
         assert user.do(memory.take, "it", handle) == "tcp"
         assert user.do(memory.read, "it", MIB).name == "done"
     more = {name: count + 8 for name, count in before.items()}

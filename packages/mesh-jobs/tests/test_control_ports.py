@@ -99,8 +99,8 @@ def test_a_worker_without_credentials_refuses_calls_without_proof_also_of_root(
     alone: tuple[subprocess.Popen[str], dict[str, Any]],
 ) -> None:
     worker, told = alone
-    with grpc.insecure_channel(told["control"].partition("://")[2]) as stranger:
-        assert refusal(stranger, METHODS["Stop"].path)[0] == "UNAVAILABLE"
+    with grpc.insecure_channel(told["control"].partition("://")[2]) as plaintext:
+        assert refusal(plaintext, METHODS["Stop"].path)[0] == "UNAVAILABLE"
     assert worker.poll() is None
 
 

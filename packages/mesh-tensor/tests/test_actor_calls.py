@@ -273,11 +273,11 @@ class TestFailures:
         assert mt.inspect(x).item() == 1
 
     def test_a_call_that_is_given_up_holds_nothing_up(self, procs: ProcMesh, mesh: Any) -> None:
-        busy, gate = procs.spawn("busy", Busy), torch.ones(1)
+        busy, operand = procs.spawn("busy", Busy), torch.ones(1)
         held = busy.hold.call()
         with pytest.raises(DeadlineExceeded):
-            busy.keep.options(timeout=0.1).call(gate).get()
-        assert mt.inspect(gate * 2).item() == 2
+            busy.keep.options(timeout=0.1).call(operand).get()
+        assert mt.inspect(operand * 2).item() == 2
         procs.spawn("opener", Opener).open.call().get()
         held.get()
 
