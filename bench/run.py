@@ -143,7 +143,7 @@ def _measure(
     with ForeignLoad() as load:
         out, err, status = _ended(command + (["--quick"] if arguments.quick else []))
         left = end_leftovers()
-    beside = {
+    context = {
         "round": index,
         "foreign_cores": round(load.cores, 2),
         "was_quiet": is_quiet,
@@ -151,7 +151,7 @@ def _measure(
     }
     for text in out.splitlines():
         if text.startswith('{"driver"'):
-            results.lines.append({**json.loads(text), **beside})
+            results.lines.append({**json.loads(text), **context})
     took = time.monotonic() - started
     outcome = "" if status == 0 else f"  FAILED ({status}): {err.strip()[-300:]}"
     print(
@@ -162,7 +162,7 @@ def _measure(
     )
     if status == 0:
         return None
-    return {**asdict(run), **beside, "status": status, "stderr": err[-4000:]}
+    return {**asdict(run), **context, "status": status, "stderr": err[-4000:]}
 
 
 def _user_environment() -> dict[str, str]:

@@ -137,5 +137,5 @@ def _why(said: str) -> str:
 
 
 def _found() -> str | None:
-    beside = Path(sys.executable).parent / _PROGRAM
-    return str(beside) if beside.is_file() else shutil.which(_PROGRAM)
+    sibling = Path(sys.executable).parent / _PROGRAM
+    return str(sibling) if sibling.is_file() else shutil.which(_PROGRAM)
