@@ -31,12 +31,12 @@ BATCH_LOG = "slurm-%j.log"
 #: shell alive to do so when the scheduler ends the job; the worker receives the signal itself.
 _TASK = """export MESH_RANK=$((MESH_FIRST + SLURM_PROCID))
 exec >> "$MESH_LOGS$MESH_NAME-$MESH_RANK.log" 2>&1
-trap told=yes TERM USR1
+trap is_stopped=yes TERM USR1
 "$@"; status=$?
 echo "$MESH_EPOCH $status" > "$MESH_WORKERS/$MESH_NAME-$MESH_RANK.ended"
 : > "$MESH_WORKERS/slurm-$MESH_EPOCH-$SLURMD_NODENAME.ended"
 # The script that waits for us may have been lost with its node: then the last of us ends the job.
-while [ -z "$told" ]; do
+while [ -z "$is_stopped" ]; do
     job=$(scontrol --oneliner show job "$SLURM_JOB_ID" 2>&1) || exit $status
     waiter=$(expr "$job" : '.* BatchHost=\\([^ ]*\\)')
     nodes=$(scontrol show hostnames "$(expr "$job" : '.* NodeList=\\([^ ]*\\)')")
@@ -57,13 +57,13 @@ exit $status"""
 _NOTE = """note() {
     echo "$(date +%s) $MESH_EPOCH $*" >> "$MESH_FOLDER/EVENTS"
 } 2> /dev/null
-told() {
+job_state() {
     echo "now=$(date +%Y-%m-%dT%H:%M:%S)"
     scontrol --oneliner show job "$SLURM_JOB_ID" | head -n 1 |
         grep -oE ' (JobState|EndTime|PreemptTime|Restarts|RunTime|TimeLimit)=[^ ]*'
 } 2> /dev/null
-trap 'note leaving $(told)' USR1
-trap 'note stopping $(told)' TERM"""
+trap 'note leaving $(job_state)' USR1
+trap 'note stopping $(job_state)' TERM"""
 _WAIT = """failed=0
 for worker in $workers; do
     while :; do
