@@ -177,14 +177,14 @@ def test_half_a_minute_without_a_server_costs_nothing(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     """The server is silent for one program and down for the other."""
-    ways = {name: cluster.cut() for name in ("silent", "down")}
+    proxies = {name: cluster.breakable_proxy() for name in ("silent", "down")}
 
-    def job(way: str, name: str) -> KubernetesJob:
-        options = KubernetesOptions(kubeconfig=ways[way][1])
+    def job(proxy: str, name: str) -> KubernetesJob:
+        options = KubernetesOptions(kubeconfig=proxies[proxy][1])
         made = KubernetesJob(namespace, options=options, folder=tmp_path / name)
         return made.add_mesh("workers", 1, image_spec=IMAGE)
 
-    jobs = [job(way, way) for way in ways]
+    jobs = [job(proxy, proxy) for proxy in proxies]
     for one in jobs:
         one.state(PATIENCE_S)
     # The other pod stays pending, and a thread waits for it throughout the outage.
@@ -194,7 +194,7 @@ def test_half_a_minute_without_a_server_costs_nothing(
     with ThreadPoolExecutor(5) as pool:
         keeps_waiting = pool.submit(waits.state, OUTAGE_S + 4)
         watched = [pool.submit(one.wait, OUTAGE_S - 8) for one in jobs]
-        with ways["silent"][0].silent(), ways["down"][0].closed():
+        with proxies["silent"][0].silent(), proxies["down"][0].closed():
             over = threading.Event()
             threading.Timer(OUTAGE_S, over.set).start()
             killed = [pool.submit(one.kill) for one in jobs]
@@ -208,5 +208,5 @@ def test_half_a_minute_without_a_server_costs_nothing(
     for one in (*jobs, waits):
         one.kill()
     eventually(lambda: not cluster.leftovers(namespace))
-    for way, _ in ways.values():
-        way.end()
+    for proxy, _ in proxies.values():
+        proxy.end()
