@@ -50,7 +50,7 @@ class Row:
     #: Whether it is also measured with everything pinned to one core.
     is_placed: bool = False
     #: Whether a miss fails a check.
-    is_gate: bool = False
+    is_required: bool = False
 
     @property
     def placements(self) -> tuple[str, ...]:
@@ -102,12 +102,12 @@ def _latency_rows() -> Iterator[Row]:
     yield Row(
         "counts", "context switches per sync call", "", Source("anatomy.sync", "switches"),
         floor=_floor("socketpair", "anatomy.sync", "switches"),
-        limit=6, is_placed=True, is_gate=True,
+        limit=6, is_placed=True, is_required=True,
     )  # fmt: skip
     yield Row(
         "counts", "system calls per sync call", "", Source("anatomy.sync", "system_calls"),
         floor=_floor("socketpair", "anatomy.sync", "system_calls"),
-        limit=12, is_placed=True, is_gate=True,
+        limit=12, is_placed=True, is_required=True,
     )  # fmt: skip
     yield Row(
         "a2a", "actor to actor, p50", "us", Source("actor_to_actor.sync", "p50"),

@@ -91,7 +91,7 @@ def main() -> int:
     verdicts = [judge(row, where, results) for row in rows for where in row.placements]
     _report(verdicts, machines, results, errors, arguments)
     if arguments.command == "counts" and arguments.check:
-        return _gate(verdicts)
+        return _check_required(verdicts)
     return 1 if any(error["driver"] not in _PEERS for error in errors) else 0
 
 
@@ -105,7 +105,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="small sizes: does it all work?")
     parser.add_argument("--peer-python", help="interpreter with torchmonarch 0.7.0 and numpy")
     parser.add_argument("--without-ours", action="store_true", help="only the peer and floors")
-    parser.add_argument("--check", action="store_true", help="fail when a gate is missed")
+    parser.add_argument("--check", action="store_true", help="fail when a required goal is missed")
     parser.add_argument(
         "--quiet-wait", type=float, default=3.0, metavar="S",
         help="how long a run may wait for others to stop using the machine (default: 3)",
@@ -143,7 +143,7 @@ def _measure(
     with ForeignLoad() as load:
         out, err, status = _ended(command + (["--quick"] if arguments.quick else []))
         left = end_leftovers()
-    beside = {
+    context = {
         "round": index,
         "foreign_cores": round(load.cores, 2),
         "was_quiet": is_quiet,
@@ -151,7 +151,7 @@ def _measure(
     }
     for text in out.splitlines():
         if text.startswith('{"driver"'):
-            results.lines.append({**json.loads(text), **beside})
+            results.lines.append({**json.loads(text), **context})
     took = time.monotonic() - started
     outcome = "" if status == 0 else f"  FAILED ({status}): {err.strip()[-300:]}"
     print(
@@ -162,7 +162,7 @@ def _measure(
     )
     if status == 0:
         return None
-    return {**asdict(run), **beside, "status": status, "stderr": err[-4000:]}
+    return {**asdict(run), **context, "status": status, "stderr": err[-4000:]}
 
 
 def _user_environment() -> dict[str, str]:
@@ -257,15 +257,15 @@ def _as_json(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _gate(verdicts: Sequence[Verdict]) -> int:
-    gates = [verdict for verdict in verdicts if verdict.row.is_gate]
-    for verdict in gates:
+def _check_required(verdicts: Sequence[Verdict]) -> int:
+    required = [verdict for verdict in verdicts if verdict.row.is_required]
+    for verdict in required:
         if verdict.is_met is not True:
             where = f"{verdict.row.title}, {verdict.placement}"
-            print(f"gate: {where}: {verdict.word()}, goal {verdict.row.goal()}")
-    if any(verdict.is_met is False for verdict in gates):
+            print(f"required: {where}: {verdict.word()}, goal {verdict.row.goal()}")
+    if any(verdict.is_met is False for verdict in required):
         return 1
-    return _UNJUDGED if any(verdict.is_met is None for verdict in gates) else 0
+    return _UNJUDGED if any(verdict.is_met is None for verdict in required) else 0
 
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ def _pins(_: list[str]) -> int:
 COMMANDS = (
     Command("run", "run a script with the packages that it imports", _run),
     Command("test", "run every check, side by side where they do not disturb each other", _test),
-    Command("nox", "run nox, with the pinned tools: `nox -l` is the menu", _nox),
+    Command("nox", "run nox, with the pinned tools: `nox -l` lists the sessions", _nox),
     Command("develop", "install packages into .venv, editable: `develop mesh-core`", _develop),
     Command("wheels", "build wheels and print their paths: `--into dist`", _wheels),
     Command("pins", "resolve which versions the sessions install", _pins),

@@ -1,6 +1,6 @@
 """Compiled bytecode of installed packages, shared between environments and clones.
 
-Python stores the bytecode of a module beside its source, so each of the environments of a run would
+Python stores the bytecode of a module next to its source, so each environment of a run would
 compile the same packages again. Bytecode is valid for the modification time and the size of its
 source. The installer links the files of a package into every environment, with the same time, so
 the bytecode of one environment is valid in the others.

@@ -40,9 +40,9 @@ def _imported(script: Path, seen: set[Path]) -> Iterator[str]:
         return
     for name in _names(tree):
         yield name
-        for beside in (script.parent / f"{name}.py", script.parent / name / "__init__.py"):
-            if beside.is_file() and beside not in seen:
-                yield from _imported(beside, seen)
+        for sibling in (script.parent / f"{name}.py", script.parent / name / "__init__.py"):
+            if sibling.is_file() and sibling not in seen:
+                yield from _imported(sibling, seen)
 
 
 def _names(tree: ast.Module) -> Iterator[str]:

@@ -93,23 +93,23 @@ def run(shared: Sequence[Session] = SHARED, alone: Sequence[Session] = ALONE) ->
         Job("wheels", [sys.executable, "-m", "tools", "wheels"], SESSION_LIMIT_S),
         Job("system packages", [sys.executable, "-m", "tools.system"], SESSION_LIMIT_S),
     ]
-    outcomes = _run_side_by_side(setup, len(setup), live=True)
+    outcomes = _run_concurrently(setup, len(setup), live=True)
     if not any(outcome.failed for outcome in outcomes):
-        outcomes += _run_side_by_side([_job(session) for session in shared], CONCURRENT_MAX)
-        outcomes += _run_side_by_side([_job(session) for session in alone], 1, live=True)
+        outcomes += _run_concurrently([_job(session) for session in shared], CONCURRENT_MAX)
+        outcomes += _run_concurrently([_job(session) for session in alone], 1, live=True)
     _report(outcomes, time.monotonic() - started)
     is_well = not any(outcome.failed for outcome in outcomes)
     return 0 if is_well and len(unsteady(outcomes)) <= UNSTEADY_MAX else 1
 
 
-def _run_side_by_side(jobs: Sequence[Job], lanes: int, *, live: bool = False) -> list[Outcome]:
-    """Run jobs in order, at most `lanes` at a time, and return the outcomes in that order."""
+def _run_concurrently(jobs: Sequence[Job], workers: int, *, live: bool = False) -> list[Outcome]:
+    """Run jobs in order, at most `workers` at a time, and return the outcomes in that order."""
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
     for job in jobs:
         waiting.put(job)
     outcomes: dict[Job, Outcome] = {}
 
-    def run_lane() -> None:
+    def run_worker() -> None:
         while True:
             try:
                 job = waiting.get_nowait()
@@ -117,9 +117,9 @@ def _run_side_by_side(jobs: Sequence[Job], lanes: int, *, live: bool = False) ->
                 return
             outcomes[job] = job.run(live=live)
 
-    with ThreadPoolExecutor(lanes) as threads:
+    with ThreadPoolExecutor(workers) as threads:
         try:
-            for done in [threads.submit(run_lane) for _ in range(lanes)]:
+            for done in [threads.submit(run_worker) for _ in range(workers)]:
                 done.result()
         except BaseException:
             # Ctrl-C reaches only this process: the jobs run in separate sessions.

@@ -85,15 +85,15 @@ def test_client_behind_nat_is_served(worlds: Worlds, tmp_path: Path) -> None:
 
 def test_worker_behind_an_address_it_does_not_know(worlds: Worlds, tmp_path: Path) -> None:
     """Other hosts reach the worker through a gateway that forwards connections."""
-    world = worlds(["client", "w0", "gate"])
-    _, w0, gate = world
+    world = worlds(["client", "w0", "proxy"])
+    _, w0, proxy = world
     port = str(PORT + 1)
     with (
         Crew(world, tmp_path) as behind,
-        gate.start_python(FORWARD, w0.address, port),
+        proxy.start_python(FORWARD, w0.address, port),
         behind.program() as program,
     ):
-        program.do(steps.attach, [f"tcp://gate:{port}"], behind.keys, BRISK)
+        program.do(steps.attach, [f"tcp://proxy:{port}"], behind.keys, BRISK)
         assert names(program.do(steps.spawn)) == ["w0"]
         assert program.do(steps.echo, b"x" * 5_000_000) == [b"x" * 5_000_000]
 

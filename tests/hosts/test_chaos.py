@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from tests.hosts.chaos.echo import EchoWorkload
+from tests.hosts.chaos.fault_kinds import FAULT_KINDS, planned_faults
 from tests.hosts.chaos.ledger import Balance, Ledger
-from tests.hosts.chaos.menu import MENU, choices
 from tests.hosts.chaos.recovery import percentile
 from tests.hosts.chaos.run import Settings, run
 from tests.hosts.conftest import Worlds
@@ -24,8 +24,8 @@ def test_echo_survives_every_kind_of_fault(worlds: Worlds) -> None:
     said: list[str] = []
     verdict = run(EchoWorkload(), BRIEF, said.append)
     assert verdict.is_right, str(verdict)
-    assert verdict.faults == len(said) == len(MENU)
-    assert set(verdict.times) == set(MENU)
+    assert verdict.faults == len(said) == len(FAULT_KINDS)
+    assert set(verdict.times) == set(FAULT_KINDS)
     assert verdict.balance.answered > 100
     assert set(verdict.balance.failed) <= {
         "BrokenPipeError",
@@ -37,7 +37,7 @@ def test_echo_survives_every_kind_of_fault(worlds: Worlds) -> None:
     }
 
 
-class Twice(EchoWorkload):
+class Duplicating(EchoWorkload):
     """Executes some calls twice, like a client that retries without need."""
 
     def call(self, number: int, host: Host) -> None:
@@ -46,7 +46,7 @@ class Twice(EchoWorkload):
             super().call(number, host)
 
 
-class Forgetful(EchoWorkload):
+class Losing(EchoWorkload):
     """Sometimes replies without executing the call."""
 
     def call(self, number: int, host: Host) -> None:
@@ -54,7 +54,7 @@ class Forgetful(EchoWorkload):
             super().call(number, host)
 
 
-class Vague(EchoWorkload):
+class Untyped(EchoWorkload):
     """Fails with an unexpected error."""
 
     def call(self, number: int, host: Host) -> None:
@@ -63,7 +63,7 @@ class Vague(EchoWorkload):
         super().call(number, host)
 
 
-class Stuck(EchoWorkload):
+class Hanging(EchoWorkload):
     """Never returns from one of the calls."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Stuck(EchoWorkload):
         self._for_ever.set()
 
 
-class Quiet(EchoWorkload):
+class Unrecovered(EchoWorkload):
     """Does not recover after its process has died."""
 
     def restore(self, host: Host) -> None:
@@ -88,7 +88,7 @@ class Quiet(EchoWorkload):
             super().restore(host)
 
 
-class Hasty(EchoWorkload):
+class FalselyDead(EchoWorkload):
     """Declares a host dead whose power was not cut."""
 
     def declared_dead(self) -> Mapping[str, int]:
@@ -96,7 +96,7 @@ class Hasty(EchoWorkload):
 
 
 def test_living_host_that_is_declared_dead_is_counted(worlds: Worlds) -> None:
-    verdict = run(Hasty(), Settings(seconds=0.5, hosts=2, lanes=2, hang_s=1.0))
+    verdict = run(FalselyDead(), Settings(seconds=0.5, hosts=2, concurrency=2, hang_s=1.0))
     assert not verdict.is_right
     assert verdict.misjudged == {"h1": 1}
 
@@ -104,27 +104,27 @@ def test_living_host_that_is_declared_dead_is_counted(worlds: Worlds) -> None:
 @pytest.mark.parametrize(
     ("make", "count"),
     [
-        (Twice, lambda balance: balance.duplicated),
-        (Forgetful, lambda balance: balance.lost),
-        (Vague, lambda balance: balance.untyped.get("KeyError('oh')", 0)),
-        (Stuck, lambda balance: balance.hung),
+        (Duplicating, lambda balance: balance.duplicated),
+        (Losing, lambda balance: balance.lost),
+        (Untyped, lambda balance: balance.untyped.get("KeyError('oh')", 0)),
+        (Hanging, lambda balance: balance.hung),
     ],
     ids=["duplicated", "lost", "untyped", "hung"],
 )
 def test_each_wrong_is_counted(
     worlds: Worlds, make: Callable[[], EchoWorkload], count: Callable[[Balance], int]
 ) -> None:
-    verdict = run(make(), Settings(seconds=0.5, hosts=2, lanes=2, hang_s=1.0))
+    verdict = run(make(), Settings(seconds=0.5, hosts=2, concurrency=2, hang_s=1.0))
     assert not verdict.is_right
     assert count(verdict.balance) >= 1, str(verdict)
 
 
 def test_host_that_stays_silent_is_named(worlds: Worlds) -> None:
     kills_first = next(
-        seed for seed in itertools.count() if next(choices(seed, 1, 1.0)).kind == "kill"
+        seed for seed in itertools.count() if next(planned_faults(seed, 1, 1.0)).kind == "kill"
     )
     settings = Settings(seconds=9.0, seed=kills_first, hosts=2, every_s=0.25, hang_s=0.5)
-    verdict = run(Quiet(), settings)
+    verdict = run(Unrecovered(), settings)
     assert not verdict.is_right
     assert verdict.silent == ["h1 after kill"]
     assert verdict.faults == 1
@@ -146,12 +146,14 @@ def test_ledger_adds_up() -> None:
 
 def test_same_seed_chooses_the_same() -> None:
     def first(seed: int) -> list[object]:
-        return list(itertools.islice(choices(seed, 3, 1.0), 40))
+        return list(itertools.islice(planned_faults(seed, 3, 1.0), 40))
 
     assert first(7) == first(7)
     assert first(7) != first(8)
-    kinds = [choice.kind for choice in itertools.islice(choices(7, 3, 1.0), len(MENU))]
-    assert sorted(kinds) == sorted(MENU)
+    kinds = [
+        planned.kind for planned in itertools.islice(planned_faults(7, 3, 1.0), len(FAULT_KINDS))
+    ]
+    assert sorted(kinds) == sorted(FAULT_KINDS)
 
 
 @pytest.mark.parametrize(

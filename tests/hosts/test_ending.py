@@ -36,7 +36,7 @@ ENDS = {
     "exception": ("raise RuntimeError('the end')", None),
     "SIGKILL": ("print('ready', flush=True); signal.pause()", signal.SIGKILL),
     # The child inherits all descriptors, so only the death of its parent ends the world.
-    "SIGKILL beside a child": (
+    "SIGKILL next to a child": (
         "os.fork() or print('ready', flush=True); signal.pause()",
         signal.SIGKILL,
     ),
@@ -114,8 +114,12 @@ class Traces:
             assert time.monotonic() < until, f"still there: {left}"
             pause.poll(10)
         assert _mounts() <= self._mounts
-        cards = os.listdir("/sys/class/net")
-        assert not [card for card in cards if card.startswith(("port", "delay", "far", "switch"))]
+        interfaces = os.listdir("/sys/class/net")
+        assert not [
+            interface
+            for interface in interfaces
+            if interface.startswith(("port", "delay", "far", "switch"))
+        ]
 
 
 def _spaces(pid: int) -> set[str]:

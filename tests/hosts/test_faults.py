@@ -76,7 +76,7 @@ def test_silence_is_complete_and_heals_with_nothing_lost(
             assert is_silent(one, other, is_v6=True)
         assert fault.is_healed
         connection.settimeout(LIMIT_S)
-        assert connection.recv(1) == b"x", "what was sent meanwhile arrives"
+        assert connection.recv(1) == b"x", "what was sent in the meantime arrives"
         assert echoes(connection)
     assert answers(one, other)
     assert answers(one, other, is_v6=True)

@@ -154,7 +154,7 @@ for host in ("no-such-host", "login:1"):
     assert "nobody listens there: start the worker" in refused
 
 
-def test_a_stranger_is_not_passed_on(cluster: Cluster) -> None:
+def test_an_unauthenticated_peer_is_not_passed_on(cluster: Cluster) -> None:
     code = """
 configure(attach_timeout_s=0.1)
 credentials = Credentials.create()

@@ -159,7 +159,7 @@ def test_a_host_that_stands_still_gets_no_late_byte(world: World, programs: list
             for ended in (writing.result(30), reading.result(30)):
                 assert ended.name == "RDMATimeout", ended
                 assert ended.took_s < 1.0 + BUSY_SLACK_S
-            assert "may still be written" in writing.result().words
+            assert "may still be written" in writing.result().message
             # The peer is gone as soon as its connections are closed, on another thread than ours.
             _wait_until_established(owner.process.pid, connected)
             there = _memory_of(owner.process.pid, place, 64 * MIB)

@@ -44,9 +44,9 @@ def _wait_for_bytes(host: Host, count: int) -> None:
 def test_each_host_is_sent_the_bytes_once(world: World, programs: list[list[Program]]) -> None:
     nbytes = 16 * MIB
     asker = programs[0][0]
-    source = asker.do(many.offer_room, nbytes, True)
+    source = asker.do(many.offer_buffer, nbytes, True)
     others = [program for host in programs[1:] for program in host]
-    places = [program.do(many.offer_room, nbytes) for program in others]
+    places = [program.do(many.offer_buffer, nbytes) for program in others]
     before = [host.traffic() for host in world.hosts]
     assert asker.do(many.spread_to, source, places) == []
     carried = [host.traffic() - earlier for host, earlier in zip(world.hosts, before, strict=True)]
@@ -63,9 +63,9 @@ def test_those_behind_a_host_that_is_gone_get_the_bytes_from_another(
 ) -> None:
     nbytes = 32 * MIB
     asker = programs[0][0]
-    source = asker.do(many.offer_room, nbytes, True)
+    source = asker.do(many.offer_buffer, nbytes, True)
     others = [program for host in programs[1:] for program in host]
-    places = [program.do(many.offer_room, nbytes) for program in others]
+    places = [program.do(many.offer_buffer, nbytes) for program in others]
     # So slow that the power is cut long before the end, also on a busy machine.
     with world.faults.bandwidth(world.hosts[1], 40_000_000):
         spreading = asker.begin(many.spread_to, source, places)
@@ -81,8 +81,8 @@ def test_those_behind_a_host_that_is_gone_get_the_bytes_from_another(
 def test_one_copy_on_each_host_is_seen_by_all_there(programs: list[list[Program]]) -> None:
     nbytes = 4 * MIB
     everybody = [program for host in programs for program in host]
-    source = everybody[0].do(many.offer_room, nbytes, True)
-    near = [program.do(many.offer_room, 1) for program in everybody]
+    source = everybody[0].do(many.offer_buffer, nbytes, True)
+    near = [program.do(many.offer_buffer, 1) for program in everybody]
     replicas, count = everybody[0].do(many.replicate_near, source, near)
     assert count == 3
     seen = [program.do(many.view_digest, replicas) for program in everybody]
@@ -94,8 +94,8 @@ def test_an_array_is_cut_in_another_way_on_other_hosts(programs: list[list[Progr
     side, asker = 1024, programs[0][0]
     part = side * side // 4
     trainers, generators = [*programs[0], *programs[1]], programs[2]
-    sources = [program.do(many.offer_room, part, True) for program in trainers]
-    places = [program.do(many.offer_room, 2 * part) for program in generators]
+    sources = [program.do(many.offer_buffer, part, True) for program in trainers]
+    places = [program.do(many.offer_buffer, 2 * part) for program in generators]
     asker.do(many.columns_to_rows, sources, places, side)
     column = many.content(part)
     width = side // 4

@@ -62,7 +62,7 @@ class Siege:
 
     crew: Crew
     program: Program
-    stranger: Host
+    attacker: Host
     marker: Path
     """Made by who unpickles a bomb."""
 
@@ -83,7 +83,7 @@ class Siege:
             self.crew.credentials.issue(role="worker", name="taken").save(folder)
         return folder
 
-    def order(self, job: bytes = bytes(16)) -> bytes:
+    def attach_request(self, job: bytes = bytes(16)) -> bytes:
         """Return a request to serve a job, with a pickle in a place where it might be loaded."""
         facts: dict[str, Any] = {"version": 1, "job": job.hex(), "token": bytes(32).hex()}
         facts |= {"host": 7, "owner": "mallory", "lease_s": 600.0, "path": [], "config": {}}
@@ -111,12 +111,12 @@ class Siege:
 def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
     folder = tmp_path_factory.mktemp("siege")
     with ExitStack() as stack:
-        world = stack.enter_context(World(["client", "w0", "w1", "stranger"], shared=[folder]))
+        world = stack.enter_context(World(["client", "w0", "w1", "attacker"], shared=[folder]))
         crew = stack.enter_context(Crew(world, folder, world.hosts[1:3]))
         program = stack.enter_context(crew.program())
         program.do(steps.attach, crew.addresses(crew.hosts[:1]), crew.keys, {})
         program.do(steps.spawn)
-        yield Siege(crew, program, world["stranger"], folder / "unpickled")
+        yield Siege(crew, program, world["attacker"], folder / "unpickled")
 
 
 @pytest.fixture
@@ -155,14 +155,14 @@ def test_worker_on_loopback_is_not_on_the_network(besieged: Siege) -> None:
         assert "serves" in worker.stdout.readline()
         for address in (w0.address, w0.address6):
             with pytest.raises(ConnectionRefusedError):
-                besieged.stranger.connect(address, 26700)
+                besieged.attacker.connect(address, 26700)
 
 
 def test_loopback_without_credentials_is_refused(siege: Siege) -> None:
     for host in siege.crew.hosts:
         for address in ("127.0.0.1", "::1"):
             with Connection(host, address, PORT) as connection:
-                connection.send(siege.order())
+                connection.send(siege.attach_request())
                 assert connection.is_ended()
 
 
@@ -184,7 +184,7 @@ def test_scans_and_garbage_are_refused_at_once(siege: Siege) -> None:
         b"GET / HTTP/1.1\r\nHost: w0\r\n\r\n",
         b"SSH-2.0-OpenSSH_9.6\r\n",
         siege.bomb,
-        siege.order(),
+        siege.attach_request(),
         frame(PING, b""),
         frame(HELLO, siege.bomb),
         os.urandom(4096),
@@ -196,7 +196,7 @@ def test_scans_and_garbage_are_refused_at_once(siege: Siege) -> None:
     ]
     for address in siege.targets:
         for data in garbage:
-            with Connection(siege.stranger, address, PORT) as connection:
+            with Connection(siege.attacker, address, PORT) as connection:
                 connection.send(data)
                 connection.stop_sending()
                 assert connection.is_ended()
@@ -218,8 +218,8 @@ def test_certificates_that_do_not_count(siege: Siege, tmp_path: Path, who: str) 
 def is_refused(siege: Siege, address: str, context: Any) -> bool:
     """Return whether a TLS peer's request gets no reply."""
     try:
-        with Connection(siege.stranger, address, PORT, context) as connection:
-            connection.send(siege.order())
+        with Connection(siege.attacker, address, PORT, context) as connection:
+            connection.send(siege.attach_request())
             return connection.frame()[0] == 0
     except OSError:
         return True
@@ -227,8 +227,8 @@ def is_refused(siege: Siege, address: str, context: Any) -> bool:
 
 def test_both_sides_of_another_job_say_so(siege: Siege, tmp_path: Path) -> None:
     Credentials.create().save(tmp_path / "other")
-    with Program(siege.stranger) as stranger:
-        why = stranger.do(
+    with Program(siege.attacker) as attacker:
+        why = attacker.do(
             steps.why_not_attached,
             siege.crew.addresses(),
             str(tmp_path_in(siege, tmp_path / "other")),
@@ -249,11 +249,11 @@ def test_recorded_connection_opens_nothing_when_it_comes_again(siege: Siege) -> 
     """Replay everything that a client sent to a worker, byte for byte, to both workers."""
     record = siege.crew.folder / "record"
     port = PORT + 1
-    with siege.stranger.start_python(RECORD, siege.targets[1], str(port), str(record)) as tap:
+    with siege.attacker.start_python(RECORD, siege.targets[1], str(port), str(record)) as tap:
         assert tap.stdout is not None
         assert tap.stdout.readline() == "ready\n"
         with siege.crew.program() as victim:
-            address = f"tcp://{siege.stranger.name}:{port}"
+            address = f"tcp://{siege.attacker.name}:{port}"
             victim.do(steps.attach, [address], siege.crew.keys, {})
             victim.do(steps.spawn)
     said = [path.read_bytes() for path in sorted(siege.crew.folder.glob("record*"))]
@@ -261,7 +261,7 @@ def test_recorded_connection_opens_nothing_when_it_comes_again(siege: Siege) -> 
     assert all(len(one) > 500 for one in said)
     for address in siege.targets:
         for one in said:
-            with Connection(siege.stranger, address, PORT) as connection:
+            with Connection(siege.attacker, address, PORT) as connection:
                 connection.send(one)
                 assert connection.is_ended()
 
@@ -271,7 +271,7 @@ def test_slow_handshakes_are_dropped(siege: Siege) -> None:
     began = time.monotonic()
     with ExitStack() as stack:
         connections = [
-            stack.enter_context(Connection(siege.stranger, address, PORT))
+            stack.enter_context(Connection(siege.attacker, address, PORT))
             for address in siege.targets
             for _ in range(20)
         ]
@@ -300,7 +300,7 @@ def has_ended(connection: Connection) -> bool:
 
 def test_ten_thousand_half_open_connections(siege: Siege) -> None:
     for address in siege.targets:
-        with siege.stranger.start_python(FLOOD, address, str(PORT), "10000") as flood:
+        with siege.attacker.start_python(FLOOD, address, str(PORT), "10000") as flood:
             assert flood.stdout is not None
             assert flood.stdout.readline() == "10000 open\n"
             siege.check()
@@ -313,20 +313,20 @@ def test_ten_thousand_half_open_connections(siege: Siege) -> None:
 
 def test_worker_cannot_pose_as_the_controller(siege: Siege) -> None:
     for address in siege.targets:
-        with Connection(siege.stranger, address, PORT, tls(siege.member())) as connection:
-            connection.send(siege.order())
+        with Connection(siege.attacker, address, PORT, tls(siege.member())) as connection:
+            connection.send(siege.attach_request())
             kind, why = connection.frame()
             assert kind == ATTACHED
             assert b"refused" in why or b"only the job's controller" in why or b"serves" in why
         # It claims to be host 0.
-        with Connection(siege.stranger, address, PORT, tls(siege.member())) as connection:
+        with Connection(siege.attacker, address, PORT, tls(siege.member())) as connection:
             connection.send(hello(Proc(0), Proc(1), bytes(16), bytes(32)))
             assert connection.is_ended()
 
 
 def test_oversize_and_truncated_frames(siege: Siege) -> None:
     """The worker reads no more from a member than the first frame of a connection may contain."""
-    whole = siege.order()
+    whole = siege.attach_request()
     frames = {
         "too long": head(ATTACH, (16 << 10) + 1),
         "far too long": head(ATTACH, 0xFFFF_FFFF),
@@ -342,7 +342,7 @@ def test_oversize_and_truncated_frames(siege: Siege) -> None:
     }
     for address in siege.targets:
         for data in frames.values():
-            with Connection(siege.stranger, address, PORT, tls(siege.member())) as connection:
+            with Connection(siege.attacker, address, PORT, tls(siege.member())) as connection:
                 connection.send(data)
                 if data in (whole[:40], whole[:-1]):
                     continue  # The worker closes the connection.
@@ -364,12 +364,12 @@ def test_frames_of_another_job(siege: Siege) -> None:
         ]
         for data in wrong:
             with Connection(
-                siege.stranger, siege.targets[0], PORT, tls(siege.member())
+                siege.attacker, siege.targets[0], PORT, tls(siege.member())
             ) as connection:
                 connection.send(data)
                 assert connection.is_ended()
         # Nothing else was wrong with the frames above.
-        with Connection(siege.stranger, siege.targets[0], PORT, tls(siege.member())) as connection:
+        with Connection(siege.attacker, siege.targets[0], PORT, tls(siege.member())) as connection:
             connection.send(hello(me, to, job, token))
             assert connection.frame()[0] == WELCOME
             # An accepted connection is closed, too, when it violates the protocol.
@@ -383,7 +383,7 @@ def test_frames_of_a_stale_generation(siege: Siege) -> None:
         me, to = Proc(taken.host), Proc(1)
         for incarnation, expected in ((1, WELCOME), (0, 0), (2, WELCOME), (1, 0), (2, WELCOME)):
             with Connection(
-                siege.stranger, siege.targets[0], PORT, tls(siege.member())
+                siege.attacker, siege.targets[0], PORT, tls(siege.member())
             ) as connection:
                 connection.send(hello(me, to, taken.job, taken.token, incarnation))
                 assert connection.frame()[0] == expected, f"incarnation {incarnation}"
@@ -403,8 +403,8 @@ class Taken:
 def taken_over(siege: Siege) -> Iterator[Taken]:
     """Make the program attach a worker to its job that the attacker controls."""
     port = PORT + 2
-    with siege.stranger.listen(port) as listener:
-        address = f"tcp://{siege.stranger.name}:{port}"
+    with siege.attacker.listen(port) as listener:
+        address = f"tcp://{siege.attacker.name}:{port}"
         siege.program.do(steps.ask_to_join, [address], siege.crew.keys)
         listener.settimeout(PATIENCE_S)
         context = tls(siege.member(), is_server=True)

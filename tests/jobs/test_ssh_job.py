@@ -87,11 +87,11 @@ class TestSSHJob(JobConformance):
 
         return make
 
-    def workers(self, order_id: str) -> int:
-        return len(worker_pids(order_id))
+    def workers(self, allocation_id: str) -> int:
+        return len(worker_pids(allocation_id))
 
     def lose_host(self, job: Job, mesh: str, rank: int) -> None:
-        os.kill(worker_pids(job.status().order_id)[mesh, rank], signal.SIGKILL)
+        os.kill(worker_pids(job.status().allocation_id)[mesh, rank], signal.SIGKILL)
 
     def block_scheduler(self) -> AbstractContextManager[None]:
         return self.server.silent()
@@ -128,10 +128,10 @@ def test_a_mesh_is_resized_within_its_machines(server: SSHServer, home: Path) ->
     job = job_on(server, home, {"ones": ["node1", "node2"]}, "room")
     job.state(timeout=60)
     job.resize(mesh="ones", hosts=1)
-    order_id = job.status().order_id
-    assert set(worker_pids(order_id)) == {("ones", 0)}
+    allocation_id = job.status().allocation_id
+    assert set(worker_pids(allocation_id)) == {("ones", 0)}
     job.resize(mesh="ones", hosts=2)
-    assert set(worker_pids(order_id)) == {("ones", 0), ("ones", 1)}
+    assert set(worker_pids(allocation_id)) == {("ones", 0), ("ones", 1)}
     with pytest.raises(NotSupported, match="names 2 machines"):
         job.resize(mesh="ones", hosts=3)
     assert len(job.status().hosts) == 2

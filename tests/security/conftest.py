@@ -1,4 +1,4 @@
-"""The fixtures `owner` and `stranger`: two ordinary users of this machine."""
+"""The fixtures `owner` and `other_user`: two ordinary users of this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.security.users import User
 
 #: Ids without an account on a usual machine.
 OWNER_UID = 54321
-STRANGER_UID = 54322
+OTHER_UID = 54322
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +35,6 @@ def owner(public_place: Path) -> User:
 
 
 @pytest.fixture(scope="session")
-def stranger(public_place: Path) -> User:
+def other_user(public_place: Path) -> User:
     """Return another user of the machine, who attacks it."""
-    return User("stranger", STRANGER_UID, public_place)
+    return User("other", OTHER_UID, public_place)

@@ -106,17 +106,17 @@ def own(worker: Worker) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("how", ["plain", "proved"])
-def test_another_user_is_refused_while_a_job_runs(owner: User, stranger: User, how: str) -> None:
+def test_another_user_is_refused_while_a_job_runs(owner: User, other_user: User, how: str) -> None:
     with running_worker(owner, with_control=True) as worker:
         with running_job(owner, worker) as job:
             assert job.outcome == "ready"
-            said = stranger.run_python(CALL, control_of(worker), how)
+            said = other_user.run_python(CALL, control_of(worker), how)
             assert said.split() == ["List", "UNAVAILABLE", "Stop", "UNAVAILABLE"]
             assert job.echo("still here") == "still here"
         check_unharmed(owner, worker)
 
 
-def test_a_shared_local_port_does_not_impersonate_its_user(owner: User, stranger: User) -> None:
+def test_a_shared_local_port_does_not_impersonate_its_user(owner: User, other_user: User) -> None:
     with (
         running_worker(owner, with_control=True) as worker,
         owner.start_python(HOLD_CONNECTION) as victim,
@@ -125,7 +125,7 @@ def test_a_shared_local_port_does_not_impersonate_its_user(owner: User, stranger
         port = victim.stdout.readline().strip()
         with running_job(owner, worker) as job:
             assert job.outcome == "ready"
-            said = stranger.run_python(CALL_FROM + CALL, control_of(worker), "plain", port)
+            said = other_user.run_python(CALL_FROM + CALL, control_of(worker), "plain", port)
             assert f"connected from {port}" in said, said
             assert "List OK" not in said
             assert "Stop OK" not in said

@@ -96,24 +96,24 @@ def port_of(relay: subprocess.Popen[str]) -> str:
     raise AssertionError("the relay has ended")
 
 
-def test_an_editor_of_another_user_is_refused(owner: User, stranger: User) -> None:
+def test_an_editor_of_another_user_is_refused(owner: User, other_user: User) -> None:
     with owner.start_python(RELAY, stderr=subprocess.PIPE) as relay:
         try:
             port = port_of(relay)
-            assert stranger.run_python(EDITOR, port, "evil") == "closed\n"
+            assert other_user.run_python(EDITOR, port, "evil") == "closed\n"
             # The kernel reports no owner for a socket that is already closed.
             for _ in range(5):
-                stranger.run_python(EDITOR, port, "evil", "reset")
-                stranger.run_python(EDITOR, port, "evil", "close")
+                other_user.run_python(EDITOR, port, "evil", "reset")
+                other_user.run_python(EDITOR, port, "evil", "close")
             assert owner.run_python(EDITOR, port, "good") == "answered\n"
             said, errors = relay.communicate(timeout=60)
         finally:
             relay.kill()
     assert said == "session: good\n"
-    assert f"rejected a connection of user {stranger.uid}" in errors
+    assert f"rejected a connection of user {other_user.uid}" in errors
 
 
-def test_a_session_of_the_debugger_cannot_be_reached(owner: User, stranger: User) -> None:
+def test_a_session_of_the_debugger_cannot_be_reached(owner: User, other_user: User) -> None:
     with owner.start_python(PROGRAM) as program:
         try:
             assert program.stdout is not None
@@ -126,7 +126,7 @@ def test_a_session_of_the_debugger_cannot_be_reached(owner: User, stranger: User
                     break
             watchdog.cancel()
             assert session
-            assert stranger.run_python(SNOOP, str(owner.uid)) == "[]\n[]\n"
+            assert other_user.run_python(SNOOP, str(owner.uid)) == "[]\n[]\n"
             said, _ = program.communicate("\n", timeout=60)
         finally:
             program.kill()

@@ -18,10 +18,10 @@ from mesh_jobs._state.folder import StateFolder
 place, marker = Path(sys.argv[1]), sys.argv[2]
 command = f"-oProxyCommand=touch {marker}"
 job = SSHJob({"m": ["somewhere"]}, options=SSHOptions(ssh_args=[command]), folder=place)
-ticket = {"order": "x", "places": [["m", 0, "somewhere"]]}
+allocation = {"id": "x", "places": [["m", 0, "somewhere"]]}
 state = StateFolder(place / ".mesh" / "default")
 state.path.mkdir(parents=True)
-state.write(Record(job._spec, "x", ticket))
+state.write(Record(job._spec, "x", allocation))
 (state.path / "job.json").chmod(0o644)
 state.path.chmod(0o755)
 """
@@ -60,31 +60,32 @@ def shared(public_place: Path, request: pytest.FixtureRequest) -> Path:
 
 
 def test_the_commands_of_a_planted_record_are_not_run(
-    owner: User, stranger: User, shared: Path
+    owner: User, other_user: User, shared: Path
 ) -> None:
     marker = owner.home / "tmp" / "ran"
-    assert stranger.run_python(PLANT_RECORD, str(shared), str(marker)) == ""
+    assert other_user.run_python(PLANT_RECORD, str(shared), str(marker)) == ""
     said = owner.run_python(STATUS, str(shared))
     assert said.startswith("refused: "), said
-    assert f"belongs to user {stranger.uid}" in said
+    assert f"belongs to user {other_user.uid}" in said
     assert not marker.exists(), "a command of the planted record ran"
 
 
 def test_a_planted_link_does_not_empty_a_file_of_the_user(
-    owner: User, stranger: User, shared: Path
+    owner: User, other_user: User, shared: Path
 ) -> None:
     kept = owner.home / "tmp" / "kept"
     owner.run(["sh", "-c", f"echo precious > {kept}"])
     folder = shared / ".mesh" / "default"
-    stranger.run(["sh", "-c", f"mkdir -p {folder}; ln -s {kept} {folder}/lock; chmod 777 {folder}"])
+    plant = f"mkdir -p {folder}; ln -s {kept} {folder}/lock; chmod 777 {folder}"
+    other_user.run(["sh", "-c", plant])
     assert owner.run_python(APPLY, str(shared)).startswith("refused: ")
     assert kept.read_text() == "precious\n"
 
 
-def test_a_planted_folder_gets_no_credentials(owner: User, stranger: User, shared: Path) -> None:
+def test_a_planted_folder_gets_no_credentials(owner: User, other_user: User, shared: Path) -> None:
     folder = shared / ".mesh" / "default"
-    stranger.run(["sh", "-c", f"mkdir -p {folder}; chmod 777 {folder}"])
+    other_user.run(["sh", "-c", f"mkdir -p {folder}; chmod 777 {folder}"])
     said = owner.run_python(APPLY, str(shared))
     assert said.startswith("refused: "), said
-    assert f"belongs to user {stranger.uid}" in said
+    assert f"belongs to user {other_user.uid}" in said
     assert not (folder / "keys").exists()

@@ -69,10 +69,10 @@ with socket.create_server(("127.0.0.1", 0)) as server:
 
 @pytest.fixture
 def marker(owner: User) -> Iterator[Path]:
-    """A file that the owner would create by unpickling data of a stranger."""
+    """A file that the owner would create by unpickling data of another user."""
     path = owner.home / "tmp" / "unpickled"
     yield path
-    assert not path.exists(), "a process of the owner unpickled something of the stranger"
+    assert not path.exists(), "a process of the owner unpickled something of another user"
 
 
 @contextmanager
@@ -91,28 +91,28 @@ def unharmed(owner: User, worker: Worker) -> Iterator[None]:
 
 
 def test_blind_bytes_from_a_closed_socket_do_not_take_a_free_worker(
-    owner: User, stranger: User, marker: Path
+    owner: User, other_user: User, marker: Path
 ) -> None:
     with running_worker(owner) as worker:
-        assert stranger.run_python(BLIND_BYTES, str(worker.port), str(marker)) == "sent\n"
+        assert other_user.run_python(BLIND_BYTES, str(worker.port), str(marker)) == "sent\n"
         with unharmed(owner, worker):
             pass
 
 
 def test_blind_bytes_from_a_closed_socket_do_not_harm_a_job(
-    owner: User, stranger: User, marker: Path
+    owner: User, other_user: User, marker: Path
 ) -> None:
     with running_worker(owner) as worker, unharmed(owner, worker):
-        assert stranger.run_python(BLIND_BYTES, str(worker.port), str(marker)) == "sent\n"
+        assert other_user.run_python(BLIND_BYTES, str(worker.port), str(marker)) == "sent\n"
 
 
-def test_another_user_cannot_attach(owner: User, stranger: User) -> None:
+def test_another_user_cannot_attach(owner: User, other_user: User) -> None:
     with running_worker(owner) as worker:
-        said = stranger.run_python(ATTACH_TO_WORKER, worker.address)
+        said = other_user.run_python(ATTACH_TO_WORKER, worker.address)
         assert said.startswith("refused: "), said
-        assert f"it has not proved to be a worker of user {stranger.uid}" in said
+        assert f"it has not proved to be a worker of user {other_user.uid}" in said
         with unharmed(owner, worker):
-            said = stranger.run_python(ATTACH_TO_WORKER, worker.address)
+            said = other_user.run_python(ATTACH_TO_WORKER, worker.address)
             assert said.startswith("refused: "), said
 
 
@@ -130,10 +130,10 @@ def test_root_without_credentials_cannot_attach(owner: User, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK", b"\x16\x03\x03\x00\x02xx"])
-def test_a_program_tells_nothing_to_a_stranger_who_has_taken_the_port(
-    owner: User, stranger: User, answer: bytes
+def test_a_program_tells_nothing_to_another_user_who_has_taken_the_port(
+    owner: User, other_user: User, answer: bytes
 ) -> None:
-    with stranger.start_python(LISTENER, answer.hex()) as listener:
+    with other_user.start_python(LISTENER, answer.hex()) as listener:
         assert listener.stdout is not None
         address = listener.stdout.readline().strip()
         with running_job(owner, address) as job:
@@ -151,14 +151,14 @@ def test_a_program_tells_nothing_to_a_stranger_who_has_taken_the_port(
             assert secret not in heard
 
 
-def test_a_program_refuses_the_worker_of_another_user(owner: User, stranger: User) -> None:
-    with running_worker(stranger) as worker:
+def test_a_program_refuses_the_worker_of_another_user(owner: User, other_user: User) -> None:
+    with running_worker(other_user) as worker:
         with running_job(owner, worker) as job:
             assert f"it has not proved to be a worker of user {owner.uid}" in job.outcome
         assert "serves a job" not in worker.stop()
 
 
-def test_another_user_cannot_read_the_credentials(owner: User, stranger: User) -> None:
+def test_another_user_cannot_read_the_credentials(owner: User, other_user: User) -> None:
     with running_worker(owner):
         folder = owner.home / ".mesh" / "local"
         (file,) = folder.iterdir()
@@ -167,24 +167,24 @@ def test_another_user_cannot_read_the_credentials(owner: User, stranger: User) -
         folder.parent.chmod(0o755)
         try:
             for command in (["ls", str(folder)], ["cat", str(file)], ["touch", str(folder / "x")]):
-                assert "Permission denied" in stranger.run(command)
+                assert "Permission denied" in other_user.run(command)
         finally:
             owner.home.chmod(0o700)
 
 
 def test_credentials_in_a_folder_of_another_user_are_refused(
-    owner: User, stranger: User, public_place: Path
+    owner: User, other_user: User, public_place: Path
 ) -> None:
     planted = public_place / "planted"
     planted.mkdir()
     planted.chmod(0o777)
-    with running_worker(stranger, MESH_HOME=str(planted)):
+    with running_worker(other_user, MESH_HOME=str(planted)):
         (planted / "local").chmod(0o755)
         said = owner.run(
             [owner.python, "-m", "mesh_core.worker", "--listen", "tcp://127.0.0.1:0"],
             env={"MESH_HOME": str(planted)},
         )
-    assert f"{planted}/local belongs to user {stranger.uid}" in said
+    assert f"{planted}/local belongs to user {other_user.uid}" in said
     assert "serves" not in said
 
 

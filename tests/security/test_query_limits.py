@@ -40,7 +40,7 @@ with Telemetry() as telemetry, telemetry.serve() as serving:
 """
 
 # Sends the queries of its input, one per line, and prints each status with the text of the reply.
-_STRANGER = """
+_CLIENT = """
 import http.client, json, sys, urllib.error, urllib.request
 
 url, token = sys.argv[1:]
@@ -94,8 +94,8 @@ def program(owner: User) -> Iterator[Program]:
         assert process.returncode == 0
 
 
-def answers(stranger: User, program: Program, queries: list[str]) -> list[Any]:
-    with stranger.start_python(_STRANGER, program.url, program.token) as asking:
+def answers(other_user: User, program: Program, queries: list[str]) -> list[Any]:
+    with other_user.start_python(_CLIENT, program.url, program.token) as asking:
         lines = "".join(f"{json.dumps(sql)}\n" for sql in queries)
         said, _ = asking.communicate(lines, timeout=_LIMIT_S)
     return [json.loads(line) for line in said.splitlines()]
@@ -114,9 +114,9 @@ def query_ticks(uid: int) -> dict[int, int]:
     return found
 
 
-def test_no_query_takes_the_program_down(stranger: User, program: Program) -> None:
+def test_no_query_takes_the_program_down(other_user: User, program: Program) -> None:
     before = program.rss_bytes
-    found = answers(stranger, program, [*_GREEDY, "select count(*) as n from procs"])
+    found = answers(other_user, program, [*_GREEDY, "select count(*) as n from procs"])
     for (status, text), wanted in zip(found, _GREEDY.values(), strict=False):
         assert status in (400, 500, 502)
         assert wanted in text
@@ -125,7 +125,7 @@ def test_no_query_takes_the_program_down(stranger: User, program: Program) -> No
 
 
 def test_a_query_ends_when_its_caller_disconnects(
-    owner: User, stranger: User, program: Program
+    owner: User, other_user: User, program: Program
 ) -> None:
     before = query_ticks(owner.uid)
 
@@ -133,12 +133,12 @@ def test_a_query_ends_when_its_caller_disconnects(
         now = query_ticks(owner.uid)
         return [pid for pid, ticks in now.items() if ticks > before.get(pid, 0) + 10]
 
-    with stranger.start_python(_HANGING_UP, program.url, program.token, _ENDLESS) as asking:
+    with other_user.start_python(_HANGING_UP, program.url, program.token, _ENDLESS) as asking:
         assert asking.stdout is not None
         assert asking.stdout.readline() == "sent\n"
         (computing,) = wait_until(busy, _LIMIT_S)
         # Other queries are executed concurrently.
-        ((status, _),) = answers(stranger, program, ["select count(*) as n from procs"])
+        ((status, _),) = answers(other_user, program, ["select count(*) as n from procs"])
         assert status == 200
         asking.communicate("\n", timeout=_LIMIT_S)
         wait_until(lambda: computing not in query_ticks(owner.uid), 2.0)

@@ -90,15 +90,15 @@ def _line(stream: IO[str] | None) -> str:
 
 
 def test_transfers_go_on_while_another_user_floods_every_listener(
-    program: Program, owner: User, stranger: User
+    program: Program, owner: User, other_user: User
 ) -> None:
     assert program.do("read") == ["arena", "unix", "tcp"]
     before = program.do("usage")
     attack = ["-m", "tests.security.rdma_flooder"]
-    command = [stranger.python, *attack, str(owner.uid), program.do("token"), str(owner.home)]
+    command = [other_user.python, *attack, str(owner.uid), program.do("token"), str(owner.home)]
     most = dict(before)
     # The flood ends when its input is closed, whatever happens here.
-    with stranger.popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as flood:
+    with other_user.popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as flood:
         assert _line(flood.stdout) == "flooding\n"
         for _ in range(4):
             assert program.do("read") == ["arena", "unix", "tcp"]
@@ -166,12 +166,12 @@ def test_the_tcp_ports_of_a_program_without_credentials_are_on_loopback(
 
 
 def test_a_socket_of_another_user_in_the_place_of_a_dead_process_is_not_told_the_secret(
-    owner: User, stranger: User
+    owner: User, other_user: User
 ) -> None:
     with owner.start_python(OFFER) as offering:
         token, handle = _line(offering.stdout).split()
         offering.communicate(timeout=60)
-    with stranger.start_python(IMITATE, token) as imitating:
+    with other_user.start_python(IMITATE, token) as imitating:
         assert _line(imitating.stdout) == "listening\n"
         said = owner.run_python(USE, handle)
         assert "another user" in said, said

@@ -164,9 +164,9 @@ def serving(owner: User) -> Iterator[OwnersProgram]:
 
 
 @contextmanager
-def flooding(stranger: User, port: str, kind: str) -> Iterator[None]:
+def flooding(other_user: User, port: str, kind: str) -> Iterator[None]:
     """Flood a port; the block begins when the connections have been opened."""
-    with stranger.start_python(FLOOD, port, kind, str(CONNECTIONS)) as process:
+    with other_user.start_python(FLOOD, port, kind, str(CONNECTIONS)) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline().startswith("flooding")
@@ -197,11 +197,11 @@ def answered_s(owner: User, server: str, count: int) -> list[float]:
     ],
 )
 def test_a_flood_of_another_user_keeps_no_reader_out(
-    owner: User, stranger: User, server: str, kind: str
+    owner: User, other_user: User, server: str, kind: str
 ) -> None:
     with serving(owner) as program:
         before = program.status()
-        with flooding(stranger, program.port(server), kind):
+        with flooding(other_user, program.port(server), kind):
             took_s = answered_s(owner, server, 5)
             during = program.status()
         print(f"{server} {kind}: answered in {took_s} s; {before} became {during}")

@@ -79,9 +79,9 @@ def remove_folders_of(user: User) -> None:
 
 @pytest.mark.parametrize("how", ["folder", "link"])
 def test_telemetry_starts_although_another_user_has_taken_its_names(
-    owner: User, stranger: User, how: str
+    owner: User, other_user: User, how: str
 ) -> None:
-    with stranger.start_python(SQUAT, str(owner.uid), how, *PARENTS) as squatter:
+    with other_user.start_python(SQUAT, str(owner.uid), how, *PARENTS) as squatter:
         assert squatter.stdout is not None
         assert squatter.stdout.readline() == "ready\n"
         try:

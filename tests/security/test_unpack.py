@@ -64,10 +64,10 @@ def unpacked(superuser: User, public_place: Path, tmp_path: Path) -> Iterator[Pa
 
 
 def test_another_user_does_not_become_root_by_an_unpacked_file(
-    unpacked: Path, stranger: User
+    unpacked: Path, other_user: User
 ) -> None:
-    assert stranger.run([str(unpacked / "setuid-id"), "-u"]) == f"{stranger.uid}\n"
-    assert stranger.run([str(unpacked / "setuid-id"), "-g"]) == f"{stranger.uid}\n"
+    assert other_user.run([str(unpacked / "setuid-id"), "-u"]) == f"{other_user.uid}\n"
+    assert other_user.run([str(unpacked / "setuid-id"), "-g"]) == f"{other_user.uid}\n"
 
 
 def test_unpacked_files_and_directories_have_no_setuid_and_setgid_bits(unpacked: Path) -> None:
@@ -87,20 +87,20 @@ def test_devices_are_not_unpacked(unpacked: Path) -> None:
 
 
 def test_root_does_not_write_where_another_user_leads_it(
-    superuser: User, stranger: User, tmp_path: Path
+    superuser: User, other_user: User, tmp_path: Path
 ) -> None:
     source, victim = tmp_path / "source", tmp_path / "victim"
     source.mkdir()
     (source / "file").write_text("content")
     victim.mkdir()
-    stranger.run(["mkdir", str(stranger.home / "theirs")])
-    stranger.run(["ln", "-s", str(victim), str(stranger.home / "link")])
+    other_user.run(["mkdir", str(other_user.home / "theirs")])
+    other_user.run(["ln", "-s", str(victim), str(other_user.home / "link")])
     expected = {
-        "theirs": f"belongs to user {stranger.uid}",
-        "link": f"is a symbolic link of user {stranger.uid}",
+        "theirs": f"belongs to user {other_user.uid}",
+        "link": f"is a symbolic link of user {other_user.uid}",
     }
     for name, why in expected.items():
-        places = [str(source), str(stranger.home / name), str(tmp_path / "chunks")]
+        places = [str(source), str(other_user.home / name), str(tmp_path / "chunks")]
         assert why in superuser.run_python(UNPACK, *places)
     assert list(victim.iterdir()) == []
-    assert list((stranger.home / "theirs").iterdir()) == []
+    assert list((other_user.home / "theirs").iterdir()) == []

@@ -7,14 +7,14 @@ from tests.security.users import User
 WHO = "import os, mesh_core; print(os.getuid(), os.getgroups(), mesh_core.__name__)"
 
 
-def test_users_differ_and_both_can_run_mesh(owner: User, stranger: User) -> None:
+def test_users_differ_and_both_can_run_mesh(owner: User, other_user: User) -> None:
     assert owner.run_python(WHO) == f"{owner.uid} [] mesh_core\n"
-    assert stranger.run_python(WHO) == f"{stranger.uid} [] mesh_core\n"
+    assert other_user.run_python(WHO) == f"{other_user.uid} [] mesh_core\n"
 
 
-def test_a_user_cannot_enter_the_home_of_another(owner: User, stranger: User) -> None:
+def test_a_user_cannot_enter_the_home_of_another(owner: User, other_user: User) -> None:
     (owner.home / "secret").write_text("secret")
-    assert "Permission denied" in stranger.run(["cat", str(owner.home / "secret")])
+    assert "Permission denied" in other_user.run(["cat", str(owner.home / "secret")])
 
 
 def test_a_program_of_a_user_can_start_the_interpreter_again(owner: User) -> None:

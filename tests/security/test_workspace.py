@@ -59,47 +59,47 @@ def sync(owner: User, source: Path, target: Path, chunks: Path | None = None) ->
 
 
 def test_a_directory_of_another_user_is_refused(
-    owner: User, stranger: User, source: Path, shared: Path, secret: Path
+    owner: User, other_user: User, source: Path, shared: Path, secret: Path
 ) -> None:
     target = shared / "target"
-    stranger.run(["mkdir", "-m", "777", "-p", str(target / ".mesh-workspace")])
-    stranger.run(["ln", "-s", str(secret), str(target / ".mesh-workspace/lock")])
+    other_user.run(["mkdir", "-m", "777", "-p", str(target / ".mesh-workspace")])
+    other_user.run(["ln", "-s", str(secret), str(target / ".mesh-workspace/lock")])
     said = sync(owner, source, target)
     assert said.startswith("refused")
-    assert f"belongs to user {stranger.uid}" in said
+    assert f"belongs to user {other_user.uid}" in said
     assert secret.read_text() == "secret\n"
 
 
 def test_a_symbolic_link_of_another_user_is_not_followed_to_the_directory(
-    owner: User, stranger: User, source: Path, shared: Path, secret: Path
+    owner: User, other_user: User, source: Path, shared: Path, secret: Path
 ) -> None:
-    stranger.run(["ln", "-s", str(secret.parent), str(shared / "target")])
-    stranger.run(["ln", "-s", str(secret.parent), str(shared / "above")])
+    other_user.run(["ln", "-s", str(secret.parent), str(shared / "target")])
+    other_user.run(["ln", "-s", str(secret.parent), str(shared / "above")])
     for target in (shared / "target", shared / "above/target"):
         said = sync(owner, source, target)
         assert said.startswith("refused")
-        assert f"is a symbolic link of user {stranger.uid}" in said
+        assert f"is a symbolic link of user {other_user.uid}" in said
     assert [path.name for path in secret.parent.iterdir()] == ["file"]
 
 
 def test_a_planted_lock_is_not_truncated(
-    owner: User, stranger: User, source: Path, shared: Path, secret: Path
+    owner: User, other_user: User, source: Path, shared: Path, secret: Path
 ) -> None:
     target = _open_target(owner, shared)
     for name in ("lock", "names", "names.unfinished"):
-        stranger.run(["ln", "-s", str(secret), str(target / ".mesh-workspace" / name)])
+        other_user.run(["ln", "-s", str(secret), str(target / ".mesh-workspace" / name)])
     said = sync(owner, source, target)
     assert secret.read_text() == "secret\n"
     assert said.startswith("refused")
 
 
 def test_planted_links_in_the_tree_lead_nowhere(
-    owner: User, stranger: User, source: Path, shared: Path, secret: Path
+    owner: User, other_user: User, source: Path, shared: Path, secret: Path
 ) -> None:
     target = _open_target(owner, shared)
-    stranger.run(["ln", "-s", str(secret.parent), str(target / "folder")])
-    stranger.run(["ln", "-s", str(secret.parent), str(target / "__pycache__")])
-    stranger.run(["ln", "-s", str(secret), str(target / ".mesh-unfinished")])
+    other_user.run(["ln", "-s", str(secret.parent), str(target / "folder")])
+    other_user.run(["ln", "-s", str(secret.parent), str(target / "__pycache__")])
+    other_user.run(["ln", "-s", str(secret), str(target / ".mesh-unfinished")])
     owner.run(["touch", str(secret.parent / "module.cpython-311.pyc")])
     assert sync(owner, source, target) == "written 2\n"
     assert secret.read_text() == "secret\n"
@@ -109,20 +109,20 @@ def test_planted_links_in_the_tree_lead_nowhere(
 
 
 def test_other_users_cannot_hold_the_lock(
-    owner: User, stranger: User, source: Path, shared: Path
+    owner: User, other_user: User, source: Path, shared: Path
 ) -> None:
     target = _open_target(owner, shared)
     assert sync(owner, source, target) == "written 2\n"
-    said = stranger.run(["flock", "-n", str(target / ".mesh-workspace/lock"), "true"])
+    said = other_user.run(["flock", "-n", str(target / ".mesh-workspace/lock"), "true"])
     assert "Permission denied" in said
 
 
 def test_chunks_are_not_kept_behind_a_symbolic_link_of_another_user(
-    owner: User, stranger: User, source: Path, shared: Path, secret: Path
+    owner: User, other_user: User, source: Path, shared: Path, secret: Path
 ) -> None:
-    stranger.run(["ln", "-s", str(secret.parent), str(shared / "chunks")])
+    other_user.run(["ln", "-s", str(secret.parent), str(shared / "chunks")])
     said = sync(owner, source, shared / "target", shared / "chunks")
-    assert f"is a symbolic link of user {stranger.uid}" in said
+    assert f"is a symbolic link of user {other_user.uid}" in said
     assert [path.name for path in secret.parent.iterdir()] == ["file"]
 
 

@@ -24,7 +24,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.programs import MARK, left_behind
-from tests.soak.manners import Program, program
+from tests.soak.random_programs import Program, program
 
 DEADLINE_S = 40.0
 _FILES_LIMIT_S = 2.0

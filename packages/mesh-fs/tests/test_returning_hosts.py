@@ -45,7 +45,7 @@ class Workers:
 
     def kill(self, mesh: str, rank: int) -> None:
         """Kill a worker with all its processes."""
-        pids = jobs_testing.worker_pids(self._job.status().order_id)
+        pids = jobs_testing.worker_pids(self._job.status().allocation_id)
         os.kill(pids[mesh, rank], signal.SIGKILL)
 
     def bring_back(self, mesh: str) -> None:

@@ -13,7 +13,7 @@ from mesh_core import HostMesh
 from mesh_jobs import ProcessJob
 from mesh_jobs._control.client import ControlClient
 from mesh_jobs._control.host_clients import as_dict
-from mesh_jobs._control.pem import Pem
+from mesh_jobs._control.pem_credentials import PemCredentials
 
 
 class Applied:
@@ -25,7 +25,7 @@ class Applied:
         self.report = self.job.status().hosts[0]
         assert self.report.control is not None
         self.control: str = self.report.control
-        self.pem = Pem.load(Path(self.job.folder, "keys", "controller"))
+        self.pem = PemCredentials.load(Path(self.job.folder, "keys", "controller"))
 
     @property
     def target(self) -> str:

@@ -182,7 +182,7 @@ def test_commands_look_into_hosts_that_a_program_uses(applied: Folder) -> None:
     with applied.start("attach", "use.py") as other:
         assert other.stdout is not None
         assert "begun" in other.stdout.readline()
-        assert applied.said("exec", "--host", "0", "echo beside").endswith("beside\n")
+        assert applied.said("exec", "--host", "0", "echo other").endswith("other\n")
         run = applied.run("attach", "--timeout", "0.5", "use.py")
         assert run.returncode == 125
         assert run.stderr.startswith("mesh: the hosts of mesh 'trainers' cannot be used: ")

@@ -20,7 +20,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # noqa:
 from mesh_jobs._control.client import ControlClient  # noqa: E402
 from mesh_jobs._control.control_error import ControlError  # noqa: E402
 from mesh_jobs._control.methods import METHODS  # noqa: E402
-from mesh_jobs._control.pem import SERVER_NAME, Pem  # noqa: E402
+from mesh_jobs._control.pem_credentials import SERVER_NAME, PemCredentials  # noqa: E402
 
 CALL_S = 10.0
 
@@ -32,7 +32,7 @@ def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applied]:
         yield one
 
 
-def secured(applied: Applied, pem: Pem | None) -> Any:
+def secured(applied: Applied, pem: PemCredentials | None) -> Any:
     """Open a channel to the control port with the given credentials."""
     words = {} if pem is None else {"private_key": pem.key, "certificate_chain": pem.chain}
     proof = grpc.ssl_channel_credentials(applied.pem.authorities, **words)
@@ -58,7 +58,7 @@ def test_a_host_is_reached_by_that_of_another(applied: Applied, tmp_path: Path) 
             followed = client.logs(10, follow=True)
             assert next(followed).text.startswith("mesh worker serves tcp://")
         Credentials.create().save(tmp_path / "others")
-        wrong = Pem.load(tmp_path / "others")
+        wrong = PemCredentials.load(tmp_path / "others")
         with (
             applied.client() as gateway,
             ControlClient(other.control, wrong, gateway) as client,
@@ -99,12 +99,12 @@ def test_only_controllers_of_the_job_may_call(applied: Applied, tmp_path: Path) 
     others.save(tmp_path / "others")
     folder = Path(applied.job.folder, "keys", "controller")
     Credentials.load(folder).issue(role="worker", name="spy").save(tmp_path / "worker")
-    code, words = status_of(secured(applied, Pem.load(tmp_path / "worker")))
+    code, words = status_of(secured(applied, PemCredentials.load(tmp_path / "worker")))
     assert (code, words) == (
         "PERMISSION_DENIED",
         "your certificate is for a worker of the job: only controllers may call",
     )
-    assert status_of(secured(applied, Pem.load(tmp_path / "others")))[0] == "UNAVAILABLE"
+    assert status_of(secured(applied, PemCredentials.load(tmp_path / "others")))[0] == "UNAVAILABLE"
     assert status_of(secured(applied, None))[0] == "UNAVAILABLE"
     assert status_of(grpc.insecure_channel(applied.target))[0] == "UNAVAILABLE"
     with applied.client() as controller:
@@ -113,7 +113,7 @@ def test_only_controllers_of_the_job_may_call(applied: Applied, tmp_path: Path) 
 
 def test_another_jobs_worker_is_not_believed(applied: Applied, tmp_path: Path) -> None:
     Credentials.create().save(tmp_path / "others")
-    with ControlClient(applied.control, Pem.load(tmp_path / "others")) as other:
+    with ControlClient(applied.control, PemCredentials.load(tmp_path / "others")) as other:
         with pytest.raises(ControlError, match="does not respond") as refused:
             other.list_processes()
         assert refused.value.is_unreachable

@@ -26,7 +26,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: E402
 from mesh_jobs._control.client import ControlClient  # noqa: E402
 from mesh_jobs._control.control_error import ControlError  # noqa: E402
 from mesh_jobs._control.methods import METHODS  # noqa: E402
-from mesh_jobs._control.pem import Pem  # noqa: E402
+from mesh_jobs._control.pem_credentials import PemCredentials  # noqa: E402
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def test_programs_of_its_user_call_a_worker_without_credentials(
 ) -> None:
     worker, told = alone
     assert told["control"].startswith("grpcs://127.0.0.1:")
-    with ControlClient(told["control"], Pem.local("controller")) as client:
+    with ControlClient(told["control"], PemCredentials.local("controller")) as client:
         assert processes(client, "worker")[0]["pid"] == worker.pid
 
 
@@ -99,8 +99,8 @@ def test_a_worker_without_credentials_refuses_calls_without_proof_also_of_root(
     alone: tuple[subprocess.Popen[str], dict[str, Any]],
 ) -> None:
     worker, told = alone
-    with grpc.insecure_channel(told["control"].partition("://")[2]) as stranger:
-        assert refusal(stranger, METHODS["Stop"].path)[0] == "UNAVAILABLE"
+    with grpc.insecure_channel(told["control"].partition("://")[2]) as plaintext:
+        assert refusal(plaintext, METHODS["Stop"].path)[0] == "UNAVAILABLE"
     assert worker.poll() is None
 
 
@@ -109,7 +109,7 @@ def test_a_client_refuses_an_address_that_does_not_use_tls(
 ) -> None:
     _, told = alone
     with pytest.raises(ControlError, match="does not use TLS"):
-        ControlClient(told["health"], Pem.local("controller"))
+        ControlClient(told["health"], PemCredentials.local("controller"))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_without_grpcio_a_worker_says_that_it_has_no_control_service(
     run = subprocess.run([*command, "--ttl", "0.1"], env=env, capture_output=True, text=True)
     told = next(json.loads(line) for line in run.stdout.splitlines() if line.startswith("{"))
     assert told["control"] is None
-    assert told["why_no_control"] == f"{why}: pip install 'mesh-jobs[control]'"
+    assert told["control_error"] == f"{why}: pip install 'mesh-jobs[control]'"
     run = subprocess.run([*command, "--health-port", "0"], env=env, capture_output=True, text=True)
     assert run.returncode == 2
     assert f"mesh worker: health cannot be served: {why}" in run.stderr

@@ -58,16 +58,16 @@ def kill_when(process: subprocess.Popen[str], path: Path) -> None:
 def test_two_workers_of_one_place_are_one_host_and_are_ended_both(place: Path) -> None:
     job = ProcessJob({"ones": 1}).apply()
     job.state(timeout=UP_S)
-    order_id = str(job.status().order_id)
+    allocation_id = str(job.status().allocation_id)
     # The process looks like a worker that a killed program started and the next one has not seen.
-    words = ["mesh_jobs.worker", "--order", order_id, "--mesh", "ones", "--rank", "0"]
+    words = ["mesh_jobs.worker", "--allocation-id", allocation_id, "--mesh", "ones", "--rank", "0"]
     command = [sys.executable, "-c", "import time; time.sleep(600)", *words]
     with subprocess.Popen(command, start_new_session=True) as second:
-        wait_until(lambda: second.pid in worker_pids(order_id).values(), UP_S)
+        wait_until(lambda: second.pid in worker_pids(allocation_id).values(), UP_S)
         assert job.status().is_up
         job.kill()
         assert second.wait(UP_S) == -signal.SIGTERM
-    assert worker_pids(order_id) == {}
+    assert worker_pids(allocation_id) == {}
 
 
 @pytest.mark.parametrize(
@@ -88,20 +88,20 @@ def test_a_program_may_be_killed_wherever_it_is_while_it_applies(place: Path, ma
     state = job.state(timeout=UP_S)
     members = state.ones.spawn_procs().spawn("members", Member)
     assert len(set(members.pid.call().get(timeout=UP_S).values())) == 3
-    order_id = job.status().order_id
-    assert len(worker_pids(order_id)) == 3
+    allocation_id = job.status().allocation_id
+    assert len(worker_pids(allocation_id)) == 3
     job.kill()
-    assert worker_pids(order_id) == {}
+    assert worker_pids(allocation_id) == {}
 
 
 @pytest.mark.parametrize("removed", ["workers/ones-0.json", "keys", "logs", "job.json"])
 def test_a_program_may_be_killed_wherever_it_is_while_it_kills(place: Path, removed: str) -> None:
     job = ProcessJob({"ones": 3}).apply()
     wait_until(lambda: job.status().is_up, UP_S)
-    order_id = job.status().order_id
+    allocation_id = job.status().allocation_id
     kill_when(program(KILL), place / ".mesh/default" / removed)
     job.kill()
-    assert worker_pids(order_id) == {}
+    assert worker_pids(allocation_id) == {}
 
 
 def test_programs_that_apply_at_once_get_the_same_hosts() -> None:
@@ -109,7 +109,7 @@ def test_programs_that_apply_at_once_get_the_same_hosts() -> None:
     assert [one.communicate(timeout=UP_S)[0] for one in programs] == ["applied\n"] * 4
     job = job_load()
     wait_until(lambda: job.status().is_up, UP_S)
-    assert len(worker_pids(job.status().order_id)) == 3
+    assert len(worker_pids(job.status().allocation_id)) == 3
     job.kill()
 
 
@@ -125,8 +125,8 @@ def test_a_lost_host_comes_back_under_the_same_handle() -> None:
     ones = job.state(timeout=UP_S).ones
     members = ones.spawn_procs().spawn("members", Member)
     before = members.pid.call().get(timeout=UP_S).values()
-    order_id = job.status().order_id
-    os.kill(worker_pids(order_id)["ones", 1], signal.SIGKILL)
+    allocation_id = job.status().allocation_id
+    os.kill(worker_pids(allocation_id)["ones", 1], signal.SIGKILL)
     with pytest.raises(HostDied):
         wait_until(lambda: members.slice(hosts=1).pid.call_one().get(timeout=UP_S) < 0, UP_S)
     with pytest.raises(JobEnded, match=r"ended: ones\[1\]"):

@@ -7,7 +7,7 @@ import platform
 import pytest
 
 from mesh_jobs._diagnostics.diagnosis import Thresholds, _findings, rounds
-from mesh_jobs._diagnostics.probe import HostFacts, PairFacts, core_version
+from mesh_jobs._diagnostics.probe import HostProbeResult, PairProbeResult, core_version
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 9])
@@ -20,11 +20,11 @@ def test_each_pair_meets_once_in_rounds_in_which_nobody_is_met_twice(count: int)
     assert sorted(met) == [(a, b) for a in range(count) for b in range(count) if a != b]
 
 
-def host(name: str, python: str = platform.python_version()) -> HostFacts:
-    return HostFacts(name, python, core_version(), 8, 1)
+def host(name: str, python: str = platform.python_version()) -> HostProbeResult:
+    return HostProbeResult(name, python, core_version(), 8, 1)
 
 
-FINE = PairFacts(("10.0.0.2",), 0.0002, 1e9)
+FINE = PairProbeResult(("10.0.0.2",), 0.0002, 1e9)
 
 
 @pytest.mark.parametrize(
@@ -32,24 +32,26 @@ FINE = PairFacts(("10.0.0.2",), 0.0002, 1e9)
     [
         (FINE, []),
         (
-            PairFacts((), 0.0002, 1e9),
+            PairProbeResult((), 0.0002, 1e9),
             ["host 1 to host 2: the name c cannot be resolved there: add it to the DNS or to"],
         ),
         (
-            PairFacts(("10.0.0.2",), 0.03, 1e9),
+            PairProbeResult(("10.0.0.2",), 0.03, 1e9),
             ["host 1 to host 2: a call takes 30.0 ms: check the load"],
         ),
         (
-            PairFacts(("10.0.0.2",), 0.0002, 1e8),
+            PairProbeResult(("10.0.0.2",), 0.0002, 1e8),
             ["host 1 to host 2: 100 MB/s, but 1000 MB/s are typical of the mesh: check"],
         ),
         (
-            PairFacts(("10.0.0.2",), problem="no response in 20 s"),
+            PairProbeResult(("10.0.0.2",), problem="no response in 20 s"),
             ["host 1 to host 2: cannot call it: no response in 20 s: open the port of its worker"],
         ),
     ],
 )
-def test_a_pair_that_is_not_as_the_others_is_told(changed: PairFacts, told: list[str]) -> None:
+def test_a_pair_that_is_not_as_the_others_is_told(
+    changed: PairProbeResult, told: list[str]
+) -> None:
     hosts = [host("a"), host("b"), host("c")]
     pairs = {(a, b): FINE for a in range(3) for b in range(3) if a != b}
     pairs[1, 2] = changed
@@ -72,9 +74,9 @@ def test_another_python_is_told() -> None:
 
 
 def check(
-    hosts: list[HostFacts],
+    hosts: list[HostProbeResult],
     ahead: list[float],
-    pairs: dict[tuple[int, int], PairFacts],
+    pairs: dict[tuple[int, int], PairProbeResult],
     told: list[str],
 ) -> None:
     found = [

@@ -217,6 +217,6 @@ def test_another_holder_follows_one_that_was_killed(job: Job, noted: Path, tmp_p
 def test_a_holder_whose_hosts_are_all_lost_ends(job: Job, noted: Path, tmp_path: Path) -> None:
     held = ExtensionDaemonClient(StateFolder(Path(job.folder)))
     held.open("notes", "first", {"folder": str(noted)})
-    for pid in worker_pids(job.status().order_id).values():
+    for pid in worker_pids(job.status().allocation_id).values():
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: daemons(tmp_path) == [], 2 * END_LIMIT_S)

@@ -24,9 +24,9 @@ class TestLocalJob(JobConformance):
 
         return make
 
-    def workers(self, order_id: str) -> int:
+    def workers(self, allocation_id: str) -> int:
         """Return 1 if a client script runs; no other process outlives the program."""
-        return int(running_client(order_id) is not None)
+        return int(running_client(allocation_id) is not None)
 
     def lose_host(self, job: Job, mesh: str, rank: int) -> None:
         pytest.skip("its host is the machine of the test, and ends with it")

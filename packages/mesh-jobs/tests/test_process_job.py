@@ -25,12 +25,12 @@ class TestProcessJob(JobConformance):
 
         return make
 
-    def workers(self, order_id: str) -> int:
-        return len(worker_pids(order_id))
+    def workers(self, allocation_id: str) -> int:
+        return len(worker_pids(allocation_id))
 
     def lose_host(self, job: Job, mesh: str, rank: int) -> None:
-        order_id = job.status().order_id
-        os.kill(worker_pids(order_id)[mesh, rank], signal.SIGKILL)
+        allocation_id = job.status().allocation_id
+        os.kill(worker_pids(allocation_id)[mesh, rank], signal.SIGKILL)
 
 
 UP_S = 60.0
@@ -99,14 +99,14 @@ def test_a_job_that_is_declared_again_finds_them_too(
 
 
 def test_a_worker_that_has_ended_is_noticed_by_the_next_program(known: Job) -> None:
-    os.kill(worker_pids(known.status().order_id)["ones", 1], signal.SIGKILL)
+    os.kill(worker_pids(known.status().allocation_id)["ones", 1], signal.SIGKILL)
     with pytest.raises(JobEnded, match=r"ended: ones\[1\]"):
         job_load(folder=Path(known.folder).parent.parent).state(timeout=UP_S)
 
 
 def test_another_worker_at_the_address_is_not_taken_for_the_one_before(known: Job) -> None:
     status = known.status()
-    os.kill(worker_pids(status.order_id)["ones", 1], signal.SIGKILL)
+    os.kill(worker_pids(status.allocation_id)["ones", 1], signal.SIGKILL)
     secret = Path(known.folder, "keys", "worker-ones-1.json")
     address = status.of("ones")[1].address
     command = [sys.executable, "-m", "mesh_jobs.worker", "--mesh", "ones", "--rank", "1"]
@@ -130,7 +130,7 @@ def test_another_worker_at_the_address_is_not_taken_for_the_one_before(known: Jo
         other.communicate(timeout=UP_S)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"order_id": 7}'])
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"allocation_id": 7}'])
 def test_what_is_known_wrongly_is_asked_for(known: Job, content: str) -> None:
     Path(known.folder, "hosts.json").write_text(content)
     assert found_again(known).ones.initialized.get(timeout=UP_S)

@@ -27,7 +27,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_record_is_json_of_a_known_version_with_its_owner() -> None:
     job = LocalJob().apply()
     stored = json.loads(Path(job.folder, "job.json").read_text())
-    assert stored["schema"] == 1
+    assert stored["schema"] == 2
     assert stored["spec"]["meshes"][0]["name"] == "hosts"
     assert stored["owner"]["pid"] == os.getpid()
     assert job.status().owner["pid"] == os.getpid()
@@ -83,9 +83,9 @@ def test_a_record_of_another_version_is_left_alone() -> None:
     job = LocalJob().apply()
     path = Path(job.folder, "job.json")
     whole = path.read_text()
-    path.write_text(whole.replace('"schema": 1', '"schema": 2'))
+    path.write_text(whole.replace('"schema": 2', '"schema": 3'))
     for change in (job.apply, job.kill, job.status):
-        with pytest.raises(JobError, match="schema 2"):
+        with pytest.raises(JobError, match="schema 3"):
             change()
     path.write_text(whole)
     job.kill()

@@ -23,7 +23,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
-    """A secret in the format of an order."""
+    """A secret in the format of an allocation request."""
     folder = tmp_path / "issued"
     Credentials.create().issue(role="worker", name="one").save(folder)
     files = {path.name: path.read_text() for path in folder.iterdir()}
@@ -74,12 +74,17 @@ def left(tmp_path: Path) -> list[Path]:
 
 def test_it_reports_to_a_file_and_prints_the_same(start: Start, keys: Path, tmp_path: Path) -> None:
     path = tmp_path / "ones-{rank}.json"
-    words = ["--mesh", "ones", "--rank", "env:MY_RANK", "--epoch", "2", "--order", "abc"]
+    words = ["--mesh", "ones", "--rank", "env:MY_RANK", "--epoch", "2", "--allocation-id", "abc"]
     worker = start(*words, "--secret", str(keys), "--report", str(path), env={"MY_RANK": "3"})
     told = reported(worker)
     assert json.loads((tmp_path / "ones-3.json").read_text()) == told
     assert told["address"].startswith("tcp://127.0.0.1:")
-    assert (told["mesh"], told["rank"], told["epoch"], told["order"]) == ("ones", 3, 2, "abc")
+    assert (told["mesh"], told["rank"], told["epoch"], told["allocation_id"]) == (
+        "ones",
+        3,
+        2,
+        "abc",
+    )
     assert told["pid"] == worker.pid
 
 
@@ -197,7 +202,7 @@ def test_it_ends_in_good_order_whenever_it_is_told_to(
         "--listen",
         "tcp://127.0.0.1:0",
     ]
-    given += ["--told-status", "7", "--ttl", ttl]
+    given += ["--termination-status", "7", "--ttl", ttl]
     run = subprocess.run(
         [sys.executable, "-c", SIGNALLED, step, when, str(number.value), *given],
         capture_output=True,

@@ -22,7 +22,7 @@ from mesh_core.spi import current_process
 from mesh_tensor._worker import actor_calls
 
 
-class Keeper(Actor):
+class Holder(Actor):
     def __init__(self) -> None:
         self.kept: torch.Tensor | None = None
 
@@ -148,76 +148,76 @@ class Late(Actor):
 
 
 @pytest.fixture(scope="module")
-def keepers(procs: ProcMesh) -> Any:
-    return procs.spawn("keepers", Keeper)
+def holders(procs: ProcMesh) -> Any:
+    return procs.spawn("holders", Holder)
 
 
 class TestCalls:
-    def test_each_actor_gets_the_tensor_of_its_process(self, mesh: Any, keepers: Any) -> None:
+    def test_each_actor_gets_the_tensor_of_its_process(self, mesh: Any, holders: Any) -> None:
         ranks = mesh.rank("dp") + torch.ones(1)
-        assert list(keepers.keep.call(ranks).get().values()) == [[1], [2]]
+        assert list(holders.keep.call(ranks).get().values()) == [[1], [2]]
         # The actor holds the tensor itself, not a copy.
         ranks.mul_(10)
         mt.inspect(ranks)
-        assert list(keepers.look.call().get().values()) == [[10], [20]]
+        assert list(holders.look.call().get().values()) == [[10], [20]]
 
-    def test_the_order_of_the_program_is_kept(self, mesh: Any, keepers: Any) -> None:
+    def test_the_order_of_the_program_is_kept(self, mesh: Any, holders: Any) -> None:
         x = torch.zeros(1)
         answers = []
         for _ in range(20):
-            answers.append(keepers.keep.call(x))
+            answers.append(holders.keep.call(x))
             x.add_(1)
         assert [one.get().slice(dp=1).item() for one in answers] == [[n] for n in range(20)]
-        given = keepers.give.call(x)
+        given = holders.give.call(x)
         x.add_(1)
         assert given.get().slice(dp=0).item().tolist() == [20]
 
-    def test_all_verbs(self, mesh: Any, keepers: Any) -> None:
+    def test_all_verbs(self, mesh: Any, holders: Any) -> None:
         x = torch.ones(1)
-        assert keepers.keep.choose(x).get() == [1]
-        assert sorted(one.get() for one in keepers.keep.stream(x)) == [[1], [1]]
-        keepers.keep.broadcast(x + 1)
-        assert list(keepers.look.call().get().values()) == [[2], [2]]
-        assert list(keepers.answer.call(x).get().values()) == [1, 1]
+        assert holders.keep.choose(x).get() == [1]
+        assert sorted(one.get() for one in holders.keep.stream(x)) == [[1], [1]]
+        holders.keep.broadcast(x + 1)
+        assert list(holders.look.call().get().values()) == [[2], [2]]
+        assert list(holders.answer.call(x).get().values()) == [1, 1]
         part = mesh.slice(dp=1)
         with part.activate():
             y = torch.ones(2)
-        assert keepers.slice(dp=1).keep.call_one(y).get() == [1, 1]
+        assert holders.slice(dp=1).keep.call_one(y).get() == [1, 1]
 
-    def test_async_actors_and_meshes(self, procs: ProcMesh, mesh: Any, keepers: Any) -> None:
+    def test_async_actors_and_meshes(self, procs: ProcMesh, mesh: Any, holders: Any) -> None:
         waiters = procs.spawn("waiters", Waiter)
         x = torch.ones(3)
-        both = [waiters.total.call(x), keepers.keep.call(x), waiters.total.call(x + 1)]
+        both = [waiters.total.call(x), holders.keep.call(x), waiters.total.call(x + 1)]
         assert [one.get().slice(dp=0).item() for one in both] == [3, [1, 1, 1], 6]
-        found = keepers.shape_of.call(mesh, x).get()
+        found = holders.shape_of.call(mesh, x).get()
         assert list(found.values()) == [(("dp",), 0), (("dp",), 1)]
 
-    def test_other_processes_are_an_error_at_the_call(self, mesh: Any, keepers: Any) -> None:
+    def test_other_processes_are_an_error_at_the_call(self, mesh: Any, holders: Any) -> None:
         with mesh.slice(dp=1).activate():
             part = torch.ones(1)
         with pytest.raises(mt.WrongMesh, match="keep is called on"):
-            keepers.keep.call(part)
+            holders.keep.call(part)
         with pytest.raises(TypeError, match="argument"):
-            keepers.keep.call(torch.ones(1), 3)
+            holders.keep.call(torch.ones(1), 3)
 
 
 class TestResults:
-    def test_they_stay_in_their_processes(self, mesh: Any, keepers: Any) -> None:
+    def test_they_stay_in_their_processes(self, mesh: Any, holders: Any) -> None:
         x = torch.ones(2)
-        twice = keepers.scaled.rref(x, 2.0)
+        twice = holders.scaled.rref(x, 2.0)
         assert type(twice) is mt.Tensor
         assert mt.inspect(twice + 1).tolist() == [3, 3]
-        negative = as_endpoint(keepers.plain, propagate=torch.empty_like).rref(twice)
+        negative = as_endpoint(holders.plain, propagate=torch.empty_like).rref(twice)
         assert mt.inspect(negative).tolist() == [-2, -2]
 
-    def test_what_is_written_to_is_known(self, mesh: Any, keepers: Any) -> None:
+    def test_what_is_written_to_is_known(self, mesh: Any, holders: Any) -> None:
         x = torch.zeros(2)
-        assert keepers.bump.rref(x) is x
+        assert holders.bump.rref(x) is x
         assert mt.inspect(x).tolist() == [1, 1]
 
-    def test_a_shape_that_nobody_says_is_an_error(self, mesh: Any, keepers: Any) -> None:
+    def test_a_shape_that_nobody_says_is_an_error(self, mesh: Any, holders: Any) -> None:
         with pytest.raises(mt.TensorError, match="propagate"):
-            keepers.give.rref(torch.ones(1))
+            holders.give.rref(torch.ones(1))
 
 
 class TestSpawning:
@@ -254,25 +254,25 @@ class TestSpawning:
 
 
 class TestFailures:
-    def test_what_a_method_raises(self, mesh: Any, keepers: Any) -> None:
+    def test_what_a_method_raises(self, mesh: Any, holders: Any) -> None:
         x = torch.ones(2)
         with pytest.raises(LookupError, match="nothing is kept"):
-            keepers.fail.call(x).get()
-        lost = keepers.fail.rref(x)
+            holders.fail.call(x).get()
+        lost = holders.fail.rref(x)
         with pytest.raises(mt.OpFailed, match="nothing is kept") as caught:
             mt.inspect(lost + 1)
-        assert "lost = keepers.fail.rref(x)" in caught.value.stack
+        assert "lost = holders.fail.rref(x)" in caught.value.stack
         assert mt.inspect(x).tolist() == [1, 1]
 
     def test_a_lost_argument_is_noticed_before_the_method_runs(
-        self, mesh: Any, keepers: Any
+        self, mesh: Any, holders: Any
     ) -> None:
-        lost = keepers.fail.rref(torch.ones(2))
+        lost = holders.fail.rref(torch.ones(2))
         with pytest.raises(mt.OpFailed, match="nothing is kept"):
-            keepers.keep.call(lost).get()
+            holders.keep.call(lost).get()
 
     def test_an_actor_that_is_gone_holds_nothing_up(self, procs: ProcMesh, mesh: Any) -> None:
-        doomed = procs.spawn("doomed", Keeper)
+        doomed = procs.spawn("doomed", Holder)
         doomed.stop().get()
         x = torch.ones(1)
         with pytest.raises(Exception, match="stopped"):
@@ -280,15 +280,15 @@ class TestFailures:
         assert mt.inspect(x).item() == 1
 
     def test_a_call_that_is_given_up_holds_nothing_up(self, procs: ProcMesh, mesh: Any) -> None:
-        busy, gate = procs.spawn("busy", Busy), torch.ones(1)
+        busy, operand = procs.spawn("busy", Busy), torch.ones(1)
         held = busy.hold.call()
         with pytest.raises(DeadlineExceeded):
-            busy.keep.options(timeout=0.1).call(gate).get()
-        assert mt.inspect(gate * 2).item() == 2
+            busy.keep.options(timeout=0.1).call(operand).get()
+        assert mt.inspect(operand * 2).item() == 2
         procs.spawn("opener", Opener).open.call().get()
         held.get()
 
-    def test_a_distributed_tensor_travels_no_other_way(self, mesh: Any, keepers: Any) -> None:
+    def test_a_distributed_tensor_travels_no_other_way(self, mesh: Any, holders: Any) -> None:
         x = torch.ones(1)
         with pytest.raises(TypeError, match="a distributed tensor cannot be pickled"):
             pickle.dumps(x)

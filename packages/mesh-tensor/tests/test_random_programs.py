@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from games import HOW
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_settings import HYPOTHESIS_SETTINGS
 
 import mesh_tensor as mt
 from mesh_core import this_host
@@ -305,13 +305,13 @@ def run(mesh: Any, data: st.DataObject, steps: int, fails: bool) -> None:
 
 
 @given(st.data())
-@settings(HOW, max_examples=60)
+@settings(HYPOTHESIS_SETTINGS, max_examples=60)
 def test_a_program_gives_on_each_rank_what_it_gives_here(mesh: Any, data: st.DataObject) -> None:
     run(mesh, data, 25, fails=False)
 
 
 @given(st.data())
-@settings(HOW, max_examples=60)
+@settings(HYPOTHESIS_SETTINGS, max_examples=60)
 def test_what_depends_on_a_failure_names_its_line_and_nothing_else_is_lost(
     mesh: Any, data: st.DataObject
 ) -> None:
@@ -321,6 +321,6 @@ def test_what_depends_on_a_failure_names_its_line_and_nothing_else_is_lost(
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 @given(st.data(), st.booleans())
-@settings(HOW, max_examples=2000, derandomize=False)
+@settings(HYPOTHESIS_SETTINGS, max_examples=2000, derandomize=False)
 def test_many_long_programs(mesh: Any, data: st.DataObject, fails: bool) -> None:
     run(mesh, data, 80, fails=fails)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from games import HOW
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_settings import HYPOTHESIS_SETTINGS
 from test_random_programs import Pair, Program, mesh
 
 import mesh_tensor as mt
@@ -230,7 +230,7 @@ def run(mesh: Any, data: st.DataObject, steps: int, fails: bool) -> None:
 
 
 @given(st.data())
-@settings(HOW, max_examples=60)
+@settings(HYPOTHESIS_SETTINGS, max_examples=60)
 def test_programs_on_streams_give_on_each_rank_what_they_give_here(
     mesh: Any, data: st.DataObject
 ) -> None:
@@ -238,7 +238,7 @@ def test_programs_on_streams_give_on_each_rank_what_they_give_here(
 
 
 @given(st.data())
-@settings(HOW, max_examples=60)
+@settings(HYPOTHESIS_SETTINGS, max_examples=60)
 def test_a_failure_on_a_stream_is_that_of_its_line_and_of_nothing_else(
     mesh: Any, data: st.DataObject
 ) -> None:
@@ -248,6 +248,6 @@ def test_a_failure_on_a_stream_is_that_of_its_line_and_of_nothing_else(
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 @given(st.data(), st.booleans())
-@settings(HOW, max_examples=2000, derandomize=False)
+@settings(HYPOTHESIS_SETTINGS, max_examples=2000, derandomize=False)
 def test_many_long_programs_on_streams(mesh: Any, data: st.DataObject, fails: bool) -> None:
     run(mesh, data, 80, fails=fails)

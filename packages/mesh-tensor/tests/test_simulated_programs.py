@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from games import HOW
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_settings import HYPOTHESIS_SETTINGS
 from torch import nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -286,7 +286,7 @@ def run(procs: ProcMesh, data: st.DataObject, steps: int) -> None:
 
 
 @given(st.data())
-@settings(HOW, max_examples=10)
+@settings(HYPOTHESIS_SETTINGS, max_examples=10)
 def test_random_programs_have_the_same_tensors_and_the_same_memory(
     procs: ProcMesh, data: st.DataObject
 ) -> None:
@@ -296,7 +296,7 @@ def test_random_programs_have_the_same_tensors_and_the_same_memory(
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 @given(st.data())
-@settings(HOW, max_examples=500, derandomize=False)
+@settings(HYPOTHESIS_SETTINGS, max_examples=500, derandomize=False)
 def test_many_long_programs(procs: ProcMesh, data: st.DataObject) -> None:
     run(procs, data, 80)
 

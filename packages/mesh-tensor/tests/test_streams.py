@@ -18,12 +18,12 @@ from mesh_tensor import DeviceMesh, Stream, inspect, remote
 
 SIZES = {"dp": 2}
 
-_gates: dict[str, threading.Event] = {}
+_events: dict[str, threading.Event] = {}
 _log: list[str] = []
 
 
-def _gate(name: str) -> threading.Event:
-    return _gates.setdefault(name, threading.Event())
+def _event(name: str) -> threading.Event:
+    return _events.setdefault(name, threading.Event())
 
 
 def _same(x: torch.Tensor, *_: Any) -> torch.Tensor:
@@ -32,16 +32,16 @@ def _same(x: torch.Tensor, *_: Any) -> torch.Tensor:
 
 @remote(propagate=_same)
 def waits_for(x: torch.Tensor, name: str) -> torch.Tensor:
-    """Return the operand once a gate is open."""
-    if not _gate(name).wait(20):
+    """Return the operand once an event is set."""
+    if not _event(name).wait(20):
         raise TimeoutError(name)
     return x.clone()
 
 
 @remote(propagate=_same)
 def opens(x: torch.Tensor, name: str) -> torch.Tensor:
-    """Open a gate, and return the operand."""
-    _gate(name).set()
+    """Set an event, and return the operand."""
+    _event(name).set()
     return x.clone()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from games import both
+from random_settings import both
 
 import mesh_tensor as mt
 from mesh_core import Actor, ProcMesh, endpoint

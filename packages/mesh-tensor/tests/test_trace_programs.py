@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from games import HOW, both
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_settings import HYPOTHESIS_SETTINGS, both
 
 import mesh_tensor as mt
 
@@ -33,7 +33,7 @@ _NUMBERS = st.integers(0, 1 << 16)
 
 
 @given(st.lists(st.tuples(_NUMBERS, _NUMBERS, _NUMBERS), min_size=1, max_size=12), _NUMBERS)
-@settings(HOW, max_examples=40)
+@settings(HYPOTHESIS_SETTINGS, max_examples=40)
 def test_random_functions(mesh: Any, choices: list[tuple[int, int, int]], kept: int) -> None:
     def run(wrap: Callable[[Any], Any]) -> Any:
         captured = torch.full((2, 2), 3.0) * (mesh.rank("dp") + 1)

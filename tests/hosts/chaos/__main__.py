@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 
 from tests.hosts.chaos.echo import EchoWorkload
-from tests.hosts.chaos.menu import MENU
+from tests.hosts.chaos.fault_kinds import FAULT_KINDS
 from tests.hosts.chaos.mesh import MeshWorkload
 from tests.hosts.chaos.run import Settings, run
 from tests.hosts.chaos.workload import Workload
@@ -19,13 +19,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0, help="the same faults for the same seed")
-    parser.add_argument("--hosts", type=int, default=5, help="with the one that makes the calls")
-    parser.add_argument("--lanes", type=int, default=4, help="calls at a time to each host")
-    parser.add_argument("--every", type=float, default=3.0, help="seconds between faults")
-    parser.add_argument("--hold", type=float, default=2.5, help="longest that a fault stays, in s")
-    parser.add_argument("--load", type=int, default=0, help="processes that compute meanwhile")
     parser.add_argument(
-        "--without", nargs="*", default=[], choices=sorted(MENU), help="faults to leave out"
+        "--hosts", type=int, default=5, help="including the host that makes the calls"
+    )
+    parser.add_argument("--concurrency", type=int, default=4, help="concurrent calls to each host")
+    parser.add_argument("--every", type=float, default=3.0, help="seconds between faults")
+    parser.add_argument(
+        "--hold", type=float, default=2.5, help="maximum duration of a fault in seconds"
+    )
+    parser.add_argument(
+        "--load", type=int, default=0, help="CPU-bound processes that run concurrently"
+    )
+    parser.add_argument(
+        "--without", nargs="*", default=[], choices=sorted(FAULT_KINDS), help="faults to leave out"
     )
     parser.add_argument("--workload", choices=sorted(WORKLOADS), default="mesh")
     options = parser.parse_args()
@@ -36,7 +42,7 @@ def main() -> int:
         seconds=options.minutes * 60,
         seed=options.seed,
         hosts=options.hosts,
-        lanes=options.lanes,
+        concurrency=options.concurrency,
         every_s=options.every,
         hold_max_s=options.hold,
         without=tuple(options.without),

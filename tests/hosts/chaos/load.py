@@ -10,37 +10,37 @@ from tests.hosts.chaos.recovery import Recovery
 from tests.hosts.chaos.workload import CallFailed, Workload
 from tests.hosts.world import Host
 
-#: Pause of a lane after a failure: a refused connection fails immediately, again and again.
+#: Pause of a caller after a failure: a refused connection fails immediately, again and again.
 AFTER_FAILURE_S = 0.01
 
 
 class Load:
-    """A set of lanes. Each lane makes one call after the other."""
+    """A set of threads, each of which makes one call after the other."""
 
     def __init__(self, workload: Workload, ledger: Ledger, recovery: Recovery) -> None:
-        """Create a load without lanes; results go to the ledger and to the recovery times."""
+        """Create a load without threads; results go to the ledger and to the recovery times."""
         self._workload = workload
         self._ledger = ledger
         self._recovery = recovery
         self._ending = threading.Event()
-        self._lanes: list[threading.Thread] = []
+        self._threads: list[threading.Thread] = []
 
-    def start(self, host: Host, lanes: int) -> None:
-        """Start this number of lanes to a host."""
-        for number in range(lanes):
+    def start(self, host: Host, concurrency: int) -> None:
+        """Start threads that call a host, one for each concurrent call."""
+        for number in range(concurrency):
             # A call that hangs must not prevent the program from exiting.
-            lane = threading.Thread(
+            thread = threading.Thread(
                 target=self._run, args=(host,), name=f"{host.name}/{number}", daemon=True
             )
-            lane.start()
-            self._lanes.append(lane)
+            thread.start()
+            self._threads.append(thread)
 
     def stop(self, limit_s: float) -> None:
         """Stop making calls, and wait for pending calls for at most `limit_s` in total."""
         self._ending.set()
         until = time.monotonic() + limit_s
-        for lane in self._lanes:
-            lane.join(max(until - time.monotonic(), 0))
+        for thread in self._threads:
+            thread.join(max(until - time.monotonic(), 0))
 
     def _run(self, host: Host) -> None:
         while not self._ending.is_set():

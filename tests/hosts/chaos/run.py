@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.hosts.busy import spinning
+from tests.hosts.chaos.fault_kinds import FAULT_KINDS, PlannedFault, planned_faults
 from tests.hosts.chaos.ledger import Balance, Ledger
 from tests.hosts.chaos.load import Load
-from tests.hosts.chaos.menu import MENU, Choice, choices
 from tests.hosts.chaos.recovery import Recovery, table
 from tests.hosts.chaos.workload import Workload
 from tests.hosts.world import Host, World
@@ -27,18 +27,18 @@ class Settings:
     seed: int = 0
     hosts: int = 4
     """The first of them makes the calls."""
-    lanes: int = 2
-    """Calls under way at the same time, to each host."""
+    concurrency: int = 2
+    """The number of concurrent calls to each host."""
     every_s: float = 3.0
-    """From one fault to the next; or longer, if one stays longer."""
+    """The interval between faults, unless one lasts longer."""
     hold_max_s: float = 2.5
-    """The longest that a fault stays."""
+    """The maximum duration of a fault."""
     without: tuple[str, ...] = ()
     """Kinds of faults to leave out."""
     spinners: int = 0
-    """Processes that keep the processors busy all the time."""
+    """The number of CPU-bound processes."""
     hang_s: float = 30.0
-    """How long a host may take to answer when all is well again; and a call, to end."""
+    """Time limit for the first reply of a host after a fault is healed, and for a call."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def run(
         with World(names, shared=[folder]) as world, spinning(settings.spinners):
             workload.start(world, folder)
             try:
-                return _Run(world, workload, settings, say).to_the_end()
+                return _Run(world, workload, settings, say).run_to_end()
             finally:
                 workload.stop()
 
@@ -105,11 +105,11 @@ class _Run:
         self._power_cuts: Counter[str] = Counter()
         self._pause = threading.Event()
 
-    def to_the_end(self) -> Verdict:
+    def run_to_end(self) -> Verdict:
         load = Load(self._workload, self._ledger, self._recovery)
         for host in self._servers:
-            load.start(host, self._settings.lanes)
-        faults = self._break_all()
+            load.start(host, self._settings.concurrency)
+        faults = self._inject_all()
         silent = self._recovery.wait(self._settings.hang_s)
         load.stop(self._settings.hang_s)
         balance = self._ledger.balance(self._workload.executions())
@@ -117,12 +117,12 @@ class _Run:
         misjudged = Counter(self._workload.declared_dead()) - self._power_cuts
         return Verdict(balance, self._recovery.times(), silent, faults, misjudged)
 
-    def _break_all(self) -> int:
+    def _inject_all(self) -> int:
         """Inject one fault after the other until the time is over, and return their number."""
         started, faults = time.monotonic(), 0
         end = started + self._settings.seconds
         settings = self._settings
-        for choice in choices(
+        for planned in planned_faults(
             settings.seed, len(self._servers), settings.hold_max_s, settings.without
         ):
             due = started + self._settings.every_s * (faults + 1)
@@ -133,21 +133,21 @@ class _Run:
             # learn.
             if self._recovery.wait(self._settings.hang_s):
                 break
-            self._break(choice, time.monotonic() - started)
+            self._inject(planned, time.monotonic() - started)
             faults += 1
         return faults
 
-    def _break(self, choice: Choice, at_s: float) -> None:
+    def _inject(self, planned: PlannedFault, at_s: float) -> None:
         """Inject a fault, heal it, and record the time of the healing."""
-        dish, host = MENU[choice.kind], self._servers[choice.number]
-        struck: Sequence[Host] = self._servers if dish.is_of_all else [host]
-        hosts = [one.name for one in struck]
-        with dish.make(self._world, host, self._workload, choice.chance) as fault:
-            span = f" for {choice.hold_s:.2f} s" if dish.stays else ""
+        kind, host = FAULT_KINDS[planned.kind], self._servers[planned.number]
+        affected: Sequence[Host] = self._servers if kind.affects_all_hosts else [host]
+        hosts = [one.name for one in affected]
+        with kind.inject(self._world, host, self._workload, planned.chance) as fault:
+            span = f" for {planned.hold_s:.2f} s" if kind.is_lasting else ""
             self._say(f"{at_s:7.1f} s  {fault.name}{span}")
-            self._power_cuts.update(one.name for one in struck if not one.is_on)
-            self._pause.wait(choice.hold_s if dish.stays else 0)
-        mended = time.monotonic()
-        if dish.takes:
+            self._power_cuts.update(one.name for one in affected if not one.is_on)
+            self._pause.wait(planned.hold_s if kind.is_lasting else 0)
+        healed = time.monotonic()
+        if kind.needs_restore:
             self._workload.restore(host)
-        self._recovery.expect(choice.kind, hosts, mended)
+        self._recovery.expect(planned.kind, hosts, healed)

@@ -30,7 +30,7 @@ JOIN_LIMIT_S = 30.0
 ALWAYS = RestartPolicy("permanent", intensity_max=1_000_000, period_s=1.0)
 
 
-class Clerk(Actor):
+class Recorder(Actor):
     """Records each number before it replies, in a single atomic append."""
 
     def __init__(self, folder: Path) -> None:
@@ -53,39 +53,39 @@ class _Service:
     def __init__(self, credentials: str, folder: Path) -> None:
         self._credentials = Credentials.load(credentials)
         self._folder = folder
-        self._clerks: dict[str, Any] = {}
+        self._recorders: dict[str, Any] = {}
         self._lost: set[str] = set()
         self._joining: dict[str, threading.Lock] = {}
 
     def join(self, address: str) -> None:
         """Attach a worker to the job and open the service there."""
         hosts = attach_to_workers([address], credentials=self._credentials)
-        clerks = hosts.spawn_procs({"procs": PROCS}).spawn(
-            "clerk", Clerk, self._folder, restart=ALWAYS
+        recorders = hosts.spawn_procs({"procs": PROCS}).spawn(
+            "recorder", Recorder, self._folder, restart=ALWAYS
         )
-        clerks.initialized.get(timeout=JOIN_LIMIT_S)
-        self._clerks[address] = clerks
+        recorders.initialized.get(timeout=JOIN_LIMIT_S)
+        self._recorders[address] = recorders
 
     def note(self, number: int, address: str) -> str | None:
         """Make a call; return the type of the error with which it ended, or None.
 
         If the host is dead, attach it again as a new host as soon as possible.
         """
-        clerks = self._clerks[address]
+        recorders = self._recorders[address]
         try:
-            answer = clerks.slice(hosts=0, procs=number % PROCS).note.call_one(number).get()
+            answer = recorders.slice(hosts=0, procs=number % PROCS).note.call_one(number).get()
         except HostDied as died:
-            self._join_again(address, clerks, died.reason)
+            self._reattach(address, recorders, died.reason)
             return "HostDied"
         except MeshError as error:
             return type(error).__name__
         assert answer == number
         return None
 
-    def _join_again(self, address: str, dead: Any, reason: str) -> None:
+    def _reattach(self, address: str, dead: Any, reason: str) -> None:
         """Attach the host in one thread only, although several threads may have found it dead."""
         with self._joining.setdefault(address, threading.Lock()):
-            if self._clerks[address] is not dead:
+            if self._recorders[address] is not dead:
                 return
             if address not in self._lost:
                 self._lost.add(address)

@@ -30,13 +30,13 @@ _BLOCK_LEN = 65521
 
 
 @dataclass
-class Rooms:
+class OfferedBuffers:
     """The buffers of the program."""
 
     offered: list[tuple[bytearray, RDMABuffer]] = field(default_factory=list)
 
 
-rooms = Rooms()
+offered_buffers = OfferedBuffers()
 
 
 def content(nbytes: int) -> bytes:
@@ -45,16 +45,16 @@ def content(nbytes: int) -> bytes:
     return (block * (nbytes // _BLOCK_LEN + 1))[:nbytes]
 
 
-def offer_room(nbytes: int, is_full: bool = False) -> bytes:
+def offer_buffer(nbytes: int, is_full: bool = False) -> bytes:
     """Register memory, zeroed or with `content`, and return the pickled handle."""
     memory = bytearray(content(nbytes) if is_full else nbytes)
-    rooms.offered.append((memory, RDMABuffer(memory)))
-    return pickle.dumps(rooms.offered[-1][1])
+    offered_buffers.offered.append((memory, RDMABuffer(memory)))
+    return pickle.dumps(offered_buffers.offered[-1][1])
 
 
 def digest(number: int = -1) -> str:
     """Return a digest of the memory that was registered last, or with this index."""
-    return hashlib.sha256(rooms.offered[number][0]).hexdigest()
+    return hashlib.sha256(offered_buffers.offered[number][0]).hexdigest()
 
 
 def spread_to(source: bytes, places: list[bytes]) -> list[tuple[int, str]]:

@@ -38,11 +38,11 @@ _pause = threading.Event()
 
 
 @dataclass
-class Ended:
+class CopyOutcome:
     """The outcome of a copy: `done` or the name of the error, its message, and the duration."""
 
     name: str
-    words: str
+    message: str
     took_s: float
 
 
@@ -60,20 +60,20 @@ def take(name: str, handle: bytes) -> str:
     return place.reached[name].backend
 
 
-def read(name: str, nbytes: int, timeout: float | None = LIMIT_S) -> Ended:
+def read(name: str, nbytes: int, timeout: float | None = LIMIT_S) -> CopyOutcome:
     """Read the buffer and check that the data is the pattern."""
     into = bytearray([UNTOUCHED]) * nbytes
     buffer = place.reached[name]
-    ended = _timed(lambda: buffer.read_into(into, length=nbytes, timeout=timeout).get())
-    if ended.name == "done":
+    outcome = _timed(lambda: buffer.read_into(into, length=nbytes, timeout=timeout).get())
+    if outcome.name == "done":
         assert into == pattern(nbytes), "what was read is not what was offered"
     before = bytes(into)
     _pause.wait(0.05)
     assert before == into, "bytes came after the end"
-    return ended
+    return outcome
 
 
-def write(name: str, nbytes: int, timeout: float | None = LIMIT_S) -> Ended:
+def write(name: str, nbytes: int, timeout: float | None = LIMIT_S) -> CopyOutcome:
     """Write `nbytes` bytes of the value `UNTOUCHED`."""
     data = bytes([UNTOUCHED]) * nbytes
     return _timed(lambda: place.reached[name].write_from(data, timeout=timeout).get())
@@ -139,11 +139,11 @@ def pattern(nbytes: int) -> bytearray:
     return bytearray((block * (nbytes // len(block) + 1))[:nbytes])
 
 
-def _timed(copy: object) -> Ended:
+def _timed(copy: object) -> CopyOutcome:
     assert callable(copy)
     started = time.monotonic()
     try:
         copy()
     except RDMAError as error:
-        return Ended(type(error).__name__, str(error), time.monotonic() - started)
-    return Ended("done", "", time.monotonic() - started)
+        return CopyOutcome(type(error).__name__, str(error), time.monotonic() - started)
+    return CopyOutcome("done", "", time.monotonic() - started)

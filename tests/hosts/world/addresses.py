@@ -37,12 +37,12 @@ class Place:
 
     @property
     def own_address(self) -> str:
-        """The IPv4 address of its own network card."""
+        """The IPv4 address of its own network interface."""
         return f"192.168.77.{self.number + 1}" if self.is_behind_nat else self.address
 
     @property
     def own_address6(self) -> str:
-        """The IPv6 address of its own network card."""
+        """The IPv6 address of its own network interface."""
         return f"fd78::{self.number + 1:x}" if self.is_behind_nat else self.address6
 
     @property

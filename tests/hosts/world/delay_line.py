@@ -1,6 +1,6 @@
-"""Delay every packet that arrives on a card, and send it on the same card afterwards.
+"""Delay every packet that arrives on an interface, and send it on the same interface afterwards.
 
-    python delay_line.py CARD SECONDS JITTER_SECONDS SEED
+    python delay_line.py INTERFACE SECONDS JITTER_SECONDS SEED
 
 It runs as a separate process in the namespaces of the switch.
 """
@@ -19,7 +19,7 @@ _PACKET_VNET_HDR = 15
 _PACKET_IGNORE_OUTGOING = 23
 _ETH_P_ALL = 3
 
-#: The largest segment that a virtual card accepts unsegmented, plus its virtio header.
+#: The largest segment that a virtual interface accepts unsegmented, plus its virtio header.
 _PACKET_BYTES_MAX = 65536 + 128
 
 #: Exceeds the bandwidth-delay product of a fast, long line; excess packets are dropped.
@@ -30,8 +30,8 @@ _RECEIVE_BUFFER_BYTES = 64 << 20
 _SPIN_S = 0.0002
 
 
-def open_card(card: str) -> socket.socket:
-    """Open a card for raw frames, including large segments that the card would segment."""
+def open_interface(interface: str) -> socket.socket:
+    """Open an interface for raw frames, including segments that the interface would split."""
     packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
     packets.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
     packets.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
@@ -39,7 +39,7 @@ def open_card(card: str) -> socket.socket:
     for option in (socket.SO_RCVBUF, 33):
         with contextlib.suppress(OSError):
             packets.setsockopt(socket.SOL_SOCKET, option, _RECEIVE_BUFFER_BYTES)
-    packets.bind((card, _ETH_P_ALL))
+    packets.bind((interface, _ETH_P_ALL))
     return packets
 
 
@@ -47,7 +47,7 @@ class Line:
     """The packets in transit."""
 
     def __init__(self, packets: socket.socket, seconds: float, jitter_s: float, seed: int) -> None:
-        """Create a line on a card with a fixed delay and a maximum jitter."""
+        """Create a line on an interface with a fixed delay and a maximum jitter."""
         self._packets = packets
         self._seconds = seconds
         self._jitter_s = jitter_s
@@ -98,8 +98,8 @@ class Line:
 
 def main(argv: list[str]) -> None:
     """Carry packets until the process is killed."""
-    card, seconds, jitter_s, seed = argv
-    line = Line(open_card(card), float(seconds), float(jitter_s), int(seed))
+    interface, seconds, jitter_s, seed = argv
+    line = Line(open_interface(interface), float(seconds), float(jitter_s), int(seed))
     print("ready", flush=True)
     line.carry()
 

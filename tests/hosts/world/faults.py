@@ -28,7 +28,7 @@ class Faults:
         self._lock = threading.Lock()
 
     def link_down(self, host: Host) -> Fault:
-        """Unplug the cable of a host: its card has no carrier."""
+        """Unplug the cable of a host: its interface has no carrier."""
         self._switch.cut(host.place)
         return Fault(f"link of {host.name} down", lambda: self._switch.mend(host.place))
 
@@ -48,7 +48,7 @@ class Faults:
     def loss(self, percent: float, hosts: Iterable[Host] | None = None) -> Fault:
         """Drop this percentage of packets at random, each way between any two of the hosts.
 
-        A large segment that the sender leaves to its card to segment is dropped as a whole.
+        A large segment that the sender leaves to its interface to segment is dropped as a whole.
         """
         among = self._hosts if hosts is None else tuple(hosts)
         verdict = f"numgen random mod 100000 < {round(percent * 1000)} drop"

@@ -1,4 +1,4 @@
-"""A host of a world: its namespaces, a card on the switch, and a power switch."""
+"""A host of a world: its namespaces, an interface on the switch, and a power switch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.hosts.world.addresses import Place
 from tests.hosts.world.enclosure import Enclosure, EnclosureGone, Source, environment
-from tests.hosts.world.network import CARD, network_script
+from tests.hosts.world.network import INTERFACE, network_script
 from tests.hosts.world.private_files import HOME, private_files_script
 from tests.hosts.world.process import HostProcess
 from tests.hosts.world.switch import Switch, no_shaper, shaper
@@ -283,7 +283,7 @@ class Host:
         self._signal_all(signal.SIGCONT)
 
     def limit_sending(self, bits_per_s: int) -> None:
-        """Limit the sending rate of its card; the limit survives a power cut."""
+        """Limit the sending rate of its interface; the limit survives a power cut."""
         with self._lock:
             self._rates.append(bits_per_s)
             self._shape()
@@ -322,9 +322,9 @@ class Host:
         if self._enclosure is None:
             return
         if self._rates:
-            self._enclosure.run(["tc", *shaper(CARD, self._rates[-1])])
+            self._enclosure.run(["tc", *shaper(INTERFACE, self._rates[-1])])
         elif self._is_shaped:
-            self._enclosure.run(["tc", *no_shaper(CARD)])
+            self._enclosure.run(["tc", *no_shaper(INTERFACE)])
         self._is_shaped = bool(self._rates)
 
 

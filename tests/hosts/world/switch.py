@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from tests.hosts.world.addresses import Place
 from tests.hosts.world.enclosure import Enclosure
-from tests.hosts.world.network import CARD
+from tests.hosts.world.network import INTERFACE
 from tests.hosts.world.traffic import Traffic
 
 _SETUP = """set -eu
@@ -66,12 +66,12 @@ class Switch:
         enclosure.run(["sh"], given=_SETUP)
 
     def plug_in(self, place: Place, pid: int, mtu: int) -> None:
-        """Connect the card of a host, which is in the network namespace of the process `pid`."""
+        """Connect the interface of a host, which is in the network namespace of process `pid`."""
         port = place.port
         with self._lock:
             self._ip(
                 f"link add {port} mtu {mtu} type veth"
-                f" peer name {CARD} address {place.ethernet} mtu {mtu} netns {pid}",
+                f" peer name {INTERFACE} address {place.ethernet} mtu {mtu} netns {pid}",
                 f"link set {port} master switch",
             )
             # Every host has a static entry: packets for a missing host are dropped, not flooded.
@@ -87,7 +87,7 @@ class Switch:
 
     @contextmanager
     def unplugging(self, place: Place) -> Iterator[None]:
-        """Take the link down immediately, and remove it together with the card after the block."""
+        """Take the link down immediately, and remove it with the interface after the block."""
         with self._lock:
             port = self._ports[place.name]
             self._ip(f"link set {place.port} down")
@@ -190,17 +190,17 @@ class Switch:
         self._enclosure.run(["ip", "-batch", "-"], given="\n".join(lines) + "\n")
 
 
-def shaper(card: str, bits_per_s: int) -> list[str]:
-    """Return the arguments of `tc` that install a token bucket on a card."""
+def shaper(interface: str, bits_per_s: int) -> list[str]:
+    """Return the arguments of `tc` that install a token bucket on an interface."""
     # The data of 5 ms, so that the rate also holds over short times, but at least one packet.
     burst_bytes = max(16_384, bits_per_s // 8 // 200)
     bucket = ["rate", f"{bits_per_s}bit", "burst", f"{burst_bytes}", "latency", "50ms"]
-    return ["qdisc", "replace", "dev", card, "root", "tbf", *bucket]
+    return ["qdisc", "replace", "dev", interface, "root", "tbf", *bucket]
 
 
-def no_shaper(card: str) -> list[str]:
+def no_shaper(interface: str) -> list[str]:
     """Return the arguments of `tc` that remove the token bucket."""
-    return ["qdisc", "delete", "dev", card, "root"]
+    return ["qdisc", "delete", "dev", interface, "root"]
 
 
 def _chain(port: str, rules: Sequence[Rule]) -> list[str]:

@@ -10,7 +10,8 @@ class Traffic:
     """Bytes and packets on one link since the world was created, as seen by the host.
 
     The numbers match the host's own counters: they include Ethernet headers, and a large segment
-    that the sender leaves to the (virtual) card to segment counts as one packet with one header.
+    that the sender leaves to the (virtual) interface to segment counts as one packet with one
+    header.
     """
 
     bytes_in: int = 0

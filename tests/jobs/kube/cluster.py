@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 from kubernetes import client, config
 
-from tests.jobs.kube.cut import Cut
+from tests.jobs.kube.breakable_proxy import BreakableProxy
 from tests.jobs.kube.kubeconfig import write
 from tests.jobs.kube.kubelet.pod import FAULT
 
@@ -122,18 +122,18 @@ class Cluster:
     def _authority(self) -> bytes:
         return Path(self.client.configuration.ssl_ca_cert).read_bytes()
 
-    def cut(self, kubeconfig: Path | None = None) -> tuple[Cut, Path]:
+    def breakable_proxy(self, kubeconfig: Path | None = None) -> tuple[BreakableProxy, Path]:
         """Return a route to the server that can be cut, and a kubeconfig that uses it."""
         url = urllib.parse.urlsplit(self.client.configuration.host)
         assert url.hostname is not None
-        way = Cut(url.hostname, url.port or 443)
+        proxy = BreakableProxy(url.hostname, url.port or 443)
         loaded: Any = yaml.safe_load((kubeconfig or self.kubeconfig).read_text())
-        loaded["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{way.port}"
+        loaded["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{proxy.port}"
         loaded["clusters"][0]["cluster"]["tls-server-name"] = url.hostname
         path = self._folder / f"{secrets.token_hex(4)}.kubeconfig"
         path.touch(mode=0o600)
         path.write_text(json.dumps(loaded))
-        return way, path
+        return proxy, path
 
     def break_pod(self, namespace: str, name: str, fault: str | None) -> None:
         """Inject `oom` or `evict` into a pod; None removes the fault."""
@@ -166,10 +166,10 @@ class Cluster:
         """Return the number of requests that the stand-in currently holds."""
         return int(json.loads(self._tell("held"))["held"])
 
-    def _tell(self, order: str) -> str:
+    def _tell(self, command: str) -> str:
         answer = self.client.rest_client.request(
             "GET",
-            f"{self.client.configuration.host}/standin/{order}",
+            f"{self.client.configuration.host}/standin/{command}",
             headers=self.authorization(),
         )
         found = answer.data or answer.read()

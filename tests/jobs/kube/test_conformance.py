@@ -10,8 +10,8 @@ import pytest
 
 from mesh_jobs import Job, KubernetesJob, KubernetesOptions
 from mesh_jobs.testing import JobConformance, JobFactory
+from tests.jobs.kube.breakable_proxy import BreakableProxy
 from tests.jobs.kube.cluster import Cluster
-from tests.jobs.kube.cut import Cut
 from tests.jobs.kube.test_kubernetes_job import IMAGE
 
 
@@ -21,9 +21,9 @@ class Kubernetes(JobConformance):
 
     @pytest.fixture
     def factory(self, cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[JobFactory]:
-        way, kubeconfig = cluster.cut()
+        proxy, kubeconfig = cluster.breakable_proxy()
         self.cluster, self.namespace, self.folder = cluster, namespace, tmp_path
-        self.way: Cut = way
+        self.proxy: BreakableProxy = proxy
         self.kubeconfig = kubeconfig
 
         def make(meshes: dict[str, int], name: str, *, ttl_s: float = 600.0) -> Job:
@@ -33,7 +33,7 @@ class Kubernetes(JobConformance):
             return job
 
         yield make
-        way.end()
+        proxy.end()
 
     def job(self, name: str, ttl_s: float = 600.0) -> KubernetesJob:
         return KubernetesJob(
@@ -44,8 +44,10 @@ class Kubernetes(JobConformance):
             folder=self.folder / name,
         )
 
-    def workers(self, order_id: str) -> int:
-        pods = self.cluster.pods(self.namespace, label_selector=f"mesh-jobs/order={order_id}")
+    def workers(self, allocation_id: str) -> int:
+        pods = self.cluster.pods(
+            self.namespace, label_selector=f"mesh-jobs/allocation={allocation_id}"
+        )
         return sum(pod.status.phase in ("Pending", "Running") for pod in pods)
 
     def lose_host(self, job: Job, mesh: str, rank: int) -> None:
@@ -60,7 +62,7 @@ class Kubernetes(JobConformance):
         )
 
     def block_scheduler(self) -> AbstractContextManager[None]:
-        return self.way.closed()
+        return self.proxy.closed()
 
     def exhaust(self, factory: JobFactory) -> Job:
         return self.job("greedy").add_mesh("ones", 1, image_spec=IMAGE, gpus=1000)

@@ -131,15 +131,15 @@ def test_nothing_is_left_when_nobody_comes(cluster: Cluster, namespace: str, job
         job.state()
 
 
-def test_an_order_is_submitted_once_however_often_it_is_tried(
+def test_a_request_is_submitted_once_however_often_it_is_tried(
     cluster: Cluster, namespace: str, jobs: Jobs, tmp_path: Path
 ) -> None:
     job = jobs(2).apply()
     before = sorted(cluster.leftovers(namespace))
     path = Path(job.folder, "job.json")
-    # Simulates a program that died before it could store the `ticket`.
+    # Simulates a program that died before it could store the allocation.
     record = json.loads(path.read_text())
-    path.write_text(json.dumps(record | {"ticket": None}))
+    path.write_text(json.dumps(record | {"allocation": None}))
     jobs(2).apply()
     made = [one for one in sorted(cluster.leftovers(namespace)) if not one.startswith("pod/")]
     assert made == [one for one in before if not one.startswith("pod/")]

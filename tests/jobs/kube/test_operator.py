@@ -150,13 +150,13 @@ def test_an_operator_outlives_what_the_server_does_to_its_watches(
 def test_an_operator_waits_for_a_server_that_is_away(
     cluster: Cluster, namespace: str, mesh_jobs: MeshJobs, user: Path, operators: Operators
 ) -> None:
-    way, kubeconfig = cluster.cut(user)
+    proxy, kubeconfig = cluster.breakable_proxy(user)
     operators(kubeconfig)
     mesh_jobs.create(namespace, "one", mesh(**NOWHERE))
     eventually(lambda: len(cluster.pods(namespace)) == 1)
     before = _made(cluster, namespace)
-    with way.closed():
+    with proxy.closed():
         mesh_jobs.create(namespace, "two", mesh(**NOWHERE))
     eventually(lambda: len(cluster.pods(namespace)) == 2)
     assert before.items() <= _made(cluster, namespace).items()
-    way.end()
+    proxy.end()

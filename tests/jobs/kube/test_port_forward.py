@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from mesh_jobs import JobError, KubernetesJob, KubernetesOptions
-from tests.jobs.kube.apart import Apart, apart, why_not
+from tests.jobs.kube.breakable_proxy import BreakableProxy
 from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
-from tests.jobs.kube.cut import Cut
+from tests.jobs.kube.separate_network import SeparateNetwork, separate_network, why_not
 from tests.jobs.kube.test_kubernetes_job import IMAGE, ranks_of
 
 #: Calls its actors, and repeats this for each line of its input.
@@ -48,18 +48,18 @@ def _collected() -> Iterator[None]:
 
 
 @pytest.fixture
-def elsewhere(cluster: Cluster) -> Iterator[Apart]:
+def elsewhere(cluster: Cluster) -> Iterator[SeparateNetwork]:
     if reason := why_not():
         pytest.skip(reason)
     server = urllib.parse.urlsplit(cluster.client.configuration.host)
     if server.hostname != "127.0.0.1":
         pytest.skip("the API server is not on this machine")
-    with apart(server.hostname, server.port or 443) as made:
+    with separate_network(server.hostname, server.port or 443) as made:
         yield made
 
 
 def test_a_program_elsewhere_comes_in_through_the_server(
-    cluster: Cluster, namespace: str, tmp_path: Path, elsewhere: Apart
+    cluster: Cluster, namespace: str, tmp_path: Path, elsewhere: SeparateNetwork
 ) -> None:
     """The program detects that it needs the server, and continues after the route was lost."""
     options = KubernetesOptions(kubeconfig=cluster.kubeconfig)
@@ -72,7 +72,7 @@ def test_a_program_elsewhere_comes_in_through_the_server(
         assert program.stdin is not None
         assert program.stdout is not None
         assert program.stdout.readline() == "[0, 1]\n"
-        with elsewhere.way.closed():
+        with elsewhere.proxy.closed():
             pass
         program.stdin.write("again\n")
         program.stdin.flush()
@@ -113,9 +113,9 @@ def test_a_worker_that_is_named_is_the_way_to_all(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     """The address is that of a load balancer that forwards to one of the workers."""
-    balancer = Cut("127.0.0.1", 0)
-    way = f"tcp://127.0.0.1:{balancer.port}"
-    options = KubernetesOptions(kubeconfig=cluster.kubeconfig, attach_to=way)
+    balancer = BreakableProxy("127.0.0.1", 0)
+    proxy = f"tcp://127.0.0.1:{balancer.port}"
+    options = KubernetesOptions(kubeconfig=cluster.kubeconfig, attach_to=proxy)
     job = KubernetesJob(namespace, timeout=PATIENCE_S, options=options, folder=tmp_path)
     job.add_mesh("workers", 2, image_spec=IMAGE).apply()
     eventually(lambda: job.status().is_up)

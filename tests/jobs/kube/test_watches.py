@@ -27,7 +27,7 @@ from tests.jobs.kube.test_kubernetes_job import IMAGE
 #: Duration of the server outage; longer than any timeout of Mesh.
 OUTAGE_S = 30.0
 
-ORDER = {"mesh-jobs/order": "watched"}
+ALLOCATION = {"mesh-jobs/allocation": "watched"}
 
 Follow = Callable[..., Follower]
 
@@ -37,20 +37,25 @@ def follow(cluster: Cluster, namespace: str) -> Iterator[Follow]:
     """Start to follow a job with two pods that do not exist yet."""
     (found,) = entry_points(group="mesh_jobs.backends", name="kubernetes")
     mesh = {"name": "ones", "hosts": 2, "port": 26600, "object": "ones"}
-    ticket = {"order": "watched", "namespace": namespace, "workload": "pods", "meshes": [mesh]}
+    allocation = {
+        "id": "watched",
+        "namespace": namespace,
+        "workload": "pods",
+        "meshes": [mesh],
+    }
     with ExitStack() as stack:
 
         def begin(kubeconfig: Path = cluster.kubeconfig) -> Follower:
             options = {"namespace": namespace, "kubeconfig": str(kubeconfig), "workload": "pods"}
             backend: Backend = found.load()(options)
-            return stack.enter_context(backend.follow(ticket))
+            return stack.enter_context(backend.follow(allocation))
 
         yield begin
 
 
 def _make(cluster: Cluster, namespace: str, rank: int) -> None:
     """Create a pod that is never scheduled."""
-    labels = {**ORDER, "mesh-jobs/mesh": "ones", "mesh-jobs/rank": str(rank)}
+    labels = {**ALLOCATION, "mesh-jobs/mesh": "ones", "mesh-jobs/rank": str(rank)}
     gates = {"schedulingGates": [{"name": "test/never"}]}
     body = pod(f"ones-{rank}", WAIT, meta={"labels": labels}, of_pod=gates)
     cluster.core.create_namespaced_pod(namespace, body)
@@ -72,7 +77,7 @@ def test_what_comes_changes_and_goes_is_known(
     assert _ranks(follower) == [0]
     _make(cluster, namespace, 1)
     eventually(lambda: _ranks(follower) == [0, 1])
-    other = {"metadata": {"labels": {"mesh-jobs/order": "other"}}}
+    other = {"metadata": {"labels": {"mesh-jobs/allocation": "other"}}}
     cluster.core.patch_namespaced_pod("ones-0", namespace, other)
     eventually(lambda: _ranks(follower) == [1])
     cluster.core.delete_namespaced_pod("ones-1", namespace)
@@ -172,14 +177,14 @@ def test_half_a_minute_without_a_server_costs_nothing(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     """The server is silent for one program and down for the other."""
-    ways = {name: cluster.cut() for name in ("silent", "down")}
+    proxies = {name: cluster.breakable_proxy() for name in ("silent", "down")}
 
-    def job(way: str, name: str) -> KubernetesJob:
-        options = KubernetesOptions(kubeconfig=ways[way][1])
+    def job(proxy: str, name: str) -> KubernetesJob:
+        options = KubernetesOptions(kubeconfig=proxies[proxy][1])
         made = KubernetesJob(namespace, options=options, folder=tmp_path / name)
         return made.add_mesh("workers", 1, image_spec=IMAGE)
 
-    jobs = [job(way, way) for way in ways]
+    jobs = [job(proxy, proxy) for proxy in proxies]
     for one in jobs:
         one.state(PATIENCE_S)
     # The other pod stays pending, and a thread waits for it throughout the outage.
@@ -189,7 +194,7 @@ def test_half_a_minute_without_a_server_costs_nothing(
     with ThreadPoolExecutor(5) as pool:
         keeps_waiting = pool.submit(waits.state, OUTAGE_S + 4)
         watched = [pool.submit(one.wait, OUTAGE_S - 8) for one in jobs]
-        with ways["silent"][0].silent(), ways["down"][0].closed():
+        with proxies["silent"][0].silent(), proxies["down"][0].closed():
             over = threading.Event()
             threading.Timer(OUTAGE_S, over.set).start()
             killed = [pool.submit(one.kill) for one in jobs]
@@ -203,5 +208,5 @@ def test_half_a_minute_without_a_server_costs_nothing(
     for one in (*jobs, waits):
         one.kill()
     eventually(lambda: not cluster.leftovers(namespace))
-    for way, _ in ways.values():
-        way.end()
+    for proxy, _ in proxies.values():
+        proxy.end()

@@ -38,9 +38,9 @@ class TestSlurmJob(JobConformance):
         running = [one for node in self.cluster.nodes() for one in self.cluster.commands_on(node)]
         return running + ids()
 
-    def workers(self, order_id: str) -> int:
+    def workers(self, allocation_id: str) -> int:
         jobs = [line.split() for line in said("squeue", "-h", "--format=%j %D").splitlines()]
-        return sum(int(nodes) for name, nodes in jobs if order_id in name)
+        return sum(int(nodes) for name, nodes in jobs if allocation_id in name)
 
     def lose_host(self, job: Job, mesh: str, rank: int) -> None:
         told = read_json(Path(job.folder, "workers", f"{mesh}-{rank}.json"))

@@ -21,7 +21,7 @@ job = SlurmJob({"a": 2}, name="test", time_limit=10, folder=sys.argv[1])
 print(*names(job.state(timeout=30).a))
 """
 
-STRANGER = """
+OUTSIDER = """
 import sys
 from mesh_core import Credentials, attach_to_workers, configured
 with configured(attach_timeout_s=3.0):
@@ -158,9 +158,9 @@ def test_who_has_another_secret_is_refused(jobs: Jobs) -> None:
     assert names(state.a)
     address = job.status().hosts[0].address
     assert address is not None
-    words = [sys.executable, "-c", STRANGER, address]
-    stranger = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert "HostDied" in stranger.stderr, stranger
+    words = [sys.executable, "-c", OUTSIDER, address]
+    outsider = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert "HostDied" in outsider.stderr, outsider
     assert names(state.a)
 
 

@@ -10,12 +10,12 @@ group `mesh_jobs.extensions`; they open them through a `CommandContext`.
 
 from mesh_jobs._atomic_files import read_json as read_json
 from mesh_jobs._atomic_files import write_private as write_private
+from mesh_jobs._backend.allocation_request import AllocationRequest as AllocationRequest
+from mesh_jobs._backend.allocation_request import WorkerCommand as WorkerCommand
 from mesh_jobs._backend.attachment import Attachment as Attachment
 from mesh_jobs._backend.backend import Backend as Backend
 from mesh_jobs._backend.follower import Follower as Follower
 from mesh_jobs._backend.log_tail import tail as tail
-from mesh_jobs._backend.order import Order as Order
-from mesh_jobs._backend.order import WorkerCommand as WorkerCommand
 from mesh_jobs._backend.registry import backend_names as backend_names
 from mesh_jobs._backend.report import THIS_HOST as THIS_HOST
 from mesh_jobs._backend.report import HostReport as HostReport

@@ -33,8 +33,14 @@ def main(arguments: list[str] | None = None) -> int:
     add("--advertise", metavar="HOST", help="name or address by which others reach it, or env:NAME")
     add("--ttl", type=float, default=3600.0, metavar="S", help="exit when unused for S seconds")
     add("--epoch", default="0", metavar="N", help="number of earlier workers of this rank")
-    add("--order", default="", metavar="ID", help="id of the order that it belongs to")
-    add("--told-status", type=int, default=0, metavar="N", help="exit status after termination")
+    add("--allocation-id", default="", metavar="ID", help="id of the allocation that it belongs to")
+    add(
+        "--termination-status",
+        type=int,
+        default=0,
+        metavar="N",
+        help="exit status after termination",
+    )
     add("--control-port", type=int, default=0, metavar="N", help="port of the control service")
     add("--health-port", type=int, metavar="N", help="port that serves health in plaintext")
     add(
@@ -56,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
                 advertise=given.advertise,
                 ttl_s=given.ttl,
                 epoch=given.epoch,
-                order=given.order,
+                allocation_id=given.allocation_id,
                 control_port=given.control_port,
                 health_port=given.health_port,
                 leave_grace_s=given.leave_grace,
@@ -65,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (MeshError, ValueError, OSError) as error:
         print(f"mesh worker: {error}", file=sys.stderr)
         return 2
-    return 0 if is_unused else int(given.told_status)
+    return 0 if is_unused else int(given.termination_status)
 
 
 def _at_port(listen: str, port: int) -> str:

@@ -139,9 +139,9 @@ class Server(http.server.ThreadingHTTPServer):
         if not isinstance(sys.exception(), (ConnectionError, TimeoutError, ssl.SSLError)):
             super().handle_error(request, client_address)
 
-    def control(self, order: str) -> Object:
+    def control(self, command: str) -> Object:
         """Execute a control command of a test that no real server has."""
-        word, _, asked = order.partition("?")
+        word, _, asked = command.partition("?")
         query = dict(urllib.parse.parse_qsl(asked))
         match word:
             case "forget-history":

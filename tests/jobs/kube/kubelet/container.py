@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tests.jobs.kube.api.kind import Object
 from tests.jobs.kube.api.store import now_text
+from tests.jobs.kube.kubelet.container_environment import MARK, CannotCreate, ContainerEnvironment
 from tests.jobs.kube.kubelet.probe import Probe
-from tests.jobs.kube.kubelet.surroundings import MARK, CannotCreate, Surroundings
 
 #: Delay before the second restart of a container, doubled each time. Real: 10 s, and 300 s at most.
 BACK_OFF_S = 1.0
@@ -27,7 +27,9 @@ _TIED = ("setpriv", "--pdeathsig", "KILL", "--")
 class Container:
     """Starts the process, restarts it if necessary, and tracks its state."""
 
-    def __init__(self, spec: Object, folder: Path, around: Surroundings) -> None:
+    def __init__(
+        self, spec: Object, folder: Path, container_environment: ContainerEnvironment
+    ) -> None:
         self.spec = spec
         self.name = str(spec["name"])
         self.state: Object = {"waiting": {"reason": "ContainerCreating"}}
@@ -36,7 +38,7 @@ class Container:
         self.environment: dict[str, str] = {}
         self._last: Object = {}
         self._folder = folder
-        self._around = around
+        self._container_environment = container_environment
         self._probe = Probe(spec, "readinessProbe")
         self._liveness = Probe(spec, "livenessProbe")
         self._process: subprocess.Popen[bytes] | None = None
@@ -68,8 +70,8 @@ class Container:
             self.state = {"waiting": {"reason": reason, "message": message}}
             return
         try:
-            self.environment = self._around.environment(pod, self.spec)
-            command = self._around.command(pod, self.spec, self.environment)
+            self.environment = self._container_environment.environment(pod, self.spec)
+            command = self._container_environment.command(pod, self.spec, self.environment)
         except CannotCreate as error:
             reason = "CreateContainerConfigError"
             self.state = {"waiting": {"reason": reason, "message": str(error)}}

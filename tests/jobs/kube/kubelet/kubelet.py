@@ -12,8 +12,8 @@ from tests.jobs.kube.api.kind import Kinds, Object
 from tests.jobs.kube.api.refusal import Refusal
 from tests.jobs.kube.api.store import Store
 from tests.jobs.kube.kubelet.addresses import Addresses
+from tests.jobs.kube.kubelet.container_environment import ContainerEnvironment
 from tests.jobs.kube.kubelet.pod import FAULT, Pod
-from tests.jobs.kube.kubelet.surroundings import Surroundings
 
 #: Capacity of each node.
 CAPACITY = {"cpu": "64", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "2"}
@@ -93,9 +93,9 @@ class Kubelet:
             return
         folder = self._folder / meta["uid"]
         folder.mkdir(parents=True, exist_ok=True)
-        around = Surroundings(self._store, self._kinds, folder)
+        container_environment = ContainerEnvironment(self._store, self._kinds, folder)
         address = self._addresses.take()
-        pod = Pod(self._store, self._kind, object, address, around, self._events)
+        pod = Pod(self._store, self._kind, object, address, container_environment, self._events)
         self._pods[meta["uid"]] = pod
 
     def read_log(self, object: Object, container: str, previous: bool) -> str | None:

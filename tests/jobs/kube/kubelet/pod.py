@@ -12,7 +12,7 @@ from tests.jobs.kube.api.kind import Kind, Object
 from tests.jobs.kube.api.refusal import Refusal
 from tests.jobs.kube.api.store import Store, now_text
 from tests.jobs.kube.kubelet.container import Container
-from tests.jobs.kube.kubelet.surroundings import Surroundings
+from tests.jobs.kube.kubelet.container_environment import ContainerEnvironment
 
 #: Interval at which a pod checks its processes.
 LOOK_S = 0.05
@@ -31,7 +31,7 @@ class Pod:
         kind: Kind,
         object: Object,
         address: str,
-        around: Surroundings,
+        container_environment: ContainerEnvironment,
         events: Recorder,
     ) -> None:
         self.object = object
@@ -39,9 +39,13 @@ class Pod:
         self.address = address
         self.is_over = False
         spec = object["spec"]
-        self.containers = [Container(one, around.folder, around) for one in spec["containers"]]
+        self.containers = [
+            Container(one, container_environment.folder, container_environment)
+            for one in spec["containers"]
+        ]
         self._first = [
-            Container(one, around.folder, around) for one in spec.get("initContainers") or []
+            Container(one, container_environment.folder, container_environment)
+            for one in spec.get("initContainers") or []
         ]
         self._store = store
         self._kind = kind

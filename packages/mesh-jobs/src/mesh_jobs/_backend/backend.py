@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+from mesh_jobs._backend.allocation_request import AllocationRequest
 from mesh_jobs._backend.attachment import Attachment
 from mesh_jobs._backend.follower import Follower, Polling
-from mesh_jobs._backend.order import Order
-from mesh_jobs._backend.report import HostDraining, JobEvent, Report, Ticket
+from mesh_jobs._backend.report import Allocation, HostDraining, JobEvent, Report
 from mesh_jobs._errors import NotSupported
 from mesh_jobs._spec import JobSpec
 
@@ -21,7 +21,7 @@ class Backend(ABC):
     """Interface to one kind of scheduler, which allocates and releases hosts.
 
     A backend keeps no state in memory, because each method may be called in a different process.
-    The ticket contains, as plain values, everything that is needed to find an allocation again.
+    An `Allocation` contains, as plain values, everything that is needed to find it again.
 
     Attributes:
         options: The options from the job's spec.
@@ -39,14 +39,14 @@ class Backend(ABC):
         self.options: Mapping[str, Any] = options
 
     @abstractmethod
-    def plan(self, order: Order) -> str:
+    def plan(self, request: AllocationRequest) -> str:
         """Return what `allocate` would submit, as human-readable text; has no side effects."""
 
     def attachment(self, spec: JobSpec) -> Attachment | None:
         """Return the existing hosts that a spec refers to; None if the spec requests new hosts.
 
-        For such a spec, `allocate` only returns a ticket that identifies the hosts, and `release`
-        does not release them.
+        For such a spec, `allocate` only returns an allocation that identifies the hosts, and
+        `release` does not release them.
 
         Raises:
             JobPending: The hosts do not exist yet.
@@ -56,19 +56,19 @@ class Backend(ABC):
         return None
 
     @abstractmethod
-    def allocate(self, order: Order) -> Ticket:
-        """Submit the order, and return without waiting for hosts.
+    def allocate(self, request: AllocationRequest) -> Allocation:
+        """Submit the request, and return without waiting for hosts.
 
-        A second call with the same `order.id` must not submit anything twice, because the program
-        may have died before it stored the ticket. It returns the ticket of the existing submission.
+        A second call with the same `request.id` must not submit anything twice, because the program
+        may have died before it stored the result. It returns the existing allocation.
 
         Raises:
             SchedulerUnreachable: The scheduler does not respond.
-            JobError: The scheduler rejects the order.
+            JobError: The scheduler rejects the request.
         """
 
     @abstractmethod
-    def report(self, ticket: Ticket) -> Report:
+    def report(self, allocation: Allocation) -> Report:
         """Report the current state of an allocation, without waiting.
 
         Raises:
@@ -77,46 +77,47 @@ class Backend(ABC):
         """
 
     @contextmanager
-    def follow(self, ticket: Ticket) -> Iterator[Follower]:
+    def follow(self, allocation: Allocation) -> Iterator[Follower]:
         """Follow an allocation while a program waits for it to change.
 
         The default implementation polls `report`, at intervals of at most `poll_s`.
         """
-        yield Polling(lambda: self.report(ticket))
+        yield Polling(lambda: self.report(allocation))
 
     @abstractmethod
-    def release(self, ticket: Ticket) -> None:
+    def release(self, allocation: Allocation) -> None:
         """Release everything, including pending requests; returns when nothing runs anymore.
 
         Raises:
             SchedulerUnreachable: The scheduler does not respond; the allocation may still exist.
         """
 
-    def find(self, order: Order) -> Ticket | None:
-        """Return the ticket of what `allocate` has submitted for an order; None if nothing.
+    def find(self, request: AllocationRequest) -> Allocation | None:
+        """Return what `allocate` has submitted for a request; None if nothing.
 
-        This is used to release what was left by a program that died before it received its ticket.
-        The default implementation calls `allocate` once more, and the result is released.
+        This is used to release what was left by a program that died before it received its
+        allocation. The default implementation calls `allocate` once more, and the result is
+        released.
 
         Raises:
             SchedulerUnreachable: The scheduler does not respond.
         """
-        return self.allocate(order)
+        return self.allocate(request)
 
-    def resize(self, ticket: Ticket, order: Order) -> Ticket:
-        """Resize an allocation to the order, and return its new ticket.
+    def resize(self, allocation: Allocation, request: AllocationRequest) -> Allocation:
+        """Resize an allocation to the request, and return the new one.
 
-        A second call with the same order resumes an interrupted resize.
+        A second call with the same request resumes an interrupted resize.
 
         Raises:
             NotSupported: The scheduler does not support this resize.
             SchedulerUnreachable: The scheduler does not respond.
         """
         raise NotSupported(
-            f"backend {order.spec.backend!r} cannot resize: kill the job, and apply it again"
+            f"backend {request.spec.backend!r} cannot resize: kill the job, and apply it again"
         )
 
-    def logs(self, ticket: Ticket, mesh: str, rank: int, lines: int) -> str:
+    def logs(self, allocation: Allocation, mesh: str, rank: int, lines: int) -> str:
         """Return the last lines of output of a host's worker.
 
         Raises:
@@ -124,11 +125,11 @@ class Backend(ABC):
         """
         raise NotSupported("this backend keeps no output of workers: see the scheduler's logs")
 
-    def client_output(self, ticket: Ticket, start: int) -> bytes:
+    def client_output(self, allocation: Allocation, start: int) -> bytes:
         """Return the output of the client script from an offset on, possibly truncated.
 
         Args:
-            ticket: The ticket of the allocation.
+            allocation: The allocation.
             start: The offset of the first byte; a negative one counts from the end.
 
         Raises:
@@ -137,11 +138,11 @@ class Backend(ABC):
         """
         raise NotSupported("this backend keeps no output of client scripts")
 
-    def events(self, ticket: Ticket) -> Sequence[JobEvent]:
+    def events(self, allocation: Allocation) -> Sequence[JobEvent]:
         """Return the events that the scheduler reports for an allocation, oldest first."""
         return ()
 
-    def leaving(self, ticket: Ticket) -> Sequence[HostDraining]:
+    def leaving(self, allocation: Allocation) -> Sequence[HostDraining]:
         """Return the hosts that are about to be reclaimed, if the scheduler announces this.
 
         Raises:
@@ -149,10 +150,10 @@ class Backend(ABC):
         """
         return ()
 
-    def gateway(self, ticket: Ticket) -> str | None:
+    def gateway(self, allocation: Allocation) -> str | None:
         """Return the address of a worker that forwards connections to the others, if needed."""
         return None
 
-    def control_gateway(self, ticket: Ticket) -> str | None:
+    def control_gateway(self, allocation: Allocation) -> str | None:
         """Return the address of the gateway's control service, if one is needed."""
         return None

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["THIS_HOST", "HostDraining", "HostReport", "JobEvent", "Phase", "Report", "Ticket"]
+__all__ = ["THIS_HOST", "Allocation", "HostDraining", "HostReport", "JobEvent", "Phase", "Report"]
 
 #: The plain values, stored as JSON, from which a backend can find its allocation in any process.
-Ticket = Mapping[str, Any]
+Allocation = Mapping[str, Any]
 
 #: The address of the program's own machine, for hosts that need no worker.
 THIS_HOST = "this-host"

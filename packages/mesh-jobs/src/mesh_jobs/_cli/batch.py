@@ -69,17 +69,17 @@ def run(
 def _follow(job: Job, *, is_quiet: bool) -> JobStatus:
     """Print the output of the script until the job has ended."""
     at, began = 0, time.monotonic()
-    news, asked = began, 0.0
+    last_output_at, last_status_at = began, 0.0
     while True:
         now = time.monotonic()
         status: JobStatus | None = None
         try:
             # The scheduler is queried less often than the log.
-            if now - asked >= _pause_s(now - began):
-                status, asked = job.status(), now
+            if now - last_status_at >= _pause_s(now - began):
+                status, last_status_at = job.status(), now
             # If the script has ended, its complete output is available at this time.
             while piece := job.client_output(at):
-                at, news = at + len(piece), now
+                at, last_output_at = at + len(piece), now
                 if not is_quiet:
                     sys.stdout.buffer.write(piece)
                     sys.stdout.buffer.flush()
@@ -87,7 +87,7 @@ def _follow(job: Job, *, is_quiet: bool) -> JobStatus:
             status = None  # No response does not mean that the job has ended.
         if status is not None and status.state is Phase.ENDED:
             return status
-        time.sleep(min(_pause_s(now - news), _LOG_PAUSE_MAX_S))
+        time.sleep(min(_pause_s(now - last_output_at), _LOG_PAUSE_MAX_S))
 
 
 def _pause_s(waited_s: float) -> float:

@@ -41,7 +41,7 @@ def run_command_line() -> None:
     except Exception as error:
         if os.environ.get(_WITH_TRACEBACK):
             raise
-        status = _tell(error)
+        status = _report_error(error)
     else:
         return
     sys.exit(status)
@@ -51,7 +51,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
-def _tell(error: Exception) -> int:
+def _report_error(error: Exception) -> int:
     """Print an error, and return the exit status."""
     known = (MeshError, ValueError, OSError)
     text = str(error) or type(error).__name__
@@ -67,11 +67,11 @@ def _tell(error: Exception) -> int:
     if "--json" in arguments:
         print_json({"error": {"type": type(error).__name__, "message": text}})
     else:
-        _complain(text)
+        _print_error(text)
     if not isinstance(error, known):
         return _BROKEN
     return _RELAY_FAILED if arguments[:1] and arguments[0] in _RELAYING else _FAILED
 
 
-def _complain(text: str) -> None:
+def _print_error(text: str) -> None:
     print(f"mesh: {text}", file=sys.stderr)

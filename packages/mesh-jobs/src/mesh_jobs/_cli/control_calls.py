@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mesh_jobs._control.host_clients import Access, HostAnswer
     from mesh_jobs._job.job import Job
 
-__all__ = ["access", "asked_hosts", "chosen_reports", "is_control_here", "told_errors"]
+__all__ = ["access", "call_hosts", "chosen_reports", "error_lines", "is_control_here"]
 
 _INSTALL = "pip install 'mesh-jobs[cli]'"
 
@@ -56,7 +56,7 @@ def chosen_reports(
     return sorted(found, key=lambda one: (names.index(one.mesh), one.rank))
 
 
-def asked_hosts(
+def call_hosts(
     job: Job, hosts: Sequence[HostReport], call: Callable[[ControlClient], Any]
 ) -> list[HostAnswer]:
     """Call the control services of several hosts of a job.
@@ -92,10 +92,10 @@ def _load_access() -> type[Access] | None:
     return Access
 
 
-def told_errors(answers: Sequence[HostAnswer]) -> list[str]:
+def error_lines(answers: Sequence[HostAnswer]) -> list[str]:
     """Return why hosts have not responded, with one message for all hosts with the same error."""
-    by_words: dict[str, list[str]] = {}
+    by_message: dict[str, list[str]] = {}
     for one in answers:
         if one.error is not None:
-            by_words.setdefault(str(one.error), []).append(one.where)
-    return [f"{', '.join(wheres)}: {words}" for words, wheres in by_words.items()]
+            by_message.setdefault(str(one.error), []).append(one.where)
+    return [f"{', '.join(wheres)}: {message}" for message, wheres in by_message.items()]

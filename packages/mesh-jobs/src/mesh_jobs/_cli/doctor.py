@@ -46,7 +46,7 @@ def doctor(
     names = [job.spec.mesh(mesh).name] if mesh else [one.name for one in job.spec.meshes]
     if what is not None:
         examine_by(what, job, names, timeout, is_json=is_json)
-    trust = list(_of_trust(job))
+    trust = list(_credential_findings(job))
     hosts = [host for host in job.status().hosts if host.mesh in names]
     reached = check_reachability(hosts)
     lost = [
@@ -59,13 +59,13 @@ def doctor(
     owners = sorted({one.owner for one in health if one.owner})
     if lost or owners:
         # If a program uses the hosts, the checks that need idle hosts are skipped.
-        _tell(is_json, of_job, [], health, owners)
+        _print_all(is_json, of_job, [], health, owners)
     with attached(job, timeout, is_quiet=is_json) as state:
         found = [examine(name, state[name], payload_len=megabytes * _MEGABYTE) for name in names]
-    _tell(is_json, of_job, found, health, [])
+    _print_all(is_json, of_job, found, health, [])
 
 
-def _tell(
+def _print_all(
     is_json: bool,
     of_job: list[Finding],
     found: list[Diagnosis],
@@ -74,9 +74,13 @@ def _tell(
 ) -> NoReturn:
     """Print the findings, and exit."""
     if is_json:
-        told = [{"where": one.where, "what": one.what, "advice": one.advice} for one in of_job]
+        job_findings = [
+            {"where": one.where, "what": one.what, "advice": one.advice} for one in of_job
+        ]
         hosts = [one.to_json() for one in health]
-        print_json({"job": told, "hosts": hosts, "meshes": [one.to_json() for one in found]})
+        print_json(
+            {"job": job_findings, "hosts": hosts, "meshes": [one.to_json() for one in found]}
+        )
     else:
         if owners:
             _print_health(health, owners)
@@ -86,7 +90,7 @@ def _tell(
     raise typer.Exit(1 if of_job or any(one.findings for one in found) else 0)
 
 
-def _of_trust(job: Job) -> list[Finding]:
+def _credential_findings(job: Job) -> list[Finding]:
     """Check the credentials of a job."""
     if all(host.address == THIS_HOST for host in job.status().hosts):
         return []  # The job has no connections to other machines.
@@ -101,9 +105,9 @@ def _of_trust(job: Job) -> list[Finding]:
 
 
 def _print_health(health: list[HostHealth], owners: list[str]) -> None:
-    words = {True: "healthy", False: "leaving", None: "not known"}
+    labels = {True: "healthy", False: "leaving", None: "not known"}
     rows = (
-        (one.host.mesh, str(one.host.rank), words[one.is_healthy], one.owner or "-")
+        (one.host.mesh, str(one.host.rank), labels[one.is_healthy], one.owner or "-")
         for one in health
     )
     print_table(("MESH", "HOST", "HEALTH", "PROGRAM"), rows)
@@ -129,11 +133,11 @@ def _print(found: Diagnosis) -> None:
             (
                 str(one),
                 str(other),
-                ", ".join(facts.resolved) or "not known",
-                "-" if facts.latency_s is None else f"{facts.latency_s * 1e3:.2f} ms",
-                "-" if facts.bytes_per_s is None else f"{facts.bytes_per_s / 1e6:.0f} MB/s",
+                ", ".join(result.resolved) or "not known",
+                "-" if result.latency_s is None else f"{result.latency_s * 1e3:.2f} ms",
+                "-" if result.bytes_per_s is None else f"{result.bytes_per_s / 1e6:.0f} MB/s",
             )
-            for (one, other), facts in found.pairs.items()
+            for (one, other), result in found.pairs.items()
         ),
     )
 

@@ -25,7 +25,7 @@ from mesh_jobs._cli.options import (
     read_environment,
 )
 from mesh_jobs._cli.output import print_json
-from mesh_jobs._exec.exec_command import CommandOrder
+from mesh_jobs._exec.exec_command import CommandRequest
 from mesh_jobs._exec.execution import Execution
 from mesh_jobs._exec.rank_output import RankOutput, show_with_prefix
 from mesh_jobs._job.lookup import job_load
@@ -64,12 +64,12 @@ def execute(
 
     A single argument that contains spaces is a shell command line.
     """
-    order = CommandOrder.of(_command(command or [], script), read_environment(env), workdir)
+    request = CommandRequest.of(_command(command or [], script), read_environment(env), workdir)
     with chosen_hosts(context, mesh, host, timeout, is_quiet=is_json) as (name, hosts):
         execution = Execution(hosts, per_host=read_dims(per_host), name=name)
         show = _show_json if is_json else show_with_prefix
         kept = RankOutput(name, execution.extent, folder=output, show=show)
-        future = execution.in_background(lambda: execution.run(order, kept).values())
+        future = execution.in_background(lambda: execution.run(request, kept).values())
         statuses = interruptible(execution, future)
     if is_json:
         print_json({"exit_codes": statuses})

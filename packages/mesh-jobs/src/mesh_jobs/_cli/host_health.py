@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mesh_jobs._cli.control_calls import asked_hosts, is_control_here
+from mesh_jobs._cli.control_calls import call_hosts, is_control_here
 from mesh_jobs._diagnostics.diagnosis import Finding
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ class HostHealth:
 
 def host_health(job: Job, hosts: Sequence[HostReport]) -> list[HostHealth]:
     """Query each host that has a control service; the health of the others is unknown."""
-    asked = [one for one in hosts if one.control is not None] if is_control_here() else []
-    told = asked_hosts(job, asked, _ask) if asked else []
-    answers = {(one.host.mesh, one.host.rank): one for one in told}
+    served = [one for one in hosts if one.control is not None] if is_control_here() else []
+    replies = call_hosts(job, served, _check_health) if served else []
+    answers = {(one.host.mesh, one.host.rank): one for one in replies}
     found = []
     for host in hosts:
         answer = answers.get((host.mesh, host.rank))
@@ -68,6 +68,6 @@ def host_health(job: Job, hosts: Sequence[HostReport]) -> list[HostHealth]:
     return found
 
 
-def _ask(client: ControlClient) -> tuple[bool, str]:
+def _check_health(client: ControlClient) -> tuple[bool, str]:
     is_healthy = client.is_healthy()
     return is_healthy, client.list_processes().host.program.owner

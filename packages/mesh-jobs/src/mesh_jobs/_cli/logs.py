@@ -27,7 +27,7 @@ __all__ = ["logs"]
 _WAITING_MAX = 1000
 
 # A line of a host, and whether it is from standard error; None after the last line.
-Told = tuple["HostReport", str, bool] | None
+LogEntry = tuple["HostReport", str, bool] | None
 
 
 def logs(
@@ -67,13 +67,13 @@ def _show_lines(text: str, about: dict[str, object], is_json: bool) -> None:
 
 def _follow(job: Job, hosts: list[HostReport], lines: int, is_json: bool) -> None:
     """Print lines as they arrive, until all logs have ended."""
-    told: queue.Queue[Told] = queue.Queue(_WAITING_MAX)
+    received: queue.Queue[LogEntry] = queue.Queue(_WAITING_MAX)
     for host in hosts:
-        threading.Thread(target=_read, args=(job, host, lines, told), daemon=True).start()
+        threading.Thread(target=_read, args=(job, host, lines, received), daemon=True).start()
     left = len(hosts)
     try:
         while left:
-            one = told.get()
+            one = received.get()
             if one is None:
                 left -= 1
             else:
@@ -92,22 +92,22 @@ def _show(host: HostReport, text: str, is_error: bool, *, is_json: bool) -> None
     stream_there.flush()
 
 
-def _read(job: Job, host: HostReport, lines: int, told: queue.Queue[Told]) -> None:
+def _read(job: Job, host: HostReport, lines: int, received: queue.Queue[LogEntry]) -> None:
     """Read the log of one host to its end, from the worker or else from the backend."""
     try:
-        why = _read_from_worker(job, host, lines, told)
+        why = _read_from_worker(job, host, lines, received)
         if why is not None:
-            told.put((host, f"mesh: cannot follow: {why}; its stored output:", True))
+            received.put((host, f"mesh: cannot follow: {why}; its stored output:", True))
             for line in job.logs(host.mesh, host.rank, lines).splitlines():
-                told.put((host, line, False))
+                received.put((host, line, False))
     except Exception as error:
-        told.put((host, f"mesh: {error}", True))
+        received.put((host, f"mesh: {error}", True))
     finally:
-        told.put(None)
+        received.put(None)
 
 
 def _read_from_worker(
-    job: Job, host: HostReport, lines: int, told: queue.Queue[Told]
+    job: Job, host: HostReport, lines: int, received: queue.Queue[LogEntry]
 ) -> str | None:
     """Read the log from the worker; return why that failed, or None if it succeeded."""
     if not is_control_here():
@@ -119,11 +119,13 @@ def _read_from_worker(
             for line in client.logs(lines, follow=True):
                 if number and line.number != number + 1:
                     lost = line.number - number - 1
-                    told.put((host, f"mesh: {lost} lines arrived too fast and were skipped", True))
+                    received.put(
+                        (host, f"mesh: {lost} lines arrived too fast and were skipped", True)
+                    )
                 number, is_begun = line.number, True
-                told.put((host, line.text, line.is_error))
+                received.put((host, line.text, line.is_error))
     except ControlError as error:
         if not is_begun:
             return str(error)
-        told.put((host, f"mesh: the worker is lost: {error}", True))
+        received.put((host, f"mesh: the worker is lost: {error}", True))
     return None

@@ -54,13 +54,13 @@ def read_environment(given: list[str] | None) -> dict[str, str]:
     Raises:
         ConfigError: A variable has no name or no `=`.
     """
-    told = {}
+    found = {}
     for one in given or ():
         name, equals, value = one.partition("=")
         if not name or not equals:
             raise ConfigError(f"{one!r} is not a variable: write NAME=VALUE")
-        told[name] = value
-    return told
+        found[name] = value
+    return found
 
 
 def read_dims(given: list[str] | None) -> dict[str, int]:

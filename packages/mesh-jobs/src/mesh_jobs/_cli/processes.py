@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mesh_core import ConfigError
-from mesh_jobs._cli.control_calls import asked_hosts, chosen_reports, told_errors
+from mesh_jobs._cli.control_calls import call_hosts, chosen_reports, error_lines
 from mesh_jobs._cli.options import Context, Json, MeshName, Rank
 from mesh_jobs._cli.output import print_json, print_table
 from mesh_jobs._errors import JobError
@@ -47,7 +47,7 @@ def ps(
     """List the processes of each host, and the program that each serves."""
     job = job_load(context)
     reports = chosen_reports(job, mesh, host)
-    answers = asked_hosts(job, reports, lambda client: client.list_processes(_SAMPLE_S))
+    answers = call_hosts(job, reports, lambda client: client.list_processes(_SAMPLE_S))
     if is_json:
         print_json([_as_json(one) for one in answers])
     else:
@@ -91,7 +91,7 @@ def stacks(
     host, rank = _read_where(where)
     job = job_load(context)
     reports = chosen_reports(job, mesh, host, is_one=bool(pid))
-    answers = asked_hosts(job, reports, lambda client: _stacks_at(client, pid, rank))
+    answers = call_hosts(job, reports, lambda client: _stacks_at(client, pid, rank))
     if is_json:
         print_json([_as_json(one) for one in answers])
     else:
@@ -125,12 +125,12 @@ def _stacks_at(client: ControlClient, pid: int, rank: dict[str, int]) -> Any:
     return answer
 
 
-def _print_stacks(answer: HostAnswer, told: dict[str, Any]) -> None:
-    process = told["process"]
+def _print_stacks(answer: HostAnswer, value: dict[str, Any]) -> None:
+    process = value["process"]
     lines = [f"{answer.where}, process {process['pid']} {process['name']}"]
-    if told["problem"]:
-        lines.append(f"  {told['problem']}")
-    for thread in told["threads"]:
+    if value["problem"]:
+        lines.append(f"  {value['problem']}")
+    for thread in value["threads"]:
         marks = [
             mark
             for mark, is_so in (("computes", thread["is_active"]), ("has GIL", thread["holds_gil"]))
@@ -160,18 +160,18 @@ def stop(
     """Terminate what hosts run now, or one process; the hosts are kept for the next program."""
     job = job_load(context)
     reports = chosen_reports(job, mesh, host, is_one=bool(pid))
-    answers = asked_hosts(job, reports, lambda client: client.stop(pid, grace))
+    answers = call_hosts(job, reports, lambda client: client.stop(pid, grace))
     if is_json:
         print_json([_as_json(one) for one in answers])
     else:
         for answer in answers:
             if answer.value:
-                told = answer.value_to_json()
-                process = told["process"]
-                what = "was killed" if told["is_killed"] else "has ended"
+                value = answer.value_to_json()
+                process = value["process"]
+                what = "was killed" if value["is_killed"] else "has ended"
                 sys.stdout.write(
                     f"{answer.where}: process {process['pid']} {process['name']} {what} in "
-                    f"{told['took_s']:.1f} s\n"
+                    f"{value['took_s']:.1f} s\n"
                 )
     _end(answers, is_json)
 
@@ -186,7 +186,7 @@ def _as_json(answer: HostAnswer) -> dict[str, Any]:
 
 def _end(answers: Sequence[HostAnswer], is_json: bool) -> None:
     """Report which hosts have not responded; exit with status 1 if there are any."""
-    lost = told_errors(answers)
+    lost = error_lines(answers)
     if not is_json and lost:
         sys.stdout.flush()
         raise JobError("; ".join(lost))

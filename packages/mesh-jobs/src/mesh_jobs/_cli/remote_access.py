@@ -25,7 +25,7 @@ from mesh_jobs._cli.options import (
 )
 from mesh_jobs._cli.output import print_json
 from mesh_jobs._errors import JobError
-from mesh_jobs._exec.exec_command import CommandOrder
+from mesh_jobs._exec.exec_command import CommandRequest
 from mesh_jobs._exec.execution import Execution
 from mesh_jobs._exec.rank_output import RankOutput
 from mesh_jobs._forward.forwarder import PortForwarder
@@ -50,9 +50,9 @@ def shell(
     context: Context = None,
 ) -> None:
     """Open a shell on a host, under a terminal there."""
-    told = read_environment(env)
+    variables = read_environment(env)
     with chosen_hosts(context, mesh, 0 if host is None else host, timeout) as (_, found):
-        status = open_shell(found, command or None, env=told, workdir=workdir)
+        status = open_shell(found, command or None, env=variables, workdir=workdir)
     raise typer.Exit(status)
 
 
@@ -76,7 +76,7 @@ def forward(
     local, _, remote = port.rpartition(":")
     if not remote.isdecimal() or not (local or remote).isdecimal():
         raise ConfigError(f"{port!r} is not a port: write PORT or LOCAL:PORT")
-    order = CommandOrder.of(command, read_environment(env), workdir) if command else None
+    request = CommandRequest.of(command, read_environment(env), workdir) if command else None
     with chosen_hosts(context, mesh, 0 if host is None else host, timeout) as (name, found):
         procs = found.spawn_procs(name="forward")
         with PortForwarder(procs, int(remote), src_address=f"{address}:{local or remote}") as open_:
@@ -86,7 +86,7 @@ def forward(
             else:
                 sys.stdout.write(f"{at} is port {remote} of {name}; Ctrl-C ends it\n")
                 sys.stdout.flush()
-            status = _serve(found, name, order) if order else _until_interrupted()
+            status = _serve(found, name, request) if request else _until_interrupted()
     raise typer.Exit(status)
 
 
@@ -124,10 +124,10 @@ def _run(program: list[str], scope: dict[str, object]) -> None:
         raise
 
 
-def _serve(host: HostMesh, name: str, order: CommandOrder) -> int:
+def _serve(host: HostMesh, name: str, request: CommandRequest) -> int:
     execution = Execution(host, name=name)
     output = RankOutput(name, execution.extent)
-    future = execution.in_background(lambda: execution.run(order, output).values()[0])
+    future = execution.in_background(lambda: execution.run(request, output).values()[0])
     return interruptible(execution, future)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mesh_jobs._atomic_files import read_json
-from mesh_jobs._backend.order import Order
+from mesh_jobs._backend.allocation_request import AllocationRequest
 from mesh_jobs._host.process_table import Process, command_of, processes
 from mesh_jobs._worker.local_workers import end_workers, start_worker
 
@@ -45,7 +45,7 @@ class ClientStatus:
 
 
 def client_argv(
-    order: Order,
+    request: AllocationRequest,
     *,
     python: str | None = None,
     epoch: str = "0",
@@ -53,21 +53,21 @@ def client_argv(
     context: str | None = None,
     more: Sequence[str] = (),
 ) -> list[str]:
-    """Return the command that runs the client script of an order next to its workers.
+    """Return the command that runs the client script of a job next to its workers.
 
     Args:
-        order: The order.
+        request: The allocation request.
         python: The Python interpreter on the target machine. Defaults to this program's.
         epoch: How often the scheduler has requeued the job; `env:NAME` reads a variable there.
         log: The file for the output. Defaults to a file in the folder of the job.
         context: The context under which the script finds its job. Defaults to the folder's name.
         more: More options; see `python -m mesh_jobs._client.runner --help`.
     """
-    client = order.spec.client
-    assert client is not None, "only an order with a client script starts one"
-    folder = str(order.folder.absolute())
-    words = [python or sys.executable, "-m", CLIENT_MODULE, "--order", order.id]
-    words += ["--folder", folder, "--context", context or order.folder.name, "--epoch", epoch]
+    client = request.spec.client
+    assert client is not None, "only a job with a client script starts one"
+    folder = str(request.folder.absolute())
+    words = [python or sys.executable, "-m", CLIENT_MODULE, "--allocation-id", request.id]
+    words += ["--folder", folder, "--context", context or request.folder.name, "--epoch", epoch]
     words += ["--log", log or str(client_log(folder)), "--workdir", client.workdir, *more]
     return [*words, "--", *client.argv]
 
@@ -83,8 +83,8 @@ def client_status(folder: str | os.PathLike[str]) -> ClientStatus | None:
     Raises:
         OSError: The status cannot be read.
     """
-    told = read_json(Path(folder, "workers", _STATUS_FILE))
-    return None if told is None else ClientStatus(told["epoch"], told["status"])
+    stored = read_json(Path(folder, "workers", _STATUS_FILE))
+    return None if stored is None else ClientStatus(stored["epoch"], stored["status"])
 
 
 def client_output(log: Path, start: int) -> bytes:
@@ -107,31 +107,34 @@ def client_output(log: Path, start: int) -> bytes:
 
 
 def start_client(
-    order: Order, env: Mapping[str, str], more: Sequence[str], context: str | None = None
+    request: AllocationRequest,
+    env: Mapping[str, str],
+    more: Sequence[str],
+    context: str | None = None,
 ) -> None:
-    """Start the client script of an order on this machine, unless it was started before.
+    """Start the client script of a job on this machine, unless it was started before.
 
     Raises:
         OSError: The process cannot be started.
     """
-    folder = order.folder.absolute()
+    folder = request.folder.absolute()
     # A client script that has exited or was killed is not restarted.
-    if client_status(folder) is None and running_client(order.id) is None:
-        argv = client_argv(order, context=context, more=more)
+    if client_status(folder) is None and running_client(request.id) is None:
+        argv = client_argv(request, context=context, more=more)
         start_worker(argv, env, folder / "logs" / "client-runner.log")
 
 
-def running_client(order_id: str) -> Process | None:
-    """Return the process on this machine that runs the client script of an order, if any."""
+def running_client(allocation_id: str) -> Process | None:
+    """Return the process on this machine that runs the client script of an allocation, if any."""
     for process in processes():
         words = command_of(process.pid)
-        if CLIENT_MODULE in words and order_id in words and process.session == process.pid:
+        if CLIENT_MODULE in words and allocation_id in words and process.session == process.pid:
             return process
     return None
 
 
-def end_client(order_id: str) -> None:
-    """Terminate the client script of an order, with all its descendants on this machine."""
-    found = running_client(order_id)
+def end_client(allocation_id: str) -> None:
+    """Terminate the client script of an allocation, with all its descendants on this machine."""
+    found = running_client(allocation_id)
     if found is not None:
         end_workers([found])

@@ -44,9 +44,9 @@ def main() -> int:
     # Workers are terminated first: a program that sees the status may assume that the job has
     # released everything.
     if given.ends_hosts:
-        terminate_workers(Path(given.folder), given.order)
+        terminate_workers(Path(given.folder), given.allocation_id)
     if given.ends_workers:
-        end_workers(all_workers(given.order))
+        end_workers(all_workers(given.allocation_id))
     write_json(status_file, {**stored, "status": status, "ended": time.time()})
     return status
 
@@ -54,7 +54,12 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m mesh_jobs._client.runner", description=__doc__)
     add = parser.add_argument
-    add("--order", required=True, metavar="ID", help="id of the order that it belongs to")
+    add(
+        "--allocation-id",
+        required=True,
+        metavar="ID",
+        help="id of the allocation that it belongs to",
+    )
     add("--folder", required=True, metavar="FOLDER", help="folder with the state of the job")
     add("--context", required=True, metavar="NAME", help="context of the job in the script")
     add("--log", required=True, metavar="FILE", help="file for the output of the script")
@@ -82,15 +87,15 @@ def _run(given: argparse.Namespace) -> int:
     command = Command((sys.executable, "-u", *given.script), env, given.workdir)
     log = os.open(given.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     process: SupervisedProcess | None = None
-    is_told = False
+    is_signalled = False
 
     def tell(number: int, _frame: FrameType | None) -> None:
-        nonlocal is_told
+        nonlocal is_signalled
         if process is None:
             sys.exit(128 + number)
-        if given.grace is None or is_told:
+        if given.grace is None or is_signalled:
             return
-        is_told = True
+        is_signalled = True
         process.signal(number)
         timer = threading.Timer(given.grace, process.end)
         timer.daemon = True

@@ -21,28 +21,28 @@ class WorkerTerminator(Actor):
     """An actor that terminates the workers on its host."""
 
     @endpoint
-    def end(self, order_id: str) -> None:
-        """Send SIGTERM to the workers of an order on this host, which also end this process."""
-        for worker in all_workers(order_id):
+    def end(self, allocation_id: str) -> None:
+        """Send SIGTERM to an allocation's workers on this host, which also end this process."""
+        for worker in all_workers(allocation_id):
             os.kill(worker.pid, signal.SIGTERM)
 
 
-def terminate_workers(folder: Path, order_id: str) -> None:
+def terminate_workers(folder: Path, allocation_id: str) -> None:
     """Terminate the workers of a job.
 
     Workers that cannot be reached end when their lease expires.
 
     Args:
         folder: The state folder of the job.
-        order_id: The id of the order.
+        allocation_id: The id of the allocation.
     """
-    ticket = read_json(folder / "job.json")["ticket"]
-    addresses = [address for *_, address in ticket["hosts"]]
+    allocation = read_json(folder / "job.json")["allocation"]
+    addresses = [address for *_, address in allocation["hosts"]]
     # The hosts are lost on purpose, so the failures need no handling.
     mesh_core.unhandled_fault_hook = _expected
     hosts = attach_to_workers(addresses, credentials=Credentials.load(folder / "keys/controller"))
     with suppress(MeshError, TimeoutError):
-        hosts.spawn_procs().spawn("terminators", WorkerTerminator).end.call(order_id).get(
+        hosts.spawn_procs().spawn("terminators", WorkerTerminator).end.call(allocation_id).get(
             timeout=_LIMIT_S
         )
 

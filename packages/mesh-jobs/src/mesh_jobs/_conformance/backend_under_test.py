@@ -54,9 +54,9 @@ class BackendUnderTest:
         if not self.has_workers:
             pytest.skip("its hosts are the program's own machine: no worker serves them")
 
-    def check_workers(self, order_id: str, hosts: int) -> None:
+    def check_workers(self, allocation_id: str, hosts: int) -> None:
         """Check that one worker runs for each host, or none if hosts have no workers."""
-        assert self.workers(order_id) == (hosts if self.has_workers else 0)
+        assert self.workers(allocation_id) == (hosts if self.has_workers else 0)
 
     def machines_tmp(self) -> Path | None:
         """Return the folder for temporary files that all machines share.
@@ -70,9 +70,9 @@ class BackendUnderTest:
         """Return what remains on machines after all jobs of a test were killed, by any name."""
         return []
 
-    def workers(self, order_id: str) -> int:
-        """Return how many workers of an order run or are queued, according to the scheduler."""
-        pytest.skip("the backend's tests do not define workers(order_id)")
+    def workers(self, allocation_id: str) -> int:
+        """Return how many workers run or are queued, according to the scheduler."""
+        pytest.skip("the backend's tests do not define workers(allocation_id)")
 
     def lose_host(self, job: Job, mesh: str, rank: int) -> None:
         """Remove a host, as a power failure would."""

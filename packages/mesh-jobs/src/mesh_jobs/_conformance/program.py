@@ -110,7 +110,7 @@ def _run_and_die(folder: str, context: str, spec: JobSpec) -> None:
 
 
 def _apply_and_die(folder: str, context: str, spec: JobSpec, *, is_after: bool) -> None:
-    """Kill this program between creating the order id and storing the ticket."""
+    """Kill this program between creating the allocation id and storing the allocation."""
     _die_at(spec, "allocate", is_after=is_after)
     Job.of(spec, context=context, folder=folder).apply()
 

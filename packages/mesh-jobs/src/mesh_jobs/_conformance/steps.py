@@ -18,7 +18,7 @@ from mesh_jobs._job.status import JobStatus
 __all__ = [
     "PAUSE_S",
     "addresses",
-    "order_id_of",
+    "allocation_id_of",
     "place_of",
     "run_program",
     "up",
@@ -35,11 +35,11 @@ def place_of(job: Job) -> dict[str, Any]:
     return {"context": path.name, "folder": path.parent.parent}
 
 
-def order_id_of(job: Job) -> str:
-    """Return the id of the order, even if there is no ticket yet."""
+def allocation_id_of(job: Job) -> str:
+    """Return the id of the allocation, even if the scheduler has not granted it yet."""
     stored = read_json(Path(job.folder, "job.json"))
-    assert stored["schema"] == 1
-    return str(stored["order_id"])
+    assert stored["schema"] == 2
+    return str(stored["allocation_id"])
 
 
 def addresses(status: JobStatus) -> list[str | None]:

@@ -18,7 +18,14 @@ from mesh_jobs._backend.report import Phase
 from mesh_jobs._conformance.actor import pids_on
 from mesh_jobs._conformance.backend_under_test import BackendUnderTest, JobFactory
 from mesh_jobs._conformance.program import CLIENT_STATUS
-from mesh_jobs._conformance.steps import addresses, order_id_of, place_of, run_program, up, wait_for
+from mesh_jobs._conformance.steps import (
+    addresses,
+    allocation_id_of,
+    place_of,
+    run_program,
+    up,
+    wait_for,
+)
 from mesh_jobs._errors import (
     JobError,
     JobMismatch,
@@ -81,10 +88,10 @@ class JobConformance(BackendUnderTest):
         """The second `apply` finds the request of the first."""
         job = make({"ones": self.size(2)}, "twice")
         job.apply()
-        order_id = order_id_of(job)
+        allocation_id = allocation_id_of(job)
         job.apply()
         Job.of(job.spec, **place_of(job)).apply()
-        assert order_id_of(job) == order_id
+        assert allocation_id_of(job) == allocation_id
         before = up(job, self.up_s)
         job.apply()
         assert addresses(job.status()) == addresses(before)
@@ -95,7 +102,7 @@ class JobConformance(BackendUnderTest):
         job.apply()
         job.apply()
         up(job, self.up_s)
-        self.check_workers(order_id_of(job), self.size(2))
+        self.check_workers(allocation_id_of(job), self.size(2))
 
     def test_a_second_program_finds_the_hosts_of_the_first(self, make: JobFactory) -> None:
         """Another process needs only the folder."""
@@ -134,22 +141,22 @@ class JobConformance(BackendUnderTest):
         job = make({"ones": self.size(2)}, "killed")
         job.apply()
         up(job, self.up_s)
-        order_id = order_id_of(job)
+        allocation_id = allocation_id_of(job)
         job.kill()
         job.kill()
         assert not Path(job.folder).exists()
         with pytest.raises(JobError, match="not applied"):
             job.status()
-        assert self.workers(order_id) == 0
+        assert self.workers(allocation_id) == 0
 
     def test_what_is_not_up_yet_can_be_killed(self, make: JobFactory) -> None:
         """A job can be released before it runs."""
         job = make({"ones": self.size(2)}, "early")
         job.apply()
-        order_id = order_id_of(job)
+        allocation_id = allocation_id_of(job)
         job.kill()
         assert not Path(job.folder).exists()
-        assert self.workers(order_id) == 0
+        assert self.workers(allocation_id) == 0
 
     def test_who_lacks_the_secret_is_refused(self, make: JobFactory) -> None:
         """The address of a worker is not sufficient to use it, and its owner can still use it."""
@@ -209,33 +216,33 @@ class JobConformance(BackendUnderTest):
                 job.state(timeout=_SHORT_S)
             assert raised.value.reason
             assert raised.value.reason in str(raised.value)
-            order_id = order_id_of(job)
+            allocation_id = allocation_id_of(job)
         finally:
             job.kill()
         assert not Path(job.folder).exists()
-        assert self.workers(order_id) == 0
+        assert self.workers(allocation_id) == 0
 
     def test_a_scheduler_that_does_not_answer_costs_nothing(self, make: JobFactory) -> None:
         """An unreachable scheduler ends nothing, and nothing is requested twice."""
         job = make({"ones": self.size(2)}, "silent")
         before = up(job.apply(), self.up_s)
-        order_id = order_id_of(job)
+        allocation_id = allocation_id_of(job)
         with self.block_scheduler():
             asks = (job.status, lambda: job.state(timeout=_SHORT_S), job.apply)
             # The calls run concurrently because the commands of some schedulers have long timeouts.
             with ThreadPoolExecutor(len(asks)) as pool:
-                asked = [pool.submit(cast("Callable[[], object]", ask)) for ask in asks]
-            for one in asked:
+                futures = [pool.submit(cast("Callable[[], object]", ask)) for ask in asks]
+            for one in futures:
                 with pytest.raises(SchedulerUnreachable):
                     one.result()
             with pytest.raises(SchedulerUnreachable):
                 job.kill()
-        assert order_id_of(job) == order_id
+        assert allocation_id_of(job) == allocation_id
         # The failed kill is not repeated until a program requests it.
         again = Job.of(job.spec, **place_of(job))
-        assert self.workers(order_id) == len(before.hosts)
+        assert self.workers(allocation_id) == len(before.hosts)
         again.kill()
-        assert self.workers(order_id) == 0
+        assert self.workers(allocation_id) == 0
 
     def test_hosts_are_used_again_during_and_after_the_silence(self, make: JobFactory) -> None:
         """A program that finds the workers of the previous program does not need the scheduler."""
@@ -243,8 +250,8 @@ class JobConformance(BackendUnderTest):
         job = make({"ones": 1}, "back")
         before = up(job.apply(), self.up_s)
         assert len(pids_on(job.state(timeout=self.up_s).ones)) == 1
-        ticket = read_json(Path(job.folder, "job.json"))["ticket"]
-        way = load_backend(job.spec.backend, job.spec.options).gateway(ticket)
+        allocation = read_json(Path(job.folder, "job.json"))["allocation"]
+        way = load_backend(job.spec.backend, job.spec.options).gateway(allocation)
         if is_reusable(way):
             wait_for(Path(job.folder, HOST_CACHE_FILE).exists, self.up_s)
         job.detach()
@@ -263,46 +270,46 @@ class JobConformance(BackendUnderTest):
             job.apply()
         job.apply()
         up(job, self.up_s)
-        self.check_workers(order_id_of(job), self.size(2))
+        self.check_workers(allocation_id_of(job), self.size(2))
 
     @pytest.mark.parametrize("when", ["before", "after"])
     def test_a_program_killed_while_it_applied_is_carried_on(
         self, make: JobFactory, when: str
     ) -> None:
-        """The program is killed between order id and ticket, before or after the submission."""
+        """The program is killed before or after the submission, and stores no allocation."""
         job = make({"ones": self.size(2)}, f"killed-{when}")
         run_program(f"die-{when}-allocate", job, dies=True)
-        order_id = order_id_of(job)
+        allocation_id = allocation_id_of(job)
         job.apply()
-        assert order_id_of(job) == order_id
+        assert allocation_id_of(job) == allocation_id
         assert len(set(pids_on(job.state(timeout=self.up_s).ones))) == self.size(2)
-        self.check_workers(order_id, self.size(2))
+        self.check_workers(allocation_id, self.size(2))
 
     @pytest.mark.parametrize("when", ["before", "after"])
     def test_what_a_killed_program_had_begun_can_be_killed(
         self, make: JobFactory, when: str
     ) -> None:
-        """An allocation can be released without its ticket."""
+        """An allocation of which only the id is stored can be released."""
         job = make({"ones": self.size(2)}, f"orphan-{when}")
         run_program(f"die-{when}-allocate", job, dies=True)
-        order_id = order_id_of(job)
+        allocation_id = allocation_id_of(job)
         job.kill()
         assert not Path(job.folder).exists()
-        assert self.workers(order_id) == 0
+        assert self.workers(allocation_id) == 0
 
     @pytest.mark.parametrize("when", ["before", "after"])
     def test_a_kill_that_was_killed_is_finished(self, make: JobFactory, when: str) -> None:
         """The next `apply` completes the release, and requests new hosts."""
         job = make({"ones": 1}, f"halfway-{when}")
         up(job.apply(), self.up_s)
-        order_id = order_id_of(job)
+        allocation_id = allocation_id_of(job)
         run_program(f"die-{when}-release", job, dies=True)
         with pytest.raises(JobError, match="released"):
             job_load(**place_of(job)).state(timeout=self.up_s)
         job.apply()
-        assert order_id_of(job) != order_id
+        assert allocation_id_of(job) != allocation_id
         up(job, self.up_s)
-        assert self.workers(order_id) == 0
+        assert self.workers(allocation_id) == 0
 
     def test_hosts_of_a_killed_program_serve_the_next(self, make: JobFactory) -> None:
         """A program that is killed while it runs leaves its hosts to others."""
@@ -325,15 +332,15 @@ class JobConformance(BackendUnderTest):
             "killed": "die-before-release",
         }
         run_program(dies[when], job, dies=True)
-        order_id = order_id_of(job)
-        wait_for(lambda: self.workers(order_id) == 0, self.end_s)
+        allocation_id = allocation_id_of(job)
+        wait_for(lambda: self.workers(allocation_id) == 0, self.end_s)
         if when == "run":
             wait_for(lambda: job.status().state is Phase.ENDED, self.end_s)
 
     def test_a_client_script_runs_inside_and_its_end_is_that_of_the_job(
         self, make: JobFactory
     ) -> None:
-        """The test also kills the applying program before it stores the ticket."""
+        """The test also kills the applying program before it stores the allocation."""
         job = make({"ones": self.size(2)}, "batch")
         spec = self.batch(job, "inside")
         run_program("die-after-allocate", Job.of(spec, **place_of(job)), dies=True)
@@ -343,19 +350,19 @@ class JobConformance(BackendUnderTest):
         assert str(CLIENT_STATUS) in ended.reason or "FAILED" in ended.reason
         said = [line for line in job.client_logs().splitlines() if line.startswith("{")]
         assert len(set(json.loads(said[0])["pids"]["ones"])) == self.size(2)
-        assert self.workers(ended.order_id) == 0
+        assert self.workers(ended.allocation_id) == 0
 
     def test_a_client_script_ends_with_its_job(self, make: JobFactory) -> None:
         """Killing the job terminates the client script."""
         job = make({"ones": 1}, "halted")
         batch = Job.of(self.batch(job, "wait-inside"), **place_of(job)).apply()
         wait_for(lambda: "waits" in batch.client_logs(), self.up_s)
-        order_id = order_id_of(job)
+        allocation_id = allocation_id_of(job)
         with pytest.raises(JobMismatch, match="client"):
             job.status()
         batch.kill()
         assert not Path(job.folder).exists()
-        assert self.workers(order_id) == 0
+        assert self.workers(allocation_id) == 0
 
     def batch(self, job: Job, action: str) -> JobSpec:
         """Return the spec of a job that runs a conformance program as its client script."""
@@ -380,7 +387,7 @@ class JobConformance(BackendUnderTest):
         assert len(run_program("use", job)["pids"]["ones"]) == 2
         job.resize(mesh="ones", hosts=1)
         assert addresses(up(job, self.up_s)) == before
-        assert self.workers(order_id_of(job)) == 1
+        assert self.workers(allocation_id_of(job)) == 1
 
     def test_the_output_of_workers_is_kept(self, make: JobFactory) -> None:
         """The output of a worker can be read while it runs."""

@@ -48,11 +48,11 @@ class ControllerInterceptor(grpc.ServerInterceptor):
     def _authorized(self, method: Callable[..., Any]) -> Callable[..., Any]:
         # The context is the last argument, also of methods that answer through a callback.
         @functools.wraps(method)
-        def checked(*words: Any) -> Any:
-            why = self._reject_reason(words[-1])
+        def checked(*args: Any) -> Any:
+            why = self._reject_reason(args[-1])
             if why is not None:
-                words[-1].abort(grpc.StatusCode.PERMISSION_DENIED, why)
-            return method(*words)
+                args[-1].abort(grpc.StatusCode.PERMISSION_DENIED, why)
+            return method(*args)
 
         return checked
 

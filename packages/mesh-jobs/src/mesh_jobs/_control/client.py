@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2
 from mesh_jobs._control.control_error import ControlError
 from mesh_jobs._control.health import HEALTH
 from mesh_jobs._control.methods import METHODS
-from mesh_jobs._control.pem import SERVER_NAME, Pem
+from mesh_jobs._control.pem_credentials import SERVER_NAME, PemCredentials
 from mesh_jobs._control.relay_client import RelayClient
 
 __all__ = ["ControlClient"]
@@ -35,7 +35,9 @@ class ControlClient:
         gateway: A client whose host reaches the address, if it cannot be reached from here.
     """
 
-    def __init__(self, address: str, pem: Pem, gateway: ControlClient | None = None) -> None:
+    def __init__(
+        self, address: str, pem: PemCredentials, gateway: ControlClient | None = None
+    ) -> None:
         scheme, _, target = address.partition("://")
         if scheme != "grpcs":
             raise ControlError(

@@ -29,7 +29,7 @@ def as_host(host: ServedHost, program: Program | None) -> Any:
         mesh=host.mesh,
         rank=host.rank,
         epoch=host.epoch,
-        order=host.order,
+        allocation_id=host.allocation_id,
         address=host.address,
         started=host.started,
         program=None if program is None else _Program(owner=program.owner, since=program.since),

@@ -24,13 +24,13 @@ class Health:
         self._servicer: Any = health.HealthServicer(
             experimental_non_blocking=True, experimental_thread_pool=self._pool
         )
-        self.tell(False)
+        self.set_serving(False)
 
     def add_to(self, server: Any) -> None:
         """Add the health service to a server."""
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
 
-    def tell(self, is_serving: bool) -> None:
+    def set_serving(self, is_serving: bool) -> None:
         """Set the health status and notify all watches."""
         state: Any = health_pb2.HealthCheckResponse
         for name in _NAMES:

@@ -11,7 +11,7 @@ from typing import Any
 from mesh_jobs._backend.report import THIS_HOST, HostReport
 from mesh_jobs._control.client import ControlClient
 from mesh_jobs._control.control_error import ControlError
-from mesh_jobs._control.pem import Pem
+from mesh_jobs._control.pem_credentials import PemCredentials
 
 __all__ = ["Access", "HostAnswer", "as_dict"]
 
@@ -58,7 +58,9 @@ class Access:
 
     def __init__(self, folder: str, gateway: str | None = None) -> None:
         keys = Path(folder) / "keys" / "controller"
-        self._pem: Pem = Pem.load(keys) if keys.is_dir() else Pem.local("controller")
+        self._pem: PemCredentials = (
+            PemCredentials.load(keys) if keys.is_dir() else PemCredentials.local("controller")
+        )
         self._gateway: ControlClient | None = None
         if gateway is not None:
             self._gateway = ControlClient(gateway, self._pem)

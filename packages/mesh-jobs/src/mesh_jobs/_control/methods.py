@@ -19,14 +19,14 @@ class Method:
         request: The class of the request message.
         response: The class of the response message.
         is_stream: Whether the method returns a stream of responses.
-        is_asked_on: Whether the method accepts a stream of requests.
+        has_request_stream: Whether the method accepts a stream of requests.
     """
 
     name: str
     request: Any
     response: Any
     is_stream: bool = False
-    is_asked_on: bool = False
+    has_request_stream: bool = False
 
     @property
     def path(self) -> str:

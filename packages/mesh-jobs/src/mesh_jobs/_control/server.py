@@ -11,7 +11,7 @@ from grpc_reflection.v1alpha import reflection
 from mesh_jobs._control.authorization import ControllerInterceptor
 from mesh_jobs._control.health import HEALTH, Health
 from mesh_jobs._control.messages import SERVICE
-from mesh_jobs._control.pem import Pem
+from mesh_jobs._control.pem_credentials import PemCredentials
 from mesh_jobs._control.service import ControlService
 from mesh_jobs._host.host import ServedHost
 
@@ -51,7 +51,9 @@ class ControlServer:
         OSError: The port is in use, or the address does not belong to this machine.
     """
 
-    def __init__(self, host: ServedHost, health: Health, at: str, port: int, pem: Pem) -> None:
+    def __init__(
+        self, host: ServedHost, health: Health, at: str, port: int, pem: PemCredentials
+    ) -> None:
         self._service = ControlService(host)
         self._server: Any = grpc.server(
             ThreadPoolExecutor(_THREADS, thread_name_prefix="mesh-control"),
@@ -99,7 +101,7 @@ class HealthServer:
         self._server.stop(grace_s).wait()
 
 
-def _bind(server: Any, at: str, port: int, pem: Pem | None) -> int:
+def _bind(server: Any, at: str, port: int, pem: PemCredentials | None) -> int:
     name = "[::]" if at == "*" else at
     where = f"{name}:{port}"
     try:

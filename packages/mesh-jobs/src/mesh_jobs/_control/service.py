@@ -60,7 +60,7 @@ class ControlService:
         }
         handlers = {}
         for name, method in METHODS.items():
-            make = kinds[method.is_asked_on, method.is_stream]
+            make = kinds[method.has_request_stream, method.is_stream]
             wrap = _stream if method.is_stream else _single
             handlers[name] = make(
                 wrap(answers[name]),
@@ -215,7 +215,7 @@ def _single(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return method(request, context)
         except StatusError as error:
-            context.abort(error.code, error.words)
+            context.abort(error.code, error.message)
 
     return answer
 
@@ -225,6 +225,6 @@ def _stream(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]
         try:
             yield from method(request, context)
         except StatusError as error:
-            context.abort(error.code, error.words)
+            context.abort(error.code, error.message)
 
     return answer

@@ -10,7 +10,7 @@ __all__ = ["StatusError"]
 class StatusError(Exception):
     """Error that aborts a call with a status other than OK."""
 
-    def __init__(self, code: Any, words: str) -> None:
-        super().__init__(words)
+    def __init__(self, code: Any, message: str) -> None:
+        super().__init__(message)
         self.code: Any = code
-        self.words: str = words
+        self.message: str = message

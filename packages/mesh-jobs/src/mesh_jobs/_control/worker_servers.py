@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mesh_jobs._control.health import Health
-from mesh_jobs._control.pem import Pem
+from mesh_jobs._control.pem_credentials import PemCredentials
 from mesh_jobs._control.server import ControlServer, HealthServer
 from mesh_jobs._host.host import ServedHost
 
@@ -37,7 +37,7 @@ class WorkerServers:
         self, host: ServedHost, at: str, port: int, health_port: int | None, keys: Path | None
     ) -> None:
         self.health = Health()
-        pem = Pem.local("worker") if keys is None else Pem.load(keys)
+        pem = PemCredentials.local("worker") if keys is None else PemCredentials.load(keys)
         control = ControlServer(host, self.health, at, port, pem)
         self.port: int = control.port
         self.health_port: int | None = None

@@ -9,7 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from mesh_core import MeshError
-from mesh_jobs._diagnostics.probe import HostFacts, HostProbe, PairFacts, core_version
+from mesh_jobs._diagnostics.probe import HostProbe, HostProbeResult, PairProbeResult, core_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -46,10 +46,10 @@ class Diagnosis:
     """The result for one mesh."""
 
     mesh: str
-    hosts: tuple[HostFacts, ...]
+    hosts: tuple[HostProbeResult, ...]
     clock_ahead_s: tuple[float, ...]
     """The offset of each host's clock from the local clock, in seconds."""
-    pairs: dict[tuple[int, int], PairFacts]
+    pairs: dict[tuple[int, int], PairProbeResult]
     findings: tuple[Finding, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -57,12 +57,12 @@ class Diagnosis:
         return {
             "mesh": self.mesh,
             "hosts": [
-                {**asdict(facts), "clock_ahead_s": ahead}
-                for facts, ahead in zip(self.hosts, self.clock_ahead_s, strict=True)
+                {**asdict(result), "clock_ahead_s": ahead}
+                for result, ahead in zip(self.hosts, self.clock_ahead_s, strict=True)
             ],
             "pairs": [
-                {"from": one, "to": other, **asdict(facts)}
-                for (one, other), facts in self.pairs.items()
+                {"from": one, "to": other, **asdict(result)}
+                for (one, other), result in self.pairs.items()
             ],
             "findings": [asdict(finding) for finding in self.findings],
         }
@@ -94,9 +94,9 @@ def examine(
     try:
         probes = procs.spawn("probes", HostProbe)
         members = [probes] if len(probes) == 1 else [probes[at] for at in range(len(procs))]
-        hosts = tuple(probes.facts.call().get().values())
+        hosts = tuple(probes.describe.call().get().values())
         ahead = tuple(_clock_ahead(member) for member in members)
-        pairs: dict[tuple[int, int], PairFacts] = {}
+        pairs: dict[tuple[int, int], PairProbeResult] = {}
         plan = list(rounds(len(members)))
         for done, pairings in enumerate(plan):
             progress(done, len(plan))
@@ -129,12 +129,12 @@ def rounds(count: int) -> Iterator[list[tuple[int, int]]]:
         slots = [slots[0], slots[-1], *slots[1:-1]]
 
 
-def _outcome(call: Any) -> PairFacts:
+def _outcome(call: Any) -> PairProbeResult:
     try:
-        facts: PairFacts = call.get()
+        result: PairProbeResult = call.get()
     except MeshError as error:
-        return PairFacts((), problem=str(error).partition("\n")[0])
-    return facts
+        return PairProbeResult((), problem=str(error).partition("\n")[0])
+    return result
 
 
 def _clock_ahead(member: HostProbe) -> float:
@@ -149,14 +149,14 @@ def _clock_ahead(member: HostProbe) -> float:
 
 
 def _findings(
-    hosts: Sequence[HostFacts],
+    hosts: Sequence[HostProbeResult],
     ahead: Sequence[float],
-    pairs: dict[tuple[int, int], PairFacts],
+    pairs: dict[tuple[int, int], PairProbeResult],
     limits: Thresholds,
 ) -> Iterator[Finding]:
     for at, host in enumerate(hosts):
         yield from _of_host(at, host)
-    for (one, other), facts in sorted(pairs.items()):
+    for (one, other), result in sorted(pairs.items()):
         where = f"host {one} to host {other}"
         difference_s = ahead[other] - ahead[one]
         # Each pair is reported once, in the direction from the host that is behind.
@@ -167,47 +167,49 @@ def _findings(
                 f"synchronize the clocks of {hosts[one].name} and {hosts[other].name}, such as by "
                 "NTP",
             )
-        yield from _of_pair(where, hosts[other].name, facts, limits)
+        yield from _of_pair(where, hosts[other].name, result, limits)
     yield from _slow_links(pairs, limits)
 
 
-def _of_host(at: int, facts: HostFacts) -> Iterator[Finding]:
+def _of_host(at: int, result: HostProbeResult) -> Iterator[Finding]:
     ours = {"Python": platform.python_version(), "mesh-core": core_version()}
-    theirs = {"Python": facts.python, "mesh-core": facts.mesh}
+    theirs = {"Python": result.python, "mesh-core": result.mesh}
     for what, there in theirs.items():
         here = ours[what]
         if there.split(".")[:2] != here.split(".")[:2]:
             yield Finding(
                 f"host {at}",
-                f"{facts.name} has {what} {there}, but this machine has {here}",
+                f"{result.name} has {what} {there}, but this machine has {here}",
                 f"install {what} {here} there, or {there} here",
             )
 
 
 def _of_pair(
-    where: str, other_name: str, facts: PairFacts, limits: Thresholds
+    where: str, other_name: str, result: PairProbeResult, limits: Thresholds
 ) -> Iterator[Finding]:
-    if facts.problem:
+    if result.problem:
         yield Finding(
             where,
-            f"cannot call it: {facts.problem}",
+            f"cannot call it: {result.problem}",
             "open the port of its worker in firewalls between them",
         )
-    if not facts.resolved:
+    if not result.resolved:
         yield Finding(
             where,
             f"the name {other_name} cannot be resolved there",
             "add it to the DNS or to /etc/hosts: programs that use names need it, Mesh does not",
         )
-    if facts.latency_s is not None and facts.latency_s > limits.latency_s:
+    if result.latency_s is not None and result.latency_s > limits.latency_s:
         yield Finding(
             where,
-            f"a call takes {facts.latency_s * 1e3:.1f} ms",
+            f"a call takes {result.latency_s * 1e3:.1f} ms",
             "check the load of both hosts, and whether the path crosses another site",
         )
 
 
-def _slow_links(pairs: dict[tuple[int, int], PairFacts], limits: Thresholds) -> Iterator[Finding]:
+def _slow_links(
+    pairs: dict[tuple[int, int], PairProbeResult], limits: Thresholds
+) -> Iterator[Finding]:
     speeds = {pair: one.bytes_per_s for pair, one in pairs.items() if one.bytes_per_s is not None}
     if len(speeds) < 3:
         return  # There are too few links for a comparison.

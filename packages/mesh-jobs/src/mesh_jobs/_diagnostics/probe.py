@@ -12,14 +12,14 @@ from importlib.metadata import PackageNotFoundError, version
 
 from mesh_core import Actor, MeshError, concurrent_endpoint
 
-__all__ = ["HostFacts", "HostProbe", "PairFacts", "core_version"]
+__all__ = ["HostProbe", "HostProbeResult", "PairProbeResult", "core_version"]
 
 _PINGS = 20
 _PAIR_LIMIT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class HostFacts:
+class HostProbeResult:
     """The properties that a host reports."""
 
     name: str
@@ -30,7 +30,7 @@ class HostFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class PairFacts:
+class PairProbeResult:
     """The measurements of one host for another host; None if a measurement failed."""
 
     resolved: tuple[str, ...]
@@ -46,9 +46,9 @@ class HostProbe(Actor):
     """Actor that describes its host and probes other hosts."""
 
     @concurrent_endpoint
-    async def facts(self) -> HostFacts:
+    async def describe(self) -> HostProbeResult:
         """Describe this host."""
-        return HostFacts(
+        return HostProbeResult(
             socket.gethostname(),
             platform.python_version(),
             core_version(),
@@ -67,7 +67,7 @@ class HostProbe(Actor):
         return len(payload)
 
     @concurrent_endpoint
-    async def examine(self, other: HostProbe, name: str, payload_len: int) -> PairFacts:
+    async def examine(self, other: HostProbe, name: str, payload_len: int) -> PairProbeResult:
         """Resolve the name of another host, then measure latency and bandwidth to it."""
         resolved = await asyncio.to_thread(_look_up, name)
         try:
@@ -76,15 +76,15 @@ class HostProbe(Actor):
                 took_s = await _timed(other, bytes(payload_len)) if payload_len else None
         except TimeoutError:
             why = f"no response in {_PAIR_LIMIT_S:g} s"
-            return PairFacts(resolved, problem=why)
+            return PairProbeResult(resolved, problem=why)
         except MeshError as error:
-            return PairFacts(resolved, problem=str(error).partition("\n")[0])
+            return PairProbeResult(resolved, problem=str(error).partition("\n")[0])
         # The first calls establish the connection. Load on the hosts delays some of the others, and
         # the path delays all of them.
         latency_s = min(latencies[_PINGS // 2 :])
         if took_s is None:
-            return PairFacts(resolved, latency_s)
-        return PairFacts(resolved, latency_s, payload_len / max(took_s - latency_s, 1e-6))
+            return PairProbeResult(resolved, latency_s)
+        return PairProbeResult(resolved, latency_s, payload_len / max(took_s - latency_s, 1e-6))
 
 
 async def _timed(other: HostProbe, payload: bytes) -> float:

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from mesh_core import Future, HostMesh, Point, ValueMesh
 
-__all__ = ["CommandOrder", "exec_command", "first_failure"]
+__all__ = ["CommandRequest", "exec_command", "first_failure"]
 
 
 @dataclass(frozen=True, slots=True)
-class CommandOrder:
+class CommandRequest:
     """The same command for all ranks, with environment variables that contain the rank."""
 
     argv: tuple[str, ...]
@@ -33,8 +33,8 @@ class CommandOrder:
         cmd: str | Sequence[str],
         env: Mapping[str, str] | None = None,
         workdir: str | PathLike[str] | None = None,
-    ) -> CommandOrder:
-        """Create an order from a shell command line, or from a program and its arguments.
+    ) -> CommandRequest:
+        """Create a request from a shell command line, or from a program and its arguments.
 
         Raises:
             ValueError: The command is empty.
@@ -90,10 +90,10 @@ def exec_command(
         ValueError: The command is empty, or a size is not a positive number.
         MeshError: From the future: a rank was lost. The command is terminated on the others.
     """
-    order = CommandOrder.of(cmd, env, workdir)
+    request = CommandRequest.of(cmd, env, workdir)
     execution = Execution(host_mesh, per_host=per_host, name=name)
     output = RankOutput(name, execution.extent, folder=output_dir)
-    return execution.in_background(lambda: first_failure(execution.run(order, output)))
+    return execution.in_background(lambda: first_failure(execution.run(request, output)))
 
 
 def first_failure(statuses: ValueMesh[int]) -> int:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from mesh_core import Future, HostMesh, Port, PortReceiver, ProcMesh
     from mesh_jobs._exec.rank_output import RankOutput
-    from mesh_jobs._exec.rank_runner import Order, RankNews
+    from mesh_jobs._exec.rank_runner import ExecRequest, RankEvent
 
 __all__ = ["Execution"]
 
@@ -23,14 +23,14 @@ T = TypeVar("T")
 
 
 class Execution:
-    """Execution of an order on new processes of a host mesh, which are stopped when it is over."""
+    """Execution of a command on new processes of a host mesh, which are stopped when it is over."""
 
     def __init__(
         self, host_mesh: HostMesh, *, per_host: Mapping[str, int] | None = None, name: str
     ) -> None:
         with configured(mailbox_len_max=OUTPUT_WINDOW):
             self._procs = host_mesh.spawn_procs(per_host, name=name)
-            self._port, self._news = _open_channel()
+            self._port, self._events = _open_channel()
         self._runners = self._procs.spawn("runners", RankRunner)
         self.extent = self._procs.extent
         self.statuses: dict[int, int] = {}
@@ -40,7 +40,7 @@ class Execution:
 
     def run(
         self,
-        order: Order | Callable[[], Order],
+        request: ExecRequest | Callable[[], ExecRequest],
         output: RankOutput,
         *,
         on_exit: Callable[[int, int], object] | None = None,
@@ -49,7 +49,7 @@ class Execution:
         """Run the command on all ranks, wait for its end, and return the exit statuses.
 
         Args:
-            order: The order, or a function that creates it once the processes have started.
+            request: The request, or a function that creates it once the processes have started.
             output: The output of the ranks.
             on_exit: A function that is called with the rank and the status of each rank that exits.
             on_error: A function that is called before that, with the content of the rank's error
@@ -59,10 +59,10 @@ class Execution:
             MeshError: A rank was lost; the others are terminated.
         """
         try:
-            made = order() if callable(order) else order
+            made = request() if callable(request) else request
             self._runners.start.call(made, self._port).get()
             while len(self.statuses) < len(self._procs):
-                rank, about, said = self._news.recv().get()
+                rank, about, said = self._events.recv().get()
                 if isinstance(said, bytes) and about == "error":
                     if on_error is not None:
                         on_error(rank, said)
@@ -119,5 +119,5 @@ class Execution:
         return [rank for rank in range(len(self._procs)) if rank not in self.statuses]
 
 
-def _open_channel() -> tuple[Port[RankNews], PortReceiver[RankNews]]:
+def _open_channel() -> tuple[Port[RankEvent], PortReceiver[RankEvent]]:
     return Channel.open()

@@ -14,12 +14,12 @@ __all__ = ["rank_environment", "rank_folder", "rank_label"]
 
 def rank_environment(place: Mapping[str, int], sizes: Mapping[str, int]) -> dict[str, str]:
     """Return `MESH_RANK_<DIM>` and `MESH_SIZE_<DIM>` for each dimension."""
-    told = {}
+    variables = {}
     for label, size in sizes.items():
         name = re.sub(r"\W", "_", label).upper()
-        told[f"MESH_RANK_{name}"] = str(place[label])
-        told[f"MESH_SIZE_{name}"] = str(size)
-    return told
+        variables[f"MESH_RANK_{name}"] = str(place[label])
+        variables[f"MESH_SIZE_{name}"] = str(size)
+    return variables
 
 
 def rank_label(mesh: str, place: Mapping[str, int]) -> str:

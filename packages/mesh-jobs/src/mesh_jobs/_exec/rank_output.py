@@ -74,9 +74,9 @@ class RankOutput:
         begun = self._begun.pop((rank, stream), b"") + piece
         *lines, rest = begun.split(b"\n")
         for line in lines:
-            self._tell(rank, stream, line)
+            self._emit_line(rank, stream, line)
         while len(rest) > _LINE_LEN_MAX:
-            self._tell(rank, stream, rest[:_LINE_LEN_MAX])
+            self._emit_line(rank, stream, rest[:_LINE_LEN_MAX])
             rest = rest[_LINE_LEN_MAX:]
         if rest:
             self._begun[rank, stream] = rest
@@ -85,7 +85,7 @@ class RankOutput:
         """Print the incomplete last line of a rank, and store its exit status."""
         for stream in ("stdout", "stderr"):
             if rest := self._begun.pop((rank, stream), b""):
-                self._tell(rank, stream, rest)
+                self._emit_line(rank, stream, rest)
         if self._folder is not None:
             (self.folder_of(rank) / "exit_code.txt").write_text(f"{status}\n", encoding="ascii")
 
@@ -96,6 +96,6 @@ class RankOutput:
             with (self.folder_of(rank) / f"{stream}.txt").open("ab") as file:
                 file.write(piece)
 
-    def _tell(self, rank: int, stream: str, line: bytes) -> None:
+    def _emit_line(self, rank: int, stream: str, line: bytes) -> None:
         text = line.decode(errors="replace").removesuffix("\r")
         self._show(RankLine(self._mesh, Point(rank, self._extent), stream, text))

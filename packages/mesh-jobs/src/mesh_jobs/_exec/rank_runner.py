@@ -17,10 +17,10 @@ from mesh_jobs._exec.supervised_process import Command, SupervisedProcess
 if TYPE_CHECKING:
     from mesh_core import Point, Port
 
-__all__ = ["OUTPUT_WINDOW", "Order", "RankNews", "RankRunner"]
+__all__ = ["OUTPUT_WINDOW", "ExecRequest", "RankEvent", "RankRunner"]
 
 # The rank, the kind (stdout, stderr, error or exit), and the content or the status.
-RankNews: TypeAlias = "tuple[int, str, bytes | int]"
+RankEvent: TypeAlias = "tuple[int, str, bytes | int]"
 
 # The maximum number of output pieces of a rank in flight. If the program is slower than its ranks,
 # their commands block in writes, as with a slow terminal.
@@ -28,8 +28,8 @@ OUTPUT_WINDOW = 64
 _PIECE_LEN_MAX = 32 * 1024
 
 
-class Order(Protocol):
-    """A command for all ranks of a mesh."""
+class ExecRequest(Protocol):
+    """A request to run a command on all ranks of a mesh."""
 
     def command(self, place: Point) -> Command:
         """Return the command of one rank; called on that rank."""
@@ -43,10 +43,10 @@ class RankRunner(Actor):
         self._process: SupervisedProcess | None = None
 
     @endpoint
-    def start(self, order: Order, news: Port[RankNews]) -> None:
+    def start(self, request: ExecRequest, events: Port[RankEvent]) -> None:
         """Start the command, and send its output, followed by its exit status, to the port."""
         place = current_rank()
-        command, error_file = _with_error_file(order.command(place))
+        command, error_file = _with_error_file(request.command(place))
         process = SupervisedProcess(
             command,
             stdin=subprocess.DEVNULL,
@@ -57,7 +57,7 @@ class RankRunner(Actor):
         pipes.close_writers()
         threading.Thread(
             target=_report,
-            args=(process, pipes, place.rank, news, error_file),
+            args=(process, pipes, place.rank, events, error_file),
             name="report",
             daemon=True,
         ).start()
@@ -100,7 +100,7 @@ def _with_error_file(command: Command) -> tuple[Command, Path | None]:
     return replace(command, env={command.error_variable: str(path), **command.env}), path
 
 
-def _last_word(path: Path) -> bytes:
+def _take_error_file(path: Path) -> bytes:
     """Read and remove the error file of a command."""
     said = b""
     with suppress(OSError):
@@ -116,20 +116,20 @@ def _report(
     process: SupervisedProcess,
     pipes: _Pipes,
     rank: int,
-    news: Port[RankNews],
+    events: Port[RankEvent],
     error_file: Path | None,
 ) -> None:
-    errors = threading.Thread(target=_copy, args=(pipes.stderr[0], rank, "stderr", news))
+    errors = threading.Thread(target=_copy, args=(pipes.stderr[0], rank, "stderr", events))
     errors.start()
-    _copy(pipes.stdout[0], rank, "stdout", news)
+    _copy(pipes.stdout[0], rank, "stdout", events)
     errors.join()
     status = process.wait()
-    if error_file is not None and (said := _last_word(error_file)) and status:
-        news.send((rank, "error", said))
-    news.send((rank, "exit", status))
+    if error_file is not None and (said := _take_error_file(error_file)) and status:
+        events.send((rank, "error", said))
+    events.send((rank, "exit", status))
 
 
-def _copy(fd: int, rank: int, stream: str, news: Port[RankNews]) -> None:
+def _copy(fd: int, rank: int, stream: str, events: Port[RankEvent]) -> None:
     with open(fd, "rb", buffering=0) as pipe:
         while piece := pipe.read(_PIECE_LEN_MAX):
-            news.send((rank, stream, piece))
+            events.send((rank, stream, piece))

@@ -130,12 +130,12 @@ def _forward_signals(pid: int, control: socket.socket) -> bool:
 def _terminate_children(grace_s: float) -> None:
     """Terminate all descendants, with SIGTERM first and SIGKILL after the grace period."""
     until = time.monotonic() + grace_s
-    told: set[int] = set()
+    signalled: set[int] = set()
     while _has_children():
         is_late = time.monotonic() >= until
         for pid in _descendants(os.getpid()):
-            if is_late or pid not in told:
-                told.add(pid)
+            if is_late or pid not in signalled:
+                signalled.add(pid)
                 _kill(pid, signal.SIGKILL if is_late else signal.SIGTERM)
                 # A stopped process handles SIGTERM only after SIGCONT.
                 _kill(pid, signal.SIGCONT)

@@ -61,14 +61,14 @@ class ExtensionDaemonClient:
         Raises:
             JobError: The extension cannot be opened, or one of that name has other fields.
         """
-        order = {"do": "open", "kind": kind, "name": name, "fields": dict(fields)}
+        request = {"action": "open", "kind": kind, "name": name, "fields": dict(fields)}
         for _ in range(_TRIES_MAX):
             with locked(self._folder.path / ".held.lock", _LOCK_S):
                 if not self._is_running():
                     self._start()
             # A daemon exits after its last extension was closed, so the next attempt starts another
             # one.
-            if (answer := self._request(order)) is not None:
+            if (answer := self._request(request)) is not None:
                 return dict(answer)
         raise JobError(f"the process that holds it is not running: see {log_path(self._folder)}")
 
@@ -78,28 +78,28 @@ class ExtensionDaemonClient:
         Raises:
             JobError: No extension has that name.
         """
-        if self._request({"do": "close", "kind": kind, "name": name}) is None:
+        if self._request({"action": "close", "kind": kind, "name": name}) is None:
             raise JobError(f"the job has no {kind} {name!r}")
 
     def statuses(self, kind: str) -> list[dict[str, Any]]:
         """Return the status of all extensions of a kind, each with its `name`."""
-        return list(self._request({"do": "list", "kind": kind}) or ())
+        return list(self._request({"action": "list", "kind": kind}) or ())
 
     def end(self) -> None:
         """Close all extensions; does nothing if no daemon runs."""
-        self._request({"do": "end"}, _END_S)
+        self._request({"action": "end"}, _END_S)
 
     def _is_running(self) -> bool:
         with suppress(OSError), _connected(self._folder):
             return True
         return False
 
-    def _request(self, order: Mapping[str, Any], timeout_s: float | None = None) -> Any:
+    def _request(self, request: Mapping[str, Any], timeout_s: float | None = None) -> Any:
         """Send a request; return None if no daemon runs or it does not respond in time."""
         try:
             with _connected(self._folder) as stream:
                 stream.settimeout(timeout_s)
-                stream.sendall(json.dumps(order).encode() + b"\n")
+                stream.sendall(json.dumps(request).encode() + b"\n")
                 said = b""
                 while part := stream.recv(_PART_LEN):
                     said += part

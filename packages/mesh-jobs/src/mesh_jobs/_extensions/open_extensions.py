@@ -23,25 +23,25 @@ class OpenExtensions:
         self._wanted: list[JobExtension] = []
         # The order is that of `_wanted`; extensions that were added later are not open yet.
         self._open: list[OpenJobExtension] = []
-        self._order_id = ""
+        self._allocation_id = ""
 
     def want(self, extension: JobExtension) -> None:
         """Add an extension, which is opened with the next job state."""
         self._wanted.append(extension)
 
-    def used(self, order_id: str, meshes: Mapping[str, HostMesh]) -> dict[str, HostMesh]:
+    def used(self, allocation_id: str, meshes: Mapping[str, HostMesh]) -> dict[str, HostMesh]:
         """Open new extensions and refresh open ones; return the meshes for the program.
 
         Args:
-            order_id: The order of the meshes. Extensions of another order are closed first.
+            allocation_id: The allocation of the meshes. Extensions of another one are closed first.
             meshes: All meshes of the job, by name.
 
         Raises:
             MeshError: An extension cannot be opened or refreshed.
         """
-        if self._order_id != order_id:
+        if self._allocation_id != allocation_id:
             self.close()
-            self._order_id = order_id
+            self._allocation_id = allocation_id
         for one in self._open:
             one.refresh()
         for wanted in self._wanted[len(self._open) :]:

@@ -46,15 +46,15 @@ class ServedHost:
         mesh: The mesh of the host.
         rank: The rank of the host in the mesh.
         epoch: The number of earlier workers of this rank.
-        order: The id of the order.
+        allocation_id: The id of the allocation.
     """
 
-    def __init__(self, name: str, mesh: str, rank: int, epoch: int, order: str) -> None:
+    def __init__(self, name: str, mesh: str, rank: int, epoch: int, allocation_id: str) -> None:
         self.name = name
         self.mesh = mesh
         self.rank = rank
         self.epoch = epoch
-        self.order = order
+        self.allocation_id = allocation_id
         self.address = ""
         self.started: float = time.time()
         self.log: WorkerLog = WorkerLog()

@@ -112,15 +112,15 @@ class PySpy:
             ) from None
 
 
-def _thread(told: dict[str, Any]) -> ThreadStack:
+def _thread(dumped: dict[str, Any]) -> ThreadStack:
     return ThreadStack(
-        id=int(told.get("os_thread_id") or told["thread_id"]),
-        name=told.get("thread_name") or "",
-        is_active=bool(told.get("active")),
-        holds_gil=bool(told.get("owns_gil")),
+        id=int(dumped.get("os_thread_id") or dumped["thread_id"]),
+        name=dumped.get("thread_name") or "",
+        is_active=bool(dumped.get("active")),
+        holds_gil=bool(dumped.get("owns_gil")),
         frames=tuple(
             Frame(one["name"], one["filename"], int(one.get("line") or 0))
-            for one in told.get("frames", ())
+            for one in dumped.get("frames", ())
         ),
     )
 
@@ -137,5 +137,5 @@ def _why(said: str) -> str:
 
 
 def _found() -> str | None:
-    beside = Path(sys.executable).parent / _PROGRAM
-    return str(beside) if beside.is_file() else shutil.which(_PROGRAM)
+    sibling = Path(sys.executable).parent / _PROGRAM
+    return str(sibling) if sibling.is_file() else shutil.which(_PROGRAM)

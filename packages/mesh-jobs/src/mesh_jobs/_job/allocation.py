@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from mesh_core import Credentials
-from mesh_jobs._backend.order import Order
+from mesh_jobs._backend.allocation_request import AllocationRequest
 from mesh_jobs._backend.registry import load_backend
-from mesh_jobs._backend.report import Phase, Ticket
+from mesh_jobs._backend.report import Allocation, Phase
 from mesh_jobs._errors import JobError, SchedulerUnreachable
 from mesh_jobs._job.state import detach_meshes
 from mesh_jobs._spec import JobSpec
@@ -27,7 +27,7 @@ __all__ = ["recover_allocation", "release_allocation", "resize_allocation", "sta
 def start_allocation(
     folder: StateFolder, spec: JobSpec, credentials: Credentials | None = None
 ) -> Record:
-    """Request hosts under a new order id, which is stored before the scheduler receives it.
+    """Request hosts under a new allocation id, which is stored before the scheduler receives it.
 
     Args:
         folder: The state folder of the job.
@@ -35,9 +35,9 @@ def start_allocation(
         credentials: Credentials that the hosts already trust. None creates new credentials.
 
     Raises:
-        SchedulerUnreachable: The scheduler may have received the order. The id is kept, so the next
-            call resumes with it.
-        JobError: The scheduler rejected the order, and the state folder was cleared.
+        SchedulerUnreachable: The scheduler may have received the request. The id is kept, so the
+            next call resumes with it.
+        JobError: The scheduler rejected the request, and the state folder was cleared.
     """
     folder.begin(credentials or credentials_for_new_job())
     record = Record(spec, uuid.uuid4().hex)
@@ -49,8 +49,8 @@ def start_allocation(
     except SchedulerUnreachable:
         raise
     except JobError:
-        # Parts of the order may be running. Workers that cannot be terminated now exit when their
-        # lease expires.
+        # Parts of the allocation may be running. Workers that cannot be terminated now exit when
+        # their lease expires.
         with suppress(JobError):
             release_allocation(folder, record)
         folder.clear()
@@ -63,19 +63,19 @@ def recover_allocation(folder: StateFolder, record: Record, wanted: JobSpec) -> 
     Args:
         folder: The state folder of the job.
         record: The stored record.
-        wanted: The job that this program requests; an order for another job is not submitted.
+        wanted: The job that this program requests; a request for another job is not submitted.
 
     Returns:
         The record; None if the allocation has ended.
 
     Raises:
         SchedulerUnreachable: The scheduler cannot be reached.
-        JobError: The scheduler rejected the order.
+        JobError: The scheduler rejected the request.
     """
     if record.is_ending:
         release_allocation(folder, record)
         return None
-    if record.ticket is None:
+    if record.allocation is None:
         if record.spec != wanted:
             return record
         folder.note("found", f"the allocation that process {record.owner.get('pid')} began")
@@ -96,23 +96,25 @@ def resize_allocation(folder: StateFolder, record: Record, spec: JobSpec) -> Rec
         NotSupported: The scheduler does not support this resize; nothing was changed.
         SchedulerUnreachable: The scheduler cannot be reached; the next program completes the step.
     """
-    ticket = _checked_ticket(record.ticket)
+    allocation = _checked_allocation(record.allocation)
     folder.write(replace(record, resizing=spec))
     resized = replace(record, spec=spec, resizing=None)
     try:
-        ticket = load_backend(spec.backend, spec.options).resize(ticket, _order(folder, resized))
+        allocation = load_backend(spec.backend, spec.options).resize(
+            allocation, _request(folder, resized)
+        )
     except SchedulerUnreachable:
         raise
     except JobError:
         folder.write(replace(record, resizing=None))
         raise
-    resized = replace(resized, ticket=ticket)
+    resized = replace(resized, allocation=allocation)
     folder.write(resized)
     return resized
 
 
 def release_allocation(folder: StateFolder, record: Record, *, is_forced: bool = False) -> None:
-    """Release an allocation and clear its state folder; an order id without a ticket suffices.
+    """Release an allocation and clear its state folder; its id alone suffices.
 
     Args:
         folder: The state folder of the job.
@@ -123,14 +125,14 @@ def release_allocation(folder: StateFolder, record: Record, *, is_forced: bool =
         SchedulerUnreachable: The scheduler cannot be reached; the folder was not cleared.
     """
     folder.write(replace(record, is_ending=True))
-    detach_meshes(record.order_id)
+    detach_meshes(record.allocation_id)
     backend = load_backend(record.spec.backend, record.spec.options)
     try:
-        ticket = record.ticket
-        if ticket is None:
-            ticket = _find_ticket(folder, record)
-        if ticket is not None:
-            backend.release(ticket)
+        allocation = record.allocation
+        if allocation is None:
+            allocation = _find_allocation(folder, record)
+        if allocation is not None:
+            backend.release(allocation)
     except SchedulerUnreachable:
         if not is_forced:
             raise
@@ -139,31 +141,31 @@ def release_allocation(folder: StateFolder, record: Record, *, is_forced: bool =
 
 def _submit(folder: StateFolder, record: Record) -> Record:
     backend = load_backend(record.spec.backend, record.spec.options)
-    record = replace(record, ticket=backend.allocate(_order(folder, record)))
+    record = replace(record, allocation=backend.allocate(_request(folder, record)))
     folder.write(record)
     return record
 
 
-def _find_ticket(folder: StateFolder, record: Record) -> Ticket | None:
-    """Find the ticket of an order whose program died before it could store the ticket."""
+def _find_allocation(folder: StateFolder, record: Record) -> Allocation | None:
+    """Find an allocation whose program died before it could store it."""
     backend = load_backend(record.spec.backend, record.spec.options)
     try:
-        return backend.find(_order(folder, record))
+        return backend.find(_request(folder, record))
     except SchedulerUnreachable:
         raise
     except JobError:
-        return None  # The scheduler rejects the order, so nothing of it runs.
+        return None  # The scheduler rejects the request, so nothing of it runs.
 
 
 def _phase(record: Record) -> Phase:
     backend = load_backend(record.spec.backend, record.spec.options)
-    return backend.report(_checked_ticket(record.ticket)).state
+    return backend.report(_checked_allocation(record.allocation)).state
 
 
-def _order(folder: StateFolder, record: Record) -> Order:
-    return Order(record.order_id, record.spec, folder.path, folder.credentials())
+def _request(folder: StateFolder, record: Record) -> AllocationRequest:
+    return AllocationRequest(record.allocation_id, record.spec, folder.path, folder.credentials())
 
 
-def _checked_ticket(ticket: Ticket | None) -> Ticket:
-    assert ticket is not None, "only a submitted job has a ticket"
-    return ticket
+def _checked_allocation(allocation: Allocation | None) -> Allocation:
+    assert allocation is not None, "only a submitted job has an allocation"
+    return allocation

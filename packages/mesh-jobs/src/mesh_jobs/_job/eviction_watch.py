@@ -28,17 +28,17 @@ class LeavingWatch:
     def __init__(
         self,
         look: Callable[[], Sequence[HostDraining]],
-        tell: Callable[[HostDraining], object],
+        notify: Callable[[HostDraining], object],
         poll_s: float,
         follow: Callable[[], AbstractContextManager[Follower]],
         look_here: Callable[[], Sequence[HostDraining]],
     ) -> None:
         self._look = look
-        self._tell = tell
+        self._notify = notify
         self._poll_s = poll_s
         self._follow = follow
         self._look_here = look_here
-        self._told: set[tuple[str, int, str, int]] = set()
+        self._notified: set[tuple[str, int, str, int]] = set()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="mesh-leaving", daemon=True)
         self._thread.start()
@@ -65,7 +65,7 @@ class LeavingWatch:
             try:
                 with self._follow() as follower:
                     while not self._is_over.is_set():
-                        self._tell_new(self._look())
+                        self._notify_new(self._look())
                         self._wait(follower)
             except JobError:
                 # The job is no longer applied, or the scheduler does not respond at the moment.
@@ -80,13 +80,13 @@ class LeavingWatch:
             if any(self._is_new(one) for one in self._look_here()):
                 return
 
-    def _tell_new(self, leaving: Iterable[HostDraining]) -> None:
+    def _notify_new(self, leaving: Iterable[HostDraining]) -> None:
         for one in leaving:
             if self._is_new(one):
-                self._told.add((one.mesh, one.rank, one.reason, one.epoch))
-                self._tell(one)
+                self._notified.add((one.mesh, one.rank, one.reason, one.epoch))
+                self._notify(one)
 
     def _is_new(self, one: HostDraining) -> bool:
         """Whether neither this reason nor the end of the worker has been reported for the host."""
-        told = {(one.mesh, one.rank, reason, one.epoch) for reason in (one.reason, "end")}
-        return not told & self._told
+        notices = {(one.mesh, one.rank, reason, one.epoch) for reason in (one.reason, "end")}
+        return not notices & self._notified

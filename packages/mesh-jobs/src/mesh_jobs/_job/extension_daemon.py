@@ -39,7 +39,7 @@ _UP_S = 60.0
 #: The program that starts the daemon sends a request immediately, unless it was killed.
 _FIRST_S = 60.0
 _END_S = 15.0
-_ORDER_LEN_MAX = 1 << 20
+_REQUEST_LEN_MAX = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class _ExtensionDaemon:
             raise JobError(f"no job is applied in {folder.path}")
         self._folder = folder
         self._listener = listener
-        self._order_id = record.order_id
+        self._allocation_id = record.allocation_id
         self._job = Job._loaded(folder, record)
         self._meshes: dict[str, HostMesh] = {}
         self._held: dict[tuple[str, str], _HeldExtension] = {}
@@ -92,7 +92,7 @@ class _ExtensionDaemon:
 
     def _is_applied(self) -> bool:
         record = self._folder.read()
-        is_same = record is not None and record.order_id == self._order_id
+        is_same = record is not None and record.allocation_id == self._allocation_id
         return is_same and record is not None and not record.is_ending
 
     def _has_reachable_host(self) -> bool:
@@ -115,7 +115,7 @@ class _ExtensionDaemon:
             stream.settimeout(_ANSWER_S)
             with suppress(OSError):
                 said = b""
-                while not said.endswith(b"\n") and len(said) < _ORDER_LEN_MAX:
+                while not said.endswith(b"\n") and len(said) < _REQUEST_LEN_MAX:
                     part = stream.recv(1 << 16)
                     if not part:
                         return False  # A liveness check sends no request.
@@ -124,19 +124,19 @@ class _ExtensionDaemon:
                 return True
         return False
 
-    def _handle(self, order: dict[str, Any]) -> dict[str, Any]:
+    def _handle(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
-            if order["do"] == "open":
-                return {"answer": self._open(order["kind"], order["name"], order["fields"])}
-            if order["do"] == "close":
-                held = self._held.pop((order["kind"], order["name"]), None)
+            if request["action"] == "open":
+                return {"answer": self._open(request["kind"], request["name"], request["fields"])}
+            if request["action"] == "close":
+                held = self._held.pop((request["kind"], request["name"]), None)
                 if held is not None:
                     held.extension.close()
                 return {"answer": None if held is None else {}}
-            if order["do"] == "end":
+            if request["action"] == "end":
                 self._close_all()
                 return {"answer": {}}
-            return {"answer": self._statuses(order["kind"])}
+            return {"answer": self._statuses(request["kind"])}
         except (MeshError, ValueError, OSError) as error:
             return {"error": str(error).partition("\n")[0]}
 

@@ -58,8 +58,8 @@ def load_cached_hosts(folder: StateFolder, record: Record) -> CachedHosts | None
         stored = read_json(folder.path / HOST_CACHE_FILE)
         if (
             stored is None
-            or stored["order_id"] != record.order_id
-            or stored["ticket"] != record.ticket
+            or stored["allocation_id"] != record.allocation_id
+            or stored["allocation"] != record.allocation
         ):
             return None
         found = CachedHosts(
@@ -116,8 +116,8 @@ def _write(
     if not all(worker_ids) or not is_reusable(gateway):
         return
     stored = {
-        "order_id": record.order_id,
-        "ticket": record.ticket,
+        "allocation_id": record.allocation_id,
+        "allocation": record.allocation,
         "hosts": [host.to_json() for host in hosts],
         "worker_ids": worker_ids,
         "gateway": gateway,
@@ -127,5 +127,5 @@ def _write(
         return
     with folder.locked_if_free() as is_ours:
         now = folder.read() if is_ours else None
-        if now is not None and not now.is_ending and now.ticket == record.ticket:
+        if now is not None and not now.is_ending and now.allocation == record.allocation:
             write_json(path, stored)

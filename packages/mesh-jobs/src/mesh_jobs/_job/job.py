@@ -10,11 +10,11 @@ from contextlib import contextmanager, suppress
 from typing import Any, Self
 
 from mesh_core import ConfigError, HostMesh
+from mesh_jobs._backend.allocation_request import AllocationRequest
 from mesh_jobs._backend.backend import Backend
 from mesh_jobs._backend.follower import Follower
-from mesh_jobs._backend.order import Order
 from mesh_jobs._backend.registry import load_backend
-from mesh_jobs._backend.report import HostDraining, JobEvent, Phase, Report, Ticket
+from mesh_jobs._backend.report import Allocation, HostDraining, JobEvent, Phase, Report
 from mesh_jobs._errors import JobError, JobMismatch, NotSupported, SchedulerUnreachable
 from mesh_jobs._extensions.daemon_client import ExtensionDaemonClient
 from mesh_jobs._extensions.extension import JobExtension
@@ -186,8 +186,8 @@ class Job:
 
     def plan(self) -> str:
         """Return what `apply` would submit, as text; submits nothing."""
-        order = Order("0" * 32, self._spec, self._folder.path)
-        return self._backend(self._spec).plan(order)
+        request = AllocationRequest("0" * 32, self._spec, self._folder.path)
+        return self._backend(self._spec).plan(request)
 
     def apply(
         self,
@@ -282,12 +282,14 @@ class Job:
         if (found := self._attach_from_cache(progress, observer)) is not None:
             return found
         status = self.wait_up(timeout, progress)
-        record, ticket = self._record()
+        record, allocation = self._record()
         credentials = self._folder.credentials()
-        gateway = self._backend(record.spec).gateway(ticket)
+        gateway = self._backend(record.spec).gateway(allocation)
         hosts = {mesh.name: status.of(mesh.name) for mesh in record.spec.meshes}
         meshes = {
-            name: attach_mesh(record.order_id, mine, credentials, gateway, is_observer=observer)
+            name: attach_mesh(
+                record.allocation_id, mine, credentials, gateway, is_observer=observer
+            )
             for name, mine in hosts.items()
         }
         if not self._folder.is_inside:
@@ -296,8 +298,8 @@ class Job:
 
     def _used(self, record: Record, meshes: Mapping[str, HostMesh]) -> JobState:
         """Provide the hosts to the program, with their extensions."""
-        note_used(record.order_id, self._folder)
-        return JobState(self._open_extensions.used(record.order_id, meshes))
+        note_used(record.allocation_id, self._folder)
+        return JobState(self._open_extensions.used(record.allocation_id, meshes))
 
     def _attach_from_cache(self, progress: Progress | None, is_observer: bool) -> JobState | None:
         """Attach to the workers that served the previous program, if they still run.
@@ -305,7 +307,12 @@ class Job:
         The scheduler is not queried: a host that has just joined is up.
         """
         record = self._folder.read()
-        if record is None or record.ticket is None or record.is_ending or self._folder.is_inside:
+        if (
+            record is None
+            or record.allocation is None
+            or record.is_ending
+            or self._folder.is_inside
+        ):
             return None
         is_other = self._is_declared and differences(record.spec, self._spec)
         cached = load_cached_hosts(self._folder, record)
@@ -314,7 +321,7 @@ class Job:
         names = [mesh.name for mesh in record.spec.meshes]
         credentials = self._folder.credentials()
         meshes = attach_cached_hosts(
-            record.order_id, names, cached, credentials, is_observer=is_observer
+            record.allocation_id, names, cached, credentials, is_observer=is_observer
         )
         if meshes is None:
             return None
@@ -336,9 +343,9 @@ class Job:
             self.apply()
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            record, ticket = self._record()
+            record, allocation = self._record()
             left_s = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            status = self._wait_for(record, ticket, is_up_or_over, left_s, progress)
+            status = self._wait_for(record, allocation, is_up_or_over, left_s, progress)
             if not status.hosts:
                 raise JobError(
                     "the job itself has no hosts: each of its tasks has hosts under a separate "
@@ -347,7 +354,7 @@ class Job:
             if status.is_up:
                 return status
             if has_ended(status) or not record.spec.options.get("replace_lost"):
-                raise ended_error(self._backend(record.spec), ticket, status)
+                raise ended_error(self._backend(record.spec), allocation, status)
             self._bring_back()
 
     def status(self) -> JobStatus:
@@ -357,8 +364,8 @@ class Job:
             JobError: No job is applied.
             SchedulerUnreachable: The scheduler does not respond.
         """
-        record, ticket = self._record()
-        return self._status(record, self._backend(record.spec).report(ticket))
+        record, allocation = self._record()
+        return self._status(record, self._backend(record.spec).report(allocation))
 
     def wait(self, timeout: float | None = None, progress: Progress | None = None) -> JobStatus:
         """Wait until the allocation has ended, and return its final status.
@@ -381,8 +388,8 @@ class Job:
             NotSupported: The backend does not store this output.
             JobError: No job is applied.
         """
-        record, ticket = self._record()
-        return self._backend(record.spec).logs(ticket, mesh, rank, lines)
+        record, allocation = self._record()
+        return self._backend(record.spec).logs(allocation, mesh, rank, lines)
 
     def client_logs(self, lines: int = 100) -> str:
         """Return the last lines of output of the client script.
@@ -404,8 +411,8 @@ class Job:
             NotSupported: The backend does not store this output.
             JobError: No job is applied.
         """
-        record, ticket = self._record()
-        return self._backend(record.spec).client_output(ticket, start)
+        record, allocation = self._record()
+        return self._backend(record.spec).client_output(allocation, start)
 
     def events(self) -> list[JobEvent]:
         """Return the events of the job, oldest first.
@@ -413,11 +420,11 @@ class Job:
         Raises:
             JobError: No job is applied.
         """
-        record, ticket = self._record()
+        record, allocation = self._record()
         with suppress(SchedulerUnreachable):
             self.status()  # A status query records lost hosts as events.
-        told = self._backend(record.spec).events(ticket)
-        return sorted([*self._folder.events(), *told], key=lambda event: event.at)
+        reported = self._backend(record.spec).events(allocation)
+        return sorted([*self._folder.events(), *reported], key=lambda event: event.at)
 
     def control_gateway(self) -> str | None:
         """Return the address of a control service that forwards requests to the other hosts.
@@ -427,8 +434,8 @@ class Job:
         Raises:
             JobError: No job is applied.
         """
-        record, ticket = self._record()
-        return self._backend(record.spec).control_gateway(ticket)
+        record, allocation = self._record()
+        return self._backend(record.spec).control_gateway(allocation)
 
     def remaining(self) -> float | None:
         """Return the time in seconds until the scheduler ends the job; None without a limit.
@@ -446,10 +453,10 @@ class Job:
             JobError: No job is applied.
             SchedulerUnreachable: The scheduler does not respond.
         """
-        record, ticket = self._record()
-        found = list(self._backend(record.spec).leaving(ticket))
+        record, allocation = self._record()
+        found = list(self._backend(record.spec).leaving(allocation))
         known = {(one.place, one.epoch) for one in found}
-        here = leaving_here(record.order_id)
+        here = leaving_here(record.allocation_id)
         return [*found, *(one for one in here if (one.place, one.epoch) not in known)]
 
     def on_leaving(
@@ -470,7 +477,7 @@ class Job:
     def _leaving_here(self) -> list[HostDraining]:
         """Return the hosts whose workers report that they are shutting down."""
         record, _ = self._record()
-        return leaving_here(record.order_id)
+        return leaving_here(record.allocation_id)
 
     @contextmanager
     def _follow(self) -> Iterator[Follower]:
@@ -480,8 +487,8 @@ class Job:
             JobError: No job is applied.
             SchedulerUnreachable: The scheduler does not respond.
         """
-        record, ticket = self._record()
-        with self._backend(record.spec).follow(ticket) as follower:
+        record, allocation = self._record()
+        with self._backend(record.spec).follow(allocation) as follower:
             yield follower
 
     def resize(self, *, mesh: str, hosts: int) -> Self:
@@ -507,7 +514,7 @@ class Job:
         self._open_extensions.close()
         record = self._folder.read()
         if record is not None:
-            detach_meshes(record.order_id)
+            detach_meshes(record.allocation_id)
 
     def kill(self, *, force: bool = False) -> None:
         """Release the hosts and remove the state of the job; does nothing if no job is applied.
@@ -543,31 +550,31 @@ class Job:
     def _backend(self, spec: JobSpec) -> Backend:
         return load_backend(spec.backend, spec.options)
 
-    def _record(self) -> tuple[Record, Ticket]:
-        """Return the record of the applied job, and its ticket."""
+    def _record(self) -> tuple[Record, Allocation]:
+        """Return the record of the applied job, and its allocation."""
         record = self._folder.read()
         if record is None or record.is_ending:
             what = "is being released" if record else "is not applied"
             raise JobError(f"the job of {self._folder.path} {what}: call apply()")
         if self._folder.is_inside:
             check_meshes(self.context, record.spec, self._spec)
-            return record, record.ticket or self._found(record)
+            return record, record.allocation or self._found(record)
         # A job without declared meshes attaches to the meshes of others, so there is nothing to
         # compare.
-        is_told = self._is_declared and bool(self._spec.meshes)
-        if is_told and (found := differences(record.spec, self._spec)):
+        must_match = self._is_declared and bool(self._spec.meshes)
+        if must_match and (found := differences(record.spec, self._spec)):
             raise JobMismatch(self.context, found)
-        if record.ticket is None:
+        if record.allocation is None:
             raise JobError(
                 f"process {record.owner.get('pid')} on {record.owner.get('host')} is applying the "
                 f"job of {self._folder.path}, or was killed while doing so: call apply()"
             )
-        return record, record.ticket
+        return record, record.allocation
 
     def _wait_for(
         self,
         record: Record,
-        ticket: Ticket,
+        allocation: Allocation,
         condition: Callable[[JobStatus], bool],
         timeout: float | None,
         progress: Progress | None,
@@ -575,7 +582,7 @@ class Job:
         backend = self._backend(record.spec)
         return wait_for_status(
             backend,
-            ticket,
+            allocation,
             lambda report: self._status(record, report),
             condition,
             timeout=timeout,
@@ -589,13 +596,15 @@ class Job:
             resize_allocation(self._folder, record, record.spec)
             self._folder.note("resized", "lost hosts are requested again")
 
-    def _found(self, record: Record) -> Ticket:
-        """Return the ticket of the enclosing job, which its record may not contain yet."""
-        order = Order(record.order_id, record.spec, self._folder.path, self._folder.credentials())
-        ticket = self._backend(record.spec).find(order)
-        if ticket is None:
+    def _found(self, record: Record) -> Allocation:
+        """Return the allocation of the enclosing job, which its record may not contain yet."""
+        request = AllocationRequest(
+            record.allocation_id, record.spec, self._folder.path, self._folder.credentials()
+        )
+        allocation = self._backend(record.spec).find(request)
+        if allocation is None:
             raise JobError(f"the scheduler does not know the job of {self._folder.path}")
-        return ticket
+        return allocation
 
     def _with_client(self, script: str | os.PathLike[str] | Sequence[str]) -> JobSpec:
         words = [script] if isinstance(script, str | os.PathLike) else script
@@ -619,7 +628,7 @@ class Job:
             owner=record.owner,
             applied=record.applied,
             folder=self.folder,
-            order_id=record.order_id,
+            allocation_id=record.allocation_id,
             exit_code=report.exit_code,
             remaining_s=report.remaining_s,
         )

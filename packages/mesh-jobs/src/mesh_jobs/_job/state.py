@@ -82,7 +82,7 @@ _attached: dict[tuple[int, str, str], _Attached] = {}
 
 
 def attach_mesh(
-    order_id: str,
+    allocation_id: str,
     hosts: tuple[HostReport, ...],
     credentials: Credentials,
     gateway: str | None,
@@ -101,10 +101,10 @@ def attach_mesh(
     workers = [(host.address or "", host.epoch) for host in hosts]
     if addresses[0] == THIS_HOST:
         return this_host()
-    key = (os.getpid(), order_id, name)
+    key = (os.getpid(), allocation_id, name)
     known = _attached.get(key)
     if known is None:
-        others = sum(pid == os.getpid() and other != order_id for pid, other, _ in _attached)
+        others = sum(pid == os.getpid() and other != allocation_id for pid, other, _ in _attached)
         share_credentials(credentials, is_attaching=True, others=others)
         mesh = attach_to_workers(
             addresses, credentials=credentials, gateway=gateway, observer=is_observer
@@ -124,15 +124,15 @@ def attach_mesh(
     return known.mesh
 
 
-def leaving_here(order_id: str) -> list[HostDraining]:
-    """Return the hosts of an order that this program uses and whose workers are shutting down."""
-    if not any(pid == os.getpid() and order == order_id for pid, order, _ in _attached):
+def leaving_here(allocation_id: str) -> list[HostDraining]:
+    """Return the hosts of an allocation that this program uses and that are shutting down."""
+    if not any(pid == os.getpid() and other == allocation_id for pid, other, _ in _attached):
         return []
     leaving = current_process.draining_hosts()
     return [
         HostDraining(name, rank, "end", leaving[number], epoch)
-        for (pid, order, name), one in list(_attached.items())
-        if pid == os.getpid() and order == order_id
+        for (pid, other, name), one in list(_attached.items())
+        if pid == os.getpid() and other == allocation_id
         for rank, (number, (_, epoch)) in enumerate(
             zip(current_process.host_numbers(one.mesh), one.workers, strict=False)
         )
@@ -141,7 +141,7 @@ def leaving_here(order_id: str) -> list[HostDraining]:
 
 
 def attach_cached_hosts(
-    order_id: str,
+    allocation_id: str,
     names: Sequence[str],
     cached: CachedHosts,
     credentials: Credentials,
@@ -151,7 +151,7 @@ def attach_cached_hosts(
     """Attach to the workers in the host cache, and wait until they have joined.
 
     Args:
-        order_id: The id of the order.
+        allocation_id: The id of the allocation.
         names: The names of the meshes.
         cached: The hosts of all meshes.
         credentials: The credentials of the job.
@@ -165,7 +165,7 @@ def attach_cached_hosts(
     Raises:
         JobError: The program is attached to a job with another certificate authority.
     """
-    keys = {name: (os.getpid(), order_id, name) for name in names}
+    keys = {name: (os.getpid(), allocation_id, name) for name in names}
     if any(key in _attached for key in keys.values()):
         return None
     others = sum(pid == os.getpid() for pid, _, _ in _attached)
@@ -193,12 +193,12 @@ def attach_cached_hosts(
     return {name: one.mesh for name, one in found.items()}
 
 
-def attached_hosts(order_id: str) -> dict[str, int]:
+def attached_hosts(allocation_id: str) -> dict[str, int]:
     """Return the number of hosts of each mesh of a job that this program is attached to."""
     return {
         mesh: len(one.mesh)
-        for (pid, order, mesh), one in list(_attached.items())
-        if (pid, order) == (os.getpid(), order_id)
+        for (pid, other, mesh), one in list(_attached.items())
+        if (pid, other) == (os.getpid(), allocation_id)
     }
 
 
@@ -220,9 +220,9 @@ def _replace(mesh: HostMesh, rank: int, address: str) -> None:
             return
 
 
-def detach_meshes(order_id: str) -> None:
+def detach_meshes(allocation_id: str) -> None:
     """Stop what this program runs on a job's hosts, and leave the hosts to the next program."""
-    mine = [key for key in _attached if key[:2] == (os.getpid(), order_id)]
+    mine = [key for key in _attached if key[:2] == (os.getpid(), allocation_id)]
     meshes = [_attached.pop(key).mesh for key in mine]
     # A mesh that is still connecting cannot detach: its connection would arrive after the detach
     # request.

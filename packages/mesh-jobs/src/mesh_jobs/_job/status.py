@@ -25,7 +25,7 @@ class JobStatus:
         owner: The program that applied the job: user, host and pid.
         applied: When the job was applied, in ISO format.
         folder: The state folder of the job.
-        order_id: The id of the order; it is on the command line of each worker.
+        allocation_id: The id of the allocation; it is on the command line of each worker.
         exit_code: The exit status of the client script, once it has ended.
         remaining_s: The time in seconds until the scheduler ends the job; None without a limit.
     """
@@ -39,7 +39,7 @@ class JobStatus:
     owner: Mapping[str, Any]
     applied: str
     folder: str
-    order_id: str
+    allocation_id: str
     exit_code: int | None = None
     # This value changes constantly, so it must not make a status count as new.
     remaining_s: float | None = field(default=None, compare=False)
@@ -71,7 +71,7 @@ class JobStatus:
             "owner": dict(self.owner),
             "applied": self.applied,
             "folder": self.folder,
-            "order_id": self.order_id,
+            "allocation_id": self.allocation_id,
             "exit_code": self.exit_code,
             "remaining_s": self.remaining_s,
         }

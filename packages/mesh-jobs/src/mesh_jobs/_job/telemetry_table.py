@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 __all__ = ["TABLES", "note_used"]
 
-#: The state folder of each order that this program has used, by order id.
+#: The state folder of each allocation that this program has used, by its id.
 _folders: dict[str, StateFolder] = {}
 
 
-def note_used(order_id: str, folder: StateFolder) -> None:
-    """Record that this program uses the hosts of an order."""
-    _folders[order_id] = folder
+def note_used(allocation_id: str, folder: StateFolder) -> None:
+    """Record that this program uses the hosts of an allocation."""
+    _folders[allocation_id] = folder
 
 
 def _jobs() -> Iterator[dict[str, Any]]:
-    for order_id, folder in list(_folders.items()):
-        attached = attached_hosts(order_id)
+    for allocation_id, folder in list(_folders.items()):
+        attached = attached_hosts(allocation_id)
         try:
             record = folder.read()
         except JobError:
             # Another program is writing the record, or has removed it.
             record = None
-        if not attached or record is None or record.order_id != order_id:
+        if not attached or record is None or record.allocation_id != allocation_id:
             continue
         applied_us = int(datetime.fromisoformat(record.applied).timestamp() * 1e6)
         for mesh in record.spec.meshes:
@@ -40,7 +40,7 @@ def _jobs() -> Iterator[dict[str, Any]]:
                 "context": folder.context,
                 "name": record.spec.name,
                 "backend": record.spec.backend,
-                "order_id": order_id,
+                "allocation_id": allocation_id,
                 "mesh": mesh.name,
                 "hosts": mesh.hosts,
                 "attached": attached.get(mesh.name, 0),
@@ -57,7 +57,7 @@ TABLES = {
             "context s | name under which the job is applied",
             "name s | name of the job at the scheduler",
             "backend s | backend that allocates the hosts: `slurm`, `kubernetes`, `ssh`, ...",
-            "order_id s | id of the order",
+            "allocation_id s | id of the allocation",
             "mesh s | name of the mesh",
             "hosts u64 | number of requested hosts",
             "attached u64 | number of hosts that the program is attached to",

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from mesh_jobs._backend.backend import Backend
 from mesh_jobs._backend.follower import Follower, Polling
-from mesh_jobs._backend.report import Phase, Report, Ticket
+from mesh_jobs._backend.report import Allocation, Phase, Report
 from mesh_jobs._errors import JobEnded, JobPending, NotSupported, SchedulerUnreachable
 from mesh_jobs._job.status import JobStatus
 
@@ -24,7 +24,7 @@ Progress = Callable[[JobStatus], None]
 
 def wait_for_status(
     backend: Backend,
-    ticket: Ticket,
+    allocation: Allocation,
     status_of: Callable[[Report], JobStatus],
     condition: Callable[[JobStatus], bool],
     *,
@@ -35,7 +35,7 @@ def wait_for_status(
 
     Args:
         backend: The backend of the job.
-        ticket: The ticket of the allocation.
+        allocation: The allocation.
         status_of: Creates the status of the job from a report.
         condition: The condition.
         timeout: The timeout in seconds; None waits without a limit.
@@ -49,7 +49,7 @@ def wait_for_status(
     deadline = None if timeout is None else began + timeout
     last: JobStatus | None = None
     with ExitStack() as stack:
-        follower: Follower = Polling(lambda: backend.report(ticket))
+        follower: Follower = Polling(lambda: backend.report(allocation))
         is_followed = False
         while True:
             lost: SchedulerUnreachable | None = None
@@ -72,7 +72,7 @@ def wait_for_status(
                 raise _pending(last, timeout)
             if not is_followed:
                 # A follower is expensive, and the first report usually satisfies the condition.
-                follower = stack.enter_context(backend.follow(ticket))
+                follower = stack.enter_context(backend.follow(allocation))
                 is_followed = True
             now = time.monotonic()
             # The poll interval grows with the time waited so far.
@@ -92,13 +92,13 @@ def is_up_or_over(status: JobStatus) -> bool:
     return status.is_up or has_ended(status) or is_lossy
 
 
-def ended_error(backend: Backend, ticket: Ticket, status: JobStatus) -> JobEnded:
+def ended_error(backend: Backend, allocation: Allocation, status: JobStatus) -> JobEnded:
     """Return the error for a job that ended or lost hosts, with the last lines of their logs."""
     lost = [host for host in status.hosts if host.state is Phase.ENDED]
     logs: dict[tuple[str, int], str] = {}
     for host in lost[:_LOGS_SHOWN_MAX]:
         try:
-            logs[host.mesh, host.rank] = backend.logs(ticket, host.mesh, host.rank, _LOG_LINES)
+            logs[host.mesh, host.rank] = backend.logs(allocation, host.mesh, host.rank, _LOG_LINES)
         except (NotSupported, SchedulerUnreachable):
             continue  # The error is useful without logs.
     if status.state is Phase.ENDED:

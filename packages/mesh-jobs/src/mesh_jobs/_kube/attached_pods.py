@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from mesh_core import ConfigError
+from mesh_jobs._backend.allocation_request import AllocationRequest
 from mesh_jobs._backend.attachment import Attachment
 from mesh_jobs._backend.follower import Follower
-from mesh_jobs._backend.order import Order
-from mesh_jobs._backend.report import HostReport, Phase, Report, Ticket
+from mesh_jobs._backend.report import Allocation, HostReport, Phase, Report
 from mesh_jobs._errors import JobError, JobPending
 from mesh_jobs._kube.follower import follow_objects
-from mesh_jobs._kube.manifests import MESH_LABEL, ORDER_LABEL, RANK_LABELS
-from mesh_jobs._kube.mesh_job import finished_at, order_id
+from mesh_jobs._kube.manifests import ALLOCATION_LABEL, MESH_LABEL, RANK_LABELS
+from mesh_jobs._kube.mesh_job import allocation_id, finished_at
 from mesh_jobs._kube.pod_status import host
 from mesh_jobs._kube.report import summed
 from mesh_jobs._kube.secret import unpacked
@@ -23,11 +23,11 @@ from mesh_jobs._kube_api.client import KubeApi, KubeNotFound
 from mesh_jobs._spec import JobSpec, MeshSpec
 
 __all__ = [
+    "attached_allocation",
     "attached_follow",
     "attached_host_pods",
     "attached_pods",
     "attached_report",
-    "attached_ticket",
     "attachment",
     "is_attaching",
     "set_hosts",
@@ -84,7 +84,7 @@ def _mesh_job(api: KubeApi, name: str) -> Object:
 def _meshes(mesh_job: Object) -> Iterator[MeshSpec]:
     spec = mesh_job["spec"]
     for mesh in spec["meshes"]:
-        selector = f"{ORDER_LABEL}={order_id(mesh_job)},{MESH_LABEL}={mesh['name']}"
+        selector = f"{ALLOCATION_LABEL}={allocation_id(mesh_job)},{MESH_LABEL}={mesh['name']}"
         options = {
             "port": mesh.get("port", 26600),
             "label_selector": selector,
@@ -93,17 +93,17 @@ def _meshes(mesh_job: Object) -> Iterator[MeshSpec]:
         yield MeshSpec(mesh["name"], mesh["hosts"], options=options)
 
 
-def attached_ticket(api: KubeApi, order: Order) -> Ticket:
-    """Return the ticket by which the pods are found again.
+def attached_allocation(api: KubeApi, request: AllocationRequest) -> Allocation:
+    """Return the allocation by which the pods are found again.
 
     Raises:
         SchedulerUnreachable: The API server does not respond.
         JobError: The MeshJob does not exist.
     """
-    name = order.spec.options.get("mesh_job")
+    name = request.spec.options.get("mesh_job")
     return {
         "attached": True,
-        "order": order.id,
+        "id": request.id,
         "namespace": api.namespace,
         "mesh_job": name,
         "uid": None if name is None else _mesh_job(api, name)["metadata"]["uid"],
@@ -115,66 +115,68 @@ def attached_ticket(api: KubeApi, order: Order) -> Ticket:
                 "selector": mesh.options["label_selector"],
                 "rank_label": mesh.options["pod_rank_label"],
             }
-            for mesh in order.spec.meshes
+            for mesh in request.spec.meshes
         ],
     }
 
 
-def attached_report(api: KubeApi, ticket: Ticket) -> Report:
+def attached_report(api: KubeApi, allocation: Allocation) -> Report:
     """Return a report from the pods and their MeshJob."""
     mesh_jobs: list[Object] = []
-    if ticket["mesh_job"] is not None:
+    if allocation["mesh_job"] is not None:
         try:
-            mesh_jobs = [api.get("meshjobs", ticket["mesh_job"])]
+            mesh_jobs = [api.get("meshjobs", allocation["mesh_job"])]
         except KubeNotFound:
             mesh_jobs = []
-    return _reading(ticket, [mesh_jobs, *(_pods(api, mesh) for mesh in ticket["meshes"])])
+    return _reading(allocation, [mesh_jobs, *(_pods(api, mesh) for mesh in allocation["meshes"])])
 
 
 @contextmanager
-def attached_follow(api: KubeApi, ticket: Ticket) -> Iterator[Follower]:
+def attached_follow(api: KubeApi, allocation: Allocation) -> Iterator[Follower]:
     """Watch the pods and their MeshJob."""
-    watched = [("pods", mesh["selector"]) for mesh in ticket["meshes"]]
-    has_mesh_job = ticket["mesh_job"] is not None
+    watched = [("pods", mesh["selector"]) for mesh in allocation["meshes"]]
+    has_mesh_job = allocation["mesh_job"] is not None
     if has_mesh_job:
         watched.insert(0, ("meshjobs", ""))
 
     def reading(known: Sequence[list[Object]]) -> Report:
-        return _reading(ticket, known if has_mesh_job else [[], *known])
+        return _reading(allocation, known if has_mesh_job else [[], *known])
 
-    with follow_objects(api, watched, reading, lambda: attached_report(api, ticket)) as follower:
+    with follow_objects(
+        api, watched, reading, lambda: attached_report(api, allocation)
+    ) as follower:
         yield follower
 
 
-def attached_pods(api: KubeApi, ticket: Ticket) -> list[Object]:
+def attached_pods(api: KubeApi, allocation: Allocation) -> list[Object]:
     """Return all pods that a job is attached to; each has the name of its mesh as `mesh`."""
-    found = ((mesh["name"], _pods(api, mesh)) for mesh in ticket["meshes"])
+    found = ((mesh["name"], _pods(api, mesh)) for mesh in allocation["meshes"])
     return [{**pod, "mesh": name} for name, pods in found for pod in pods]
 
 
 def attached_host_pods(
-    ticket: Ticket, pods: Sequence[Object], mesh: str, rank: int
+    allocation: Allocation, pods: Sequence[Object], mesh: str, rank: int
 ) -> list[Object]:
     """Return those of the attached pods that are or were the given host."""
-    labels = {one["name"]: one["rank_label"] for one in ticket["meshes"]}
+    labels = {one["name"]: one["rank_label"] for one in allocation["meshes"]}
     return [pod for pod in pods if pod["mesh"] == mesh and _rank(labels[mesh], pod) == rank]
 
 
-def set_hosts(api: KubeApi, order: Order) -> None:
-    """Change the sizes of a MeshJob to those of an order; does nothing if they are equal.
+def set_hosts(api: KubeApi, request: AllocationRequest) -> None:
+    """Change the sizes of a MeshJob to those of a request; does nothing if they are equal.
 
     Raises:
         ConfigError: The pods do not belong to a MeshJob, so the job cannot resize them.
         SchedulerUnreachable: The API server does not respond.
         JobError: The API server rejects the request.
     """
-    name = order.spec.options.get("mesh_job")
+    name = request.spec.options.get("mesh_job")
     if name is None:
         raise ConfigError(
             "the pods were not created by this job: change their number where they were created"
         )
     meshes = _mesh_job(api, name)["spec"]["meshes"]
-    wanted = {mesh.name: mesh.hosts for mesh in order.spec.meshes}
+    wanted = {mesh.name: mesh.hosts for mesh in request.spec.meshes}
     if any(wanted.get(mesh["name"], mesh["hosts"]) != mesh["hosts"] for mesh in meshes):
         # A merge patch replaces a list as a whole.
         sized = [{**mesh, "hosts": wanted.get(mesh["name"], mesh["hosts"])} for mesh in meshes]
@@ -187,25 +189,25 @@ def _pods(api: KubeApi, mesh: Object) -> list[Object]:
 
 def _rank(label: str, pod: Object) -> int:
     """Return the rank of a pod, from its label or the number at the end of its name, else -1."""
-    told = (pod["metadata"].get("labels") or {}).get(label, "")
-    if told.isdecimal():
-        return int(told)
+    value = (pod["metadata"].get("labels") or {}).get(label, "")
+    if value.isdecimal():
+        return int(value)
     found = _ORDINAL.search(pod["metadata"]["name"])
     return int(found[1]) if found else -1
 
 
-def _reading(ticket: Ticket, known: Sequence[list[Object]]) -> Report:
+def _reading(allocation: Allocation, known: Sequence[list[Object]]) -> Report:
     """Return a report from the matching MeshJobs, and from the pods of each mesh."""
     ended = ""
-    if name := ticket["mesh_job"]:
-        mine = [one for one in known[0] if one["metadata"]["uid"] == ticket["uid"]]
+    if name := allocation["mesh_job"]:
+        mine = [one for one in known[0] if one["metadata"]["uid"] == allocation["uid"]]
         if not mine:
             ended = f"MeshJob {name} was deleted"
         elif finished_at(mine[0]) is not None:
-            told = {one["type"]: one for one in mine[0]["status"].get("conditions") or []}
-            ended = f"MeshJob {name} has ended: {told.get('Failed', {}).get('message', '')}"
+            conditions = {one["type"]: one for one in mine[0]["status"].get("conditions") or []}
+            ended = f"MeshJob {name} has ended: {conditions.get('Failed', {}).get('message', '')}"
     hosts: list[HostReport] = []
-    for mesh, pods in zip(ticket["meshes"], known[1:], strict=True):
+    for mesh, pods in zip(allocation["meshes"], known[1:], strict=True):
         by_rank: dict[int, list[Object]] = {}
         for pod in pods:
             by_rank.setdefault(_rank(mesh["rank_label"], pod), []).append(pod)

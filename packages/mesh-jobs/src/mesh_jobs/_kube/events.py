@@ -35,14 +35,14 @@ def events_of(
         pods: The existing pods, whose status contains more information on their termination.
     """
     found: list[JobEvent] = []
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     for event in events:
         name = str((event.get("involvedObject") or {}).get("name") or "")
         if name not in places and not any(_begins(name, prefix) for prefix in names):
             continue
         mesh, rank = places.get(name) or _place(name, names)
         kind = str(event.get("reason") or event.get("type") or "Event")
-        told.add((name, kind))
+        reported.add((name, kind))
         text = f"{(event.get('involvedObject') or {}).get('kind', '')} {name}".strip().lower()
         times = int(event.get("count") or (event.get("series") or {}).get("count") or 1)
         often = f" ({times} times)" if times > 1 else ""
@@ -51,8 +51,8 @@ def events_of(
     for pod in pods:
         name = str(pod["metadata"]["name"])
         mesh, rank = places.get(name, (None, None))
-        for at, kind, message in _own_words(pod):
-            if (name, kind) not in told:
+        for at, kind, message in _status_events(pod):
+            if (name, kind) not in reported:
                 found.append(JobEvent(_seconds(at), kind, f"pod {name}: {message}", mesh, rank))
     return sorted(found, key=lambda event: event.at)
 
@@ -73,23 +73,23 @@ def _place(name: str, names: Mapping[str, str | None]) -> Place:
 def _when(event: Object) -> float:
     series = event.get("series") or {}
     meta = event.get("metadata") or {}
-    for told in (
+    for time in (
         series.get("lastObservedTime"),
         event.get("lastTimestamp"),
         event.get("eventTime"),
         event.get("firstTimestamp"),
         meta.get("creationTimestamp"),
     ):
-        if told:
-            return _seconds(told)
+        if time:
+            return _seconds(time)
     return 0.0
 
 
-def _seconds(told: str) -> float:
-    return datetime.fromisoformat(told).timestamp()
+def _seconds(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()
 
 
-def _own_words(pod: Object) -> Iterator[tuple[str, str, str]]:
+def _status_events(pod: Object) -> Iterator[tuple[str, str, str]]:
     """Yield the events in the status of a pod: time, reason and message."""
     status, made = pod["status"], str(pod["metadata"]["creationTimestamp"])
     for one in status.get("conditions") or []:

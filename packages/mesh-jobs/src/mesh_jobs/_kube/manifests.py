@@ -1,31 +1,31 @@
-"""The Kubernetes objects of an order: a workload and a service for each mesh, and one secret."""
+"""The Kubernetes objects of an allocation: a workload and a service per mesh, and one secret."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from mesh_jobs._backend.order import Order
+from mesh_jobs._backend.allocation_request import AllocationRequest
 from mesh_jobs._kube.pod_template import secret_key, template
 from mesh_jobs._spec import MeshSpec
 
 __all__ = [
+    "ALLOCATION_LABEL",
     "JOB_LABEL",
     "KINDS",
     "MESH_LABEL",
-    "ORDER_LABEL",
     "PLURALS",
     "RANK_LABELS",
+    "allocation_of",
     "manifests",
     "mesh_name",
     "secret",
     "secret_keys",
     "secret_name",
     "size",
-    "ticket_of",
 ]
 
-ORDER_LABEL = "mesh-jobs/order"
+ALLOCATION_LABEL = "mesh-jobs/allocation"
 MESH_LABEL = "mesh-jobs/mesh"
 JOB_LABEL = "mesh-jobs/job"
 _RANK_LABEL = "mesh-jobs/rank"
@@ -46,7 +46,7 @@ PLURALS = {
     "pods": "pods",
 }
 
-#: The API version and kind of the workloads, which own the other objects of an order.
+#: The API version and kind of the workloads, which own the other objects of an allocation.
 KINDS = {
     "job": ("batch/v1", "Job"),
     "jobset": ("jobset.x-k8s.io/v1alpha2", "JobSet"),
@@ -67,15 +67,15 @@ _STAYS_S = 600.0
 Object = dict[str, Any]
 
 
-def secret_name(order: Order) -> str:
-    """Return the name of the order's Secret."""
-    return f"{_short(order.spec.name)}-{order.id[:_ID_LEN]}"
+def secret_name(request: AllocationRequest) -> str:
+    """Return the name of the allocation's Secret."""
+    return f"{_short(request.spec.name)}-{request.id[:_ID_LEN]}"
 
 
-def mesh_name(order: Order, mesh: MeshSpec) -> str:
+def mesh_name(request: AllocationRequest, mesh: MeshSpec) -> str:
     """Return the name of a mesh's workload and service."""
-    place = order.spec.meshes.index(mesh)
-    return f"{_short(f'{order.spec.name}-{mesh.name}')}-{place}-{order.id[:_ID_LEN]}"
+    place = request.spec.meshes.index(mesh)
+    return f"{_short(f'{request.spec.name}-{mesh.name}')}-{place}-{request.id[:_ID_LEN]}"
 
 
 def _short(name: str) -> str:
@@ -83,12 +83,12 @@ def _short(name: str) -> str:
     return re.sub(r"[^a-z0-9-]", "-", name)[:_NAME_LEN_MAX].rstrip("-")
 
 
-def _meta(order: Order, name: str, mesh: MeshSpec | None = None) -> Object:
+def _meta(request: AllocationRequest, name: str, mesh: MeshSpec | None = None) -> Object:
     labels = {
         "app.kubernetes.io/name": "mesh-worker",
         "app.kubernetes.io/managed-by": "mesh-jobs",
-        JOB_LABEL: order.spec.name,
-        ORDER_LABEL: order.id,
+        JOB_LABEL: request.spec.name,
+        ALLOCATION_LABEL: request.id,
     }
     if mesh is None:
         return {"name": name, "labels": labels}
@@ -99,21 +99,21 @@ def _meta(order: Order, name: str, mesh: MeshSpec | None = None) -> Object:
     return meta
 
 
-def secret(order: Order, contents: dict[str, str]) -> Object:
-    """Return the Secret of an order; `contents` are in Base64, by key."""
-    meta = _meta(order, secret_name(order))
+def secret(request: AllocationRequest, contents: dict[str, str]) -> Object:
+    """Return the Secret of an allocation; `contents` are in Base64, by key."""
+    meta = _meta(request, secret_name(request))
     return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": contents}
 
 
-def manifests(order: Order, kind: str) -> list[tuple[MeshSpec, str, Object]]:
-    """Return all objects of an order except its Secret, each with its mesh and its plural name."""
+def manifests(request: AllocationRequest, kind: str) -> list[tuple[MeshSpec, str, Object]]:
+    """Return all objects of an allocation but its Secret, each with its mesh and plural name."""
     made: list[tuple[MeshSpec, str, Object]] = []
-    for mesh in order.spec.meshes:
-        made.append((mesh, "services", _service(order, mesh)))
-        made += [(mesh, PLURALS[kind], one) for one in _workloads(order, mesh, kind)]
+    for mesh in request.spec.meshes:
+        made.append((mesh, "services", _service(request, mesh)))
+        made += [(mesh, PLURALS[kind], one) for one in _workloads(request, mesh, kind)]
     if kind == "jobset":
         # A JobSet contains all meshes, because they are created and deleted together.
-        made.append((order.spec.meshes[0], PLURALS[kind], _job_set(order)))
+        made.append((request.spec.meshes[0], PLURALS[kind], _job_set(request)))
     return made
 
 
@@ -124,10 +124,10 @@ def size(kind: str, hosts: int) -> Object:
     return {"replicas": hosts}
 
 
-def ticket_of(order: Order, kind: str, namespace: str) -> Object:
-    """Return the ticket, which contains everything to find and report the order."""
+def allocation_of(request: AllocationRequest, kind: str, namespace: str) -> Object:
+    """Return the allocation, with everything that is needed to find and report it."""
     return {
-        "order": order.id,
+        "id": request.id,
         "namespace": namespace,
         "workload": kind,
         "meshes": [
@@ -135,76 +135,78 @@ def ticket_of(order: Order, kind: str, namespace: str) -> Object:
                 "name": mesh.name,
                 "hosts": mesh.hosts,
                 "port": mesh.options["port"],
-                "object": _set_name(order) if kind == "jobset" else mesh_name(order, mesh),
+                "object": _set_name(request) if kind == "jobset" else mesh_name(request, mesh),
             }
-            for mesh in order.spec.meshes
+            for mesh in request.spec.meshes
         ],
     }
 
 
-def _service(order: Order, mesh: MeshSpec) -> Object:
+def _service(request: AllocationRequest, mesh: MeshSpec) -> Object:
     """Return the headless Service that gives each pod of a mesh a DNS name."""
     port = {"name": "mesh", "port": mesh.options["port"]}
     spec = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
-        "selector": {ORDER_LABEL: order.id, MESH_LABEL: mesh.name},
+        "selector": {ALLOCATION_LABEL: request.id, MESH_LABEL: mesh.name},
         "ports": [port],
     }
-    meta = _meta(order, mesh_name(order, mesh), mesh)
+    meta = _meta(request, mesh_name(request, mesh), mesh)
     return {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}
 
 
-def _workloads(order: Order, mesh: MeshSpec, kind: str) -> list[Object]:
+def _workloads(request: AllocationRequest, mesh: MeshSpec, kind: str) -> list[Object]:
     """Return the workloads of a mesh: one Job, one StatefulSet, or the pods themselves."""
     if kind == "job":
-        return [_job(order, mesh)]
+        return [_job(request, mesh)]
     if kind == "statefulset":
-        return [_stateful_set(order, mesh)]
+        return [_stateful_set(request, mesh)]
     if kind == "jobset":
         return []
-    return [_pod(order, mesh, rank) for rank in range(mesh.hosts)]
+    return [_pod(request, mesh, rank) for rank in range(mesh.hosts)]
 
 
-def _template(order: Order, mesh: MeshSpec, kind: str, rank: Object, spec: Object) -> Object:
-    labels = _meta(order, "", mesh)["labels"]
+def _template(
+    request: AllocationRequest, mesh: MeshSpec, kind: str, rank: Object, spec: Object
+) -> Object:
+    labels = _meta(request, "", mesh)["labels"]
     extra = {
-        "secret": secret_name(order),
+        "secret": secret_name(request),
         "rank": rank,
-        "spec": {"subdomain": mesh_name(order, mesh), **spec},
+        "spec": {"subdomain": mesh_name(request, mesh), **spec},
     }
-    return template(order, mesh, labels, extra)
+    return template(request, mesh, labels, extra)
 
 
-def _job(order: Order, mesh: MeshSpec) -> Object:
+def _job(request: AllocationRequest, mesh: MeshSpec) -> Object:
     """Return an indexed Job, which completes when the leases of its workers expire."""
     path = f"metadata.annotations['{RANK_LABELS['job']}']"
     rank = {"valueFrom": {"fieldRef": {"fieldPath": path}}}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": _meta(order, mesh_name(order, mesh), mesh),
+        "metadata": _meta(request, mesh_name(request, mesh), mesh),
         "spec": {
             "completionMode": "Indexed",
             **size("job", mesh.hosts),
             "backoffLimitPerIndex": _FAILURES_OF_HOST_MAX,
             "backoffLimit": _FAILURES_OF_HOST_MAX * mesh.hosts,
-            "ttlSecondsAfterFinished": int(min(order.spec.ttl_s, _STAYS_S)),
-            "template": _template(order, mesh, "job", rank, {"restartPolicy": "Never"}),
+            "ttlSecondsAfterFinished": int(min(request.spec.ttl_s, _STAYS_S)),
+            "template": _template(request, mesh, "job", rank, {"restartPolicy": "Never"}),
         },
     }
 
 
-def _set_name(order: Order) -> str:
-    name = _short(order.spec.name)[:_SET_NAME_LEN_MAX].rstrip("-")
-    return f"{name}-{order.id[:_ID_LEN]}"
+def _set_name(request: AllocationRequest) -> str:
+    name = _short(request.spec.name)[:_SET_NAME_LEN_MAX].rstrip("-")
+    return f"{name}-{request.id[:_ID_LEN]}"
 
 
-def _job_set(order: Order) -> Object:
+def _job_set(request: AllocationRequest) -> Object:
     """Return a JobSet with an indexed Job for each mesh, for gang schedulers."""
     jobs = []
-    for place, mesh in enumerate(order.spec.meshes):
-        job = _job(order, mesh)
+    for place, mesh in enumerate(request.spec.meshes):
+        job = _job(request, mesh)
         del job["spec"]["ttlSecondsAfterFinished"]
         meta = {
             key: job["metadata"][key] for key in ("labels", "annotations") if key in job["metadata"]
@@ -213,9 +215,9 @@ def _job_set(order: Order) -> Object:
         template = {"metadata": meta, "spec": job["spec"]}
         jobs.append({"name": name, "replicas": 1, "template": template})
     # Labels and annotations for queues apply to the whole set.
-    labels = {key: value for mesh in order.spec.meshes for key, value in _own(mesh, "labels")}
-    notes = {key: value for mesh in order.spec.meshes for key, value in _own(mesh, "annotations")}
-    meta = _meta(order, _set_name(order))
+    labels = {key: value for mesh in request.spec.meshes for key, value in _own(mesh, "labels")}
+    notes = {key: value for mesh in request.spec.meshes for key, value in _own(mesh, "annotations")}
+    meta = _meta(request, _set_name(request))
     meta["labels"] = {**labels, **meta["labels"]}
     if notes:
         meta["annotations"] = notes
@@ -229,7 +231,7 @@ def _job_set(order: Order) -> Object:
             "network": {"enableDNSHostnames": False},
             "successPolicy": {"operator": "All"},
             "failurePolicy": {"maxRestarts": 0},
-            "ttlSecondsAfterFinished": int(min(order.spec.ttl_s, _STAYS_S)),
+            "ttlSecondsAfterFinished": int(min(request.spec.ttl_s, _STAYS_S)),
             "replicatedJobs": jobs,
         },
     }
@@ -239,32 +241,32 @@ def _own(mesh: MeshSpec, what: str) -> list[tuple[str, str]]:
     return list((mesh.options.get(what) or {}).items())
 
 
-def _stateful_set(order: Order, mesh: MeshSpec) -> Object:
+def _stateful_set(request: AllocationRequest, mesh: MeshSpec) -> Object:
     path = f"metadata.labels['{RANK_LABELS['statefulset']}']"
     rank = {"valueFrom": {"fieldRef": {"fieldPath": path}}}
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": _meta(order, mesh_name(order, mesh), mesh),
+        "metadata": _meta(request, mesh_name(request, mesh), mesh),
         "spec": {
             **size("statefulset", mesh.hosts),
-            "serviceName": mesh_name(order, mesh),
+            "serviceName": mesh_name(request, mesh),
             "podManagementPolicy": "Parallel",
-            "selector": {"matchLabels": {ORDER_LABEL: order.id, MESH_LABEL: mesh.name}},
-            "template": _template(order, mesh, "statefulset", rank, {}),
+            "selector": {"matchLabels": {ALLOCATION_LABEL: request.id, MESH_LABEL: mesh.name}},
+            "template": _template(request, mesh, "statefulset", rank, {}),
         },
     }
 
 
-def _pod(order: Order, mesh: MeshSpec, rank: int) -> Object:
-    name = f"{mesh_name(order, mesh)}-{rank}"
+def _pod(request: AllocationRequest, mesh: MeshSpec, rank: int) -> Object:
+    name = f"{mesh_name(request, mesh)}-{rank}"
     more = {"restartPolicy": "Never", "hostname": name}
-    made = _template(order, mesh, "pods", {"value": str(rank)}, more)
+    made = _template(request, mesh, "pods", {"value": str(rank)}, more)
     made["metadata"]["labels"][_RANK_LABEL] = str(rank)
     made["metadata"]["name"] = name
     return {"apiVersion": "v1", "kind": "Pod", **made}
 
 
-def secret_keys(order: Order) -> list[tuple[str, MeshSpec]]:
-    """Return the keys of the order's Secret, each with its mesh."""
-    return [(secret_key(mesh.name), mesh) for mesh in order.spec.meshes]
+def secret_keys(request: AllocationRequest) -> list[tuple[str, MeshSpec]]:
+    """Return the keys of the allocation's Secret, each with its mesh."""
+    return [(secret_key(mesh.name), mesh) for mesh in request.spec.meshes]

@@ -18,12 +18,12 @@ from mesh_jobs._spec import JobSpec, MeshSpec
 
 __all__ = [
     "MESH_JOB_LABEL",
-    "Outcome",
+    "ReconcileResult",
+    "allocation_id",
     "crd",
     "fingerprints",
     "finished_at",
     "job_spec",
-    "order_id",
     "status_of",
 ]
 
@@ -42,8 +42,8 @@ def crd() -> str:
     return files("mesh_jobs._kube").joinpath("mesh_job_crd.yaml").read_text()
 
 
-def order_id(mesh_job: Object) -> str:
-    """Return the order id of a MeshJob, which never changes."""
+def allocation_id(mesh_job: Object) -> str:
+    """Return the allocation id of a MeshJob, which never changes."""
     return str(mesh_job["metadata"]["uid"]).replace("-", "")
 
 
@@ -103,12 +103,12 @@ def fingerprints(mesh_job: Object) -> dict[str, str]:
 
 def finished_at(mesh_job: Object) -> datetime | None:
     """Return when all hosts of a MeshJob had ended; None if they have not."""
-    told = (mesh_job.get("status") or {}).get("finishedAt")
-    return None if told is None else datetime.fromisoformat(told)
+    finished = (mesh_job.get("status") or {}).get("finishedAt")
+    return None if finished is None else datetime.fromisoformat(finished)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ReconcileResult:
     """The result of reconciling a MeshJob.
 
     Attributes:
@@ -124,14 +124,14 @@ class Outcome:
     is_unused: bool = False
 
 
-def status_of(mesh_job: Object, secret: str, outcome: Outcome) -> Object:
+def status_of(mesh_job: Object, secret: str, result: ReconcileResult) -> Object:
     """Return the status of a MeshJob; unchanged conditions keep their transition time."""
     old, generation = mesh_job.get("status") or {}, mesh_job["metadata"]["generation"]
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     before = {one["type"]: one for one in old.get("conditions") or []}
-    hosts = outcome.report.hosts if outcome.report is not None else ()
+    hosts = result.report.hosts if result.report is not None else ()
     conditions = []
-    for type, (is_true, reason, message) in _conditions(outcome, hosts).items():
+    for type, (is_true, reason, message) in _conditions(result, hosts).items():
         found = {
             "type": type,
             "status": str(is_true),
@@ -145,14 +145,14 @@ def status_of(mesh_job: Object, secret: str, outcome: Outcome) -> Object:
         conditions.append(found)
     status: Object = {
         "observedGeneration": generation,
-        "order": order_id(mesh_job),
+        "allocation": allocation_id(mesh_job),
         "secret": secret,
         "hosts": sum(int(mesh["hosts"]) for mesh in mesh_job["spec"]["meshes"]),
         "up": sum(host.is_up for host in hosts),
         "meshes": [_mesh_status(mesh, hosts) for mesh in mesh_job["spec"]["meshes"]],
         "conditions": conditions,
     }
-    if outcome.is_finished:
+    if result.is_finished:
         status["finishedAt"] = old.get("finishedAt") or now
     return status
 
@@ -167,19 +167,21 @@ def _mesh_status(mesh: Mapping[str, Any], hosts: Sequence[HostReport]) -> Object
     }
 
 
-def _conditions(outcome: Outcome, hosts: Sequence[HostReport]) -> dict[str, tuple[bool, str, str]]:
+def _conditions(
+    result: ReconcileResult, hosts: Sequence[HostReport]
+) -> dict[str, tuple[bool, str, str]]:
     lost = [host for host in hosts if host.state is Phase.ENDED]
     waits = [host for host in hosts if host.state is Phase.PENDING]
     is_ready = bool(hosts) and all(host.is_up for host in hosts)
     ready = (is_ready, "AllHostsUp", "") if is_ready else (False, *_why([*lost, *waits]))
     failed = (True, *_why(lost)) if lost else (False, "NoHostFailed", "")
-    if outcome.is_unused:
+    if result.is_unused:
         failed = (False, "Unused", "no program used its workers for ttlSeconds")
-    if outcome.problem is not None:
-        failed = (True, *outcome.problem) if not is_ready else failed
-        ready = ready if hosts else (False, *outcome.problem)
-        return {"Ready": ready, "Progressing": (False, *outcome.problem), "Failed": failed}
-    if outcome.is_finished:
+    if result.problem is not None:
+        failed = (True, *result.problem) if not is_ready else failed
+        ready = ready if hosts else (False, *result.problem)
+        return {"Ready": ready, "Progressing": (False, *result.problem), "Failed": failed}
+    if result.is_finished:
         progressing = (False, "Finished", "")
     elif waits:
         progressing = (True, *_why(waits))
@@ -190,6 +192,6 @@ def _conditions(outcome: Outcome, hosts: Sequence[HostReport]) -> dict[str, tupl
 
 def _why(hosts: Sequence[HostReport]) -> tuple[str, str]:
     """Return the scheduler's reason as one word, and its message."""
-    told = next((host.reason for host in hosts if host.reason), "")
-    found = _REASON.search(told)
-    return (found[1] if found else "HostsNotUp"), told
+    reason = next((host.reason for host in hosts if host.reason), "")
+    found = _REASON.search(reason)
+    return (found[1] if found else "HostsNotUp"), reason

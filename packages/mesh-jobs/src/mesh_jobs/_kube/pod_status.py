@@ -160,9 +160,9 @@ def _why_waiting(pod: Object) -> tuple[str, bool]:
         waiting = (one.get("state") or {}).get("waiting") or {}
         reason = waiting.get("reason", "")
         if reason not in _BEGINS:
-            told = f"pod {name}: {reason}: {waiting.get('message', '')}".rstrip(": ")
+            message = f"pod {name}: {reason}: {waiting.get('message', '')}".rstrip(": ")
             last = _how_ended((one.get("lastState") or {}).get("terminated"))
-            return f"{told} ({last})" if last else told, reason in _HOPELESS
+            return f"{message} ({last})" if last else message, reason in _HOPELESS
     phase = pod["status"].get("phase")
     if phase == "Running":
         return f"pod {name} runs on {pod['spec'].get('nodeName')} but is not ready", False
@@ -178,8 +178,8 @@ def why_ended(pod: Object | None) -> str:
         return f"pod {name}: {status['reason']}: {status.get('message', '')}".rstrip(": ")
     disruption = condition(pod, "DisruptionTarget")
     if disruption:
-        told = disruption.get("message", "")
-        return f"pod {name}: {disruption.get('reason', 'disrupted')}: {told}".rstrip(": ")
+        message = disruption.get("message", "")
+        return f"pod {name}: {disruption.get('reason', 'disrupted')}: {message}".rstrip(": ")
     ended = _how_ended((worker_of(pod).get("state") or {}).get("terminated"))
     return f"pod {name}: {ended}" if ended else ""
 
@@ -187,8 +187,8 @@ def why_ended(pod: Object | None) -> str:
 def _how_ended(ended: Object | None) -> str:
     if not ended:
         return ""
-    told = f": {ended['message']}" if ended.get("message") else ""
-    return f"{ended.get('reason', 'Error')}, exit status {ended.get('exitCode')}{told}"
+    message = f": {ended['message']}" if ended.get("message") else ""
+    return f"{ended.get('reason', 'Error')}, exit status {ended.get('exitCode')}{message}"
 
 
 def _name(pod: Object) -> str:

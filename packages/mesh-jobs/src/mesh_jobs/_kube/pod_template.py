@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from mesh_jobs._backend.order import Order
+from mesh_jobs._backend.allocation_request import AllocationRequest
 from mesh_jobs._errors import JobError
 from mesh_jobs._spec import MeshSpec
 
@@ -24,7 +24,7 @@ _GRACE_S = 10
 # The part of the pod's grace period that the worker needs to stop the remaining processes.
 _STOP_S = 3
 # A deleted pod has not completed. With exit status 0, the Job would count its index as completed.
-_TOLD_STATUS = 143
+_TERMINATED_STATUS = 143
 _READINESS = {"periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": 3}
 # If a worker is considered dead, everything that it runs is killed, so this takes five minutes.
 _LIVENESS = {"periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 30}
@@ -37,7 +37,7 @@ Object = dict[str, Any]
 
 
 def secret_key(mesh: str) -> str:
-    """Return the key of a mesh's worker credentials in the Secret of the order."""
+    """Return the key of a mesh's worker credentials in the Secret of the allocation."""
     return f"worker.{mesh}"
 
 
@@ -51,11 +51,13 @@ def _health_port(port: int) -> int:
     return port + 2
 
 
-def template(order: Order, mesh: MeshSpec, labels: Mapping[str, str], extra: Object) -> Object:
+def template(
+    request: AllocationRequest, mesh: MeshSpec, labels: Mapping[str, str], extra: Object
+) -> Object:
     """Return the template of a mesh's pods: that of the user, extended by the worker.
 
     Args:
-        order: The order.
+        request: The allocation request.
         mesh: The mesh.
         labels: The labels by which the pods are found.
         extra: `rank`, the source of the worker's rank; `secret`, the name of the Secret; `spec`,
@@ -71,7 +73,7 @@ def template(order: Order, mesh: MeshSpec, labels: Mapping[str, str], extra: Obj
     own: Object = next((one for one in containers if one.get("name") == CONTAINER), {})
     others = [one for one in containers if one.get("name") != CONTAINER]
     grace_s = {**spec, **extra["spec"]}.get("terminationGracePeriodSeconds") or _GRACE_S
-    worker = _container(order, mesh, own, extra, max(0, grace_s - _STOP_S))
+    worker = _container(request, mesh, own, extra, max(0, grace_s - _STOP_S))
     meta["labels"] = {**(meta.get("labels") or {}), **(options.get("labels") or {}), **labels}
     notes = {**(meta.get("annotations") or {}), **(options.get("annotations") or {})}
     if notes:
@@ -102,7 +104,7 @@ def _list(mesh: MeshSpec, name: str) -> list[Any]:
 
 
 def _container(
-    order: Order, mesh: MeshSpec, own: Object, extra: Object, leave_grace_s: int
+    request: AllocationRequest, mesh: MeshSpec, own: Object, extra: Object, leave_grace_s: int
 ) -> Object:
     image, port = mesh.options.get("image_spec") or {}, mesh.options["port"]
     name = image.get("image") or own.get("image")
@@ -111,7 +113,7 @@ def _container(
             f"mesh {mesh.name!r} has no image: give image_spec, or a pod_template in PodOptions "
             f"with a container {CONTAINER!r} that has one"
         )
-    command = order.worker(
+    command = request.worker(
         mesh.name,
         f"env:{RANK}",
         python=image.get("python", "python"),
@@ -143,7 +145,7 @@ def _container(
         **own,
         "name": CONTAINER,
         "image": name,
-        "command": [*command.argv, *own_ports, "--told-status", str(_TOLD_STATUS)],
+        "command": [*command.argv, *own_ports, "--termination-status", str(_TERMINATED_STATUS)],
         "env": env,
         "ports": [
             *(own.get("ports") or []),
@@ -169,20 +171,20 @@ def _container(
 
 def _resources(mesh: MeshSpec, own: Object) -> Object:
     """Return the resources of the worker, with equal requests and limits."""
-    asked = dict((mesh.options.get("image_spec") or {}).get("resources") or {})
+    requested = dict((mesh.options.get("image_spec") or {}).get("resources") or {})
     if mesh.cpus is not None:
-        asked["cpu"] = mesh.cpus
+        requested["cpu"] = mesh.cpus
     if mesh.memory is not None:
-        asked["memory"] = mesh.memory
+        requested["memory"] = mesh.memory
     if mesh.gpus:
-        asked[mesh.options.get("gpu_resource") or "nvidia.com/gpu"] = mesh.gpus
-    if not asked:
+        requested[mesh.options.get("gpu_resource") or "nvidia.com/gpu"] = mesh.gpus
+    if not requested:
         return own
-    asked = {name: str(amount) for name, amount in asked.items()}
+    requested = {name: str(amount) for name, amount in requested.items()}
     return {
         **own,
-        "requests": {**(own.get("requests") or {}), **asked},
-        "limits": {**(own.get("limits") or {}), **asked},
+        "requests": {**(own.get("requests") or {}), **requested},
+        "limits": {**(own.get("limits") or {}), **requested},
     }
 
 

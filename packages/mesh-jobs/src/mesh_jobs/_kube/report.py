@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mesh_jobs._backend.report import HostReport, Phase, Report, Ticket
+from mesh_jobs._backend.report import Allocation, HostReport, Phase, Report
 from mesh_jobs._kube.manifests import MESH_LABEL, RANK_LABELS
 from mesh_jobs._kube.pod_status import condition, host
 
@@ -14,17 +14,17 @@ __all__ = ["rank_of", "report_of", "summed"]
 Object = dict[str, Any]
 
 
-def report_of(ticket: Ticket, pods: Sequence[Object], makers: Sequence[Object]) -> Report:
+def report_of(allocation: Allocation, pods: Sequence[Object], makers: Sequence[Object]) -> Report:
     """Return the report on a job.
 
     Args:
-        ticket: The ticket of the allocation.
+        allocation: The allocation.
         pods: All pods of the job.
         makers: The workloads that created them, unless the pods were created individually.
     """
     by_name = {one["metadata"]["name"]: one for one in makers}
-    kind = ticket["workload"]
-    hosts = [one for mesh in ticket["meshes"] for one in _hosts(kind, mesh, pods, by_name)]
+    kind = allocation["workload"]
+    hosts = [one for mesh in allocation["meshes"] for one in _hosts(kind, mesh, pods, by_name)]
     return summed(hosts)
 
 
@@ -71,9 +71,9 @@ def _state_of_job(job: Object) -> tuple[str, str]:
     name = job["metadata"]["name"]
     for type in ("Failed", "Complete", "Completed"):
         if found := condition(job, type):
-            told = found.get("message") or found.get("reason", "")
+            message = found.get("message") or found.get("reason", "")
             what = "failed" if type == "Failed" else "is complete: no program used its workers"
-            return f"job {name} {what}: {told}".rstrip(": "), ""
+            return f"job {name} {what}: {message}".rstrip(": "), ""
     if job["spec"].get("suspend"):
         return "", f"job {name} is suspended: it waits in a queue"
     return "", ""

@@ -307,29 +307,29 @@ class KubeApi:
         if answer.status < 300:
             return json.loads(text) if not name.endswith("/log") else text
         try:
-            told = str(json.loads(text).get("message", text))
+            message = str(json.loads(text).get("message", text))
         except (ValueError, AttributeError):
-            told = text[:200] or answer.reason
+            message = text[:200] or answer.reason
         what = f"{plural}/{name}" if name else plural
-        if answer.status == 410 or (answer.status == 504 and _TOO_NEW in told):
+        if answer.status == 410 or (answer.status == 504 and _TOO_NEW in message):
             raise KubeExpired(
-                f"the cluster cannot {verb} {what} from there: {told}: list them again"
+                f"the cluster cannot {verb} {what} from there: {message}: list them again"
             )
         # Quotas, policies and terminating namespaces return 403 as well.
-        if answer.status == 403 and _NO_RIGHT in told:
+        if answer.status == 403 and _NO_RIGHT in message:
             raise JobError(
                 f"no permission to {verb} {what.partition('/')[0]} in namespace "
-                f"{self.namespace!r}: {told}: KubernetesJob.role() prints the required role"
+                f"{self.namespace!r}: {message}: KubernetesJob.role() prints the required role"
             )
         if answer.status == 401:
             raise JobError(
-                f"the API server {self._settings.host} rejected the credentials: {told}: log in "
+                f"the API server {self._settings.host} rejected the credentials: {message}: log in "
                 "again"
             )
         if answer.status in _BUSY:
             raise SchedulerUnreachable(
-                f"the API server cannot {verb} {what} now: {told}: try again later"
+                f"the API server cannot {verb} {what} now: {message}: try again later"
             )
         raise _ERRORS.get(answer.status, JobError)(
-            f"the cluster refuses to {verb} {what}: {told}: see plan()"
+            f"the cluster refuses to {verb} {what}: {message}: see plan()"
         )

@@ -104,15 +104,15 @@ class KubeForward:
                 ports=str(port),
             )
         except client.ApiException as error:
-            told = str(error.reason or error)
-            if "403" in told or "orbidden" in told:
+            message = str(error.reason or error)
+            if "403" in message or "orbidden" in message:
                 raise JobError(
                     "no permission to create pods/portforward in namespace "
-                    f"{self._api.namespace!r}: {told}: KubernetesJob.role() of a job with "
+                    f"{self._api.namespace!r}: {message}: KubernetesJob.role() of a job with "
                     "port_forward=True prints the required role"
                 ) from error
             raise SchedulerUnreachable(
-                f"the API server does not forward to pod {pod}: {told}: try again later"
+                f"the API server does not forward to pod {pod}: {message}: try again later"
             ) from error
         with self._lock:
             self._last = (pod, port)
@@ -134,36 +134,36 @@ def _copy(one: Any, other: Any) -> None:
 _forwards: dict[tuple[int, str], KubeForward] = {}
 
 
-def forward_to(order_id: str, api: KubeApi, choice: Choice) -> str:
-    """Return the local address that is forwarded to a worker of an order.
+def forward_to(allocation_id: str, api: KubeApi, choice: Choice) -> str:
+    """Return the local address that is forwarded to a worker of an allocation.
 
     Raises:
         SchedulerUnreachable: The API server does not respond.
         JobError: The API server rejects the request.
     """
-    key = (os.getpid(), order_id)
+    key = (os.getpid(), allocation_id)
     if key not in _forwards:
         _forwards[key] = KubeForward(api, choice)
     return _forwards[key].address
 
 
-def is_forwarded(order_id: str) -> bool:
-    """Return whether this program forwards a port to the order already."""
-    return (os.getpid(), order_id) in _forwards
+def is_forwarded(allocation_id: str) -> bool:
+    """Return whether this program forwards a port to the allocation already."""
+    return (os.getpid(), allocation_id) in _forwards
 
 
-def stop_forward(order_id: str) -> None:
-    """Stop the forwarding to an order, if there is any."""
-    known = _forwards.pop((os.getpid(), order_id), None)
+def stop_forward(allocation_id: str) -> None:
+    """Stop the forwarding to an allocation, if there is any."""
+    known = _forwards.pop((os.getpid(), allocation_id), None)
     if known is not None:
         known.close()
 
 
 def is_any_reachable(addresses: Sequence[str]) -> bool:
     """Return whether at least one of the workers accepts connections from here."""
-    asked = addresses[:_REACHED_MAX]
-    with ThreadPoolExecutor(max(1, len(asked))) as pool:
-        return any(pool.map(_is_reachable, asked))
+    probed = addresses[:_REACHED_MAX]
+    with ThreadPoolExecutor(max(1, len(probed))) as pool:
+        return any(pool.map(_is_reachable, probed))
 
 
 def _is_reachable(address: str) -> bool:

@@ -6,9 +6,9 @@ import os
 import shlex
 from collections.abc import Iterable
 
+from mesh_jobs._backend.allocation_request import AllocationRequest
 from mesh_jobs._backend.backend import Backend
-from mesh_jobs._backend.order import Order
-from mesh_jobs._backend.report import THIS_HOST, HostReport, Phase, Report, Ticket
+from mesh_jobs._backend.report import THIS_HOST, Allocation, HostReport, Phase, Report
 from mesh_jobs._client.process import (
     client_argv,
     client_log,
@@ -57,47 +57,51 @@ class LocalBackend(Backend):
     poll_s = 0.1
     runs_clients = True
 
-    def plan(self, order: Order) -> str:
+    def plan(self, request: AllocationRequest) -> str:
         """Return the names of the meshes, and the command of the client script, if there is one."""
-        lines = [f"{mesh.name}: this machine" for mesh in order.spec.meshes]
-        if order.spec.client is not None:
-            lines.append(shlex.join(client_argv(order, more=_CLIENT_OPTIONS)))
+        lines = [f"{mesh.name}: this machine" for mesh in request.spec.meshes]
+        if request.spec.client is not None:
+            lines.append(shlex.join(client_argv(request, more=_CLIENT_OPTIONS)))
         return "\n".join(lines) + "\n"
 
-    def allocate(self, order: Order) -> Ticket:
+    def allocate(self, request: AllocationRequest) -> Allocation:
         """Start the client script, if there is one."""
-        meshes = [mesh.name for mesh in order.spec.meshes]
-        if order.spec.client is None:
+        meshes = [mesh.name for mesh in request.spec.meshes]
+        if request.spec.client is None:
             return {"meshes": meshes}
         try:
-            start_client(order, {}, _CLIENT_OPTIONS)
+            start_client(request, {}, _CLIENT_OPTIONS)
         except OSError as error:
             raise JobError(f"the client cannot be started: {error}: see plan()") from error
-        return {"meshes": meshes, "order": order.id, "folder": str(order.folder)}
+        return {"meshes": meshes, "id": request.id, "folder": str(request.folder)}
 
-    def report(self, ticket: Ticket) -> Report:
+    def report(self, allocation: Allocation) -> Report:
         """Report all hosts as up until the client script has ended."""
-        if "order" not in ticket:
-            return Report(Phase.RUNNING, hosts=_hosts(ticket, Phase.RUNNING))
-        is_running = running_client(ticket["order"]) is not None
-        client = client_status(ticket["folder"])
+        if "id" not in allocation:
+            return Report(Phase.RUNNING, hosts=_hosts(allocation, Phase.RUNNING))
+        is_running = running_client(allocation["id"]) is not None
+        client = client_status(allocation["folder"])
         status = None if client is None else client.status
         if is_running:
-            return Report(Phase.RUNNING, "", _hosts(ticket, Phase.RUNNING), status)
+            return Report(Phase.RUNNING, "", _hosts(allocation, Phase.RUNNING), status)
         how = "was killed" if status is None else f"has ended with status {status}"
-        hosts = _hosts(ticket, Phase.ENDED)
+        hosts = _hosts(allocation, Phase.ENDED)
         return Report(Phase.ENDED, f"the client script {how}", hosts, status)
 
-    def release(self, ticket: Ticket) -> None:
+    def release(self, allocation: Allocation) -> None:
         """Terminate the client script; processes of a program on its own machine end with it."""
-        if "order" in ticket:
-            end_client(ticket["order"])
+        if "id" in allocation:
+            end_client(allocation["id"])
 
-    def client_output(self, ticket: Ticket, start: int) -> bytes:
+    def client_output(self, allocation: Allocation, start: int) -> bytes:
         """Read the log of the client script."""
-        return client_output(client_log(ticket["folder"]), start) if "folder" in ticket else b""
+        return (
+            client_output(client_log(allocation["folder"]), start)
+            if "folder" in allocation
+            else b""
+        )
 
 
-def _hosts(ticket: Ticket, state: Phase) -> tuple[HostReport, ...]:
+def _hosts(allocation: Allocation, state: Phase) -> tuple[HostReport, ...]:
     address = THIS_HOST if state is Phase.RUNNING else None
-    return tuple(HostReport(mesh, 0, state, address) for mesh in ticket["meshes"])
+    return tuple(HostReport(mesh, 0, state, address) for mesh in allocation["meshes"])

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from mesh_jobs._atomic_files import read_json
+from mesh_jobs._backend.allocation_request import AllocationRequest, WorkerCommand
 from mesh_jobs._backend.backend import Backend
 from mesh_jobs._backend.log_tail import tail
-from mesh_jobs._backend.order import Order, WorkerCommand
-from mesh_jobs._backend.report import HostReport, Phase, Report, Ticket
+from mesh_jobs._backend.report import Allocation, HostReport, Phase, Report
 from mesh_jobs._client.process import (
     client_argv,
     client_log,
@@ -76,73 +76,73 @@ class ProcessBackend(Backend):
     poll_s = 0.1
     runs_clients = True
 
-    def plan(self, order: Order) -> str:
+    def plan(self, request: AllocationRequest) -> str:
         """Return the commands."""
-        lines = [shlex.join(self._command(order, *host).argv) for host in order.hosts()]
-        if order.spec.client is not None:
-            lines.append(shlex.join(client_argv(order, more=_CLIENT_OPTIONS)))
+        lines = [shlex.join(self._command(request, *host).argv) for host in request.hosts()]
+        if request.spec.client is not None:
+            lines.append(shlex.join(client_argv(request, more=_CLIENT_OPTIONS)))
         return "\n".join(lines) + "\n"
 
-    def allocate(self, order: Order) -> Ticket:
+    def allocate(self, request: AllocationRequest) -> Allocation:
         """Start each worker that does not run yet, and the client script unless it was started."""
-        running = running_workers(order.id)
-        for mesh, rank in order.hosts():
+        running = running_workers(request.id)
+        for mesh, rank in request.hosts():
             if (mesh, rank) not in running:
-                self._start(order, mesh, rank)
-        if order.spec.client is not None:
-            _start(lambda: start_client(order, self.options.get("env", {}), _CLIENT_OPTIONS))
-        return _ticket(order)
+                self._start(request, mesh, rank)
+        if request.spec.client is not None:
+            _start(lambda: start_client(request, self.options.get("env", {}), _CLIENT_OPTIONS))
+        return _allocation(request)
 
-    def find(self, order: Order) -> Ticket | None:
-        """Return the ticket; running processes are found by the order id."""
-        return _ticket(order)
+    def find(self, request: AllocationRequest) -> Allocation | None:
+        """Return the allocation; running processes are found by its id."""
+        return _allocation(request)
 
-    def report(self, ticket: Ticket) -> Report:
+    def report(self, allocation: Allocation) -> Report:
         """Determine which workers run, and which of them have reported."""
-        running = running_workers(ticket["order"])
+        running = running_workers(allocation["id"])
         hosts = tuple(
-            _host(ticket, mesh, rank, running.get((mesh, rank), set()))
-            for mesh, count in ticket["meshes"].items()
+            _host(allocation, mesh, rank, running.get((mesh, rank), set()))
+            for mesh, count in allocation["meshes"].items()
             for rank in range(count)
         )
         states = {host.state for host in hosts}
         # The client runner terminates the workers, and then stores the exit status of the script.
-        is_client_there = running_client(ticket["order"]) is not None
-        client = client_status(ticket["folder"])
+        is_client_there = running_client(allocation["id"]) is not None
+        client = client_status(allocation["folder"])
         status = None if client is None else client.status
         if states == {Phase.ENDED} and not is_client_there:
             return Report(Phase.ENDED, _end(status), hosts, status)
         state = Phase.PENDING if Phase.PENDING in states else Phase.RUNNING
         return Report(state, _STARTING if state is Phase.PENDING else "", hosts, status)
 
-    def release(self, ticket: Ticket) -> None:
+    def release(self, allocation: Allocation) -> None:
         """Terminate the client script and the workers, with all their descendants."""
-        end_client(ticket["order"])
-        end_workers(all_workers(ticket["order"]))
+        end_client(allocation["id"])
+        end_workers(all_workers(allocation["id"]))
 
-    def resize(self, ticket: Ticket, order: Order) -> Ticket:
+    def resize(self, allocation: Allocation, request: AllocationRequest) -> Allocation:
         """Start the additional workers, or terminate the excess ones."""
-        wanted = set(order.hosts())
-        unwanted = running_workers(order.id).keys() - wanted
-        end_workers(all_workers(order.id, unwanted))
-        return self.allocate(order)
+        wanted = set(request.hosts())
+        unwanted = running_workers(request.id).keys() - wanted
+        end_workers(all_workers(request.id, unwanted))
+        return self.allocate(request)
 
-    def logs(self, ticket: Ticket, mesh: str, rank: int, lines: int) -> str:
+    def logs(self, allocation: Allocation, mesh: str, rank: int, lines: int) -> str:
         """Read the log of a worker."""
-        return tail(Path(ticket["folder"], "logs", f"{mesh}-{rank}.log"), lines)
+        return tail(Path(allocation["folder"], "logs", f"{mesh}-{rank}.log"), lines)
 
-    def client_output(self, ticket: Ticket, start: int) -> bytes:
+    def client_output(self, allocation: Allocation, start: int) -> bytes:
         """Read the log of the client script."""
-        return client_output(client_log(ticket["folder"]), start)
+        return client_output(client_log(allocation["folder"]), start)
 
-    def _command(self, order: Order, mesh: str, rank: int) -> WorkerCommand:
-        return order.worker(mesh, rank, listen="tcp://127.0.0.1:0")
+    def _command(self, request: AllocationRequest, mesh: str, rank: int) -> WorkerCommand:
+        return request.worker(mesh, rank, listen="tcp://127.0.0.1:0")
 
-    def _start(self, order: Order, mesh: str, rank: int) -> None:
-        command = self._command(order, mesh, rank)
+    def _start(self, request: AllocationRequest, mesh: str, rank: int) -> None:
+        command = self._command(request, mesh, rank)
         command.save_secret()
         env = {**self.options.get("env", {}), **command.env}
-        _start(lambda: start_worker(command.argv, env, order.log_file(mesh, rank)))
+        _start(lambda: start_worker(command.argv, env, request.log_file(mesh, rank)))
 
 
 def _start(start: Callable[[], None]) -> None:
@@ -158,22 +158,22 @@ def _end(status: int | None) -> str:
     return f"the client script has ended with status {status}"
 
 
-def _ticket(order: Order) -> dict[str, Any]:
-    meshes = {mesh.name: mesh.hosts for mesh in order.spec.meshes}
-    return {"order": order.id, "folder": str(order.folder), "meshes": meshes}
+def _allocation(request: AllocationRequest) -> dict[str, Any]:
+    meshes = {mesh.name: mesh.hosts for mesh in request.spec.meshes}
+    return {"id": request.id, "folder": str(request.folder), "meshes": meshes}
 
 
-def _host(ticket: Ticket, mesh: str, rank: int, pids: set[int]) -> HostReport:
-    told = read_json(Path(ticket["folder"], "workers", f"{mesh}-{rank}.json"))
+def _host(allocation: Allocation, mesh: str, rank: int, pids: set[int]) -> HostReport:
+    worker_report = read_json(Path(allocation["folder"], "workers", f"{mesh}-{rank}.json"))
     if not pids:
         return HostReport(mesh, rank, Phase.ENDED, reason="its worker has exited")
-    if told is None or told["pid"] not in pids:
+    if worker_report is None or worker_report["pid"] not in pids:
         return HostReport(mesh, rank, Phase.PENDING, reason=_STARTING)
     return HostReport(
         mesh,
         rank,
         Phase.RUNNING,
-        told["address"],
-        epoch=told["epoch"],
-        control=told.get("control"),
+        worker_report["address"],
+        epoch=worker_report["epoch"],
+        control=worker_report.get("control"),
     )

@@ -9,8 +9,8 @@ from collections import defaultdict
 from typing import Any
 
 from mesh_jobs._errors import JobError
-from mesh_jobs._kube.manifests import ORDER_LABEL
-from mesh_jobs._kube.mesh_job import MESH_JOB_LABEL, order_id
+from mesh_jobs._kube.manifests import ALLOCATION_LABEL
+from mesh_jobs._kube.mesh_job import MESH_JOB_LABEL, allocation_id
 from mesh_jobs._kube_api.client import KubeApi
 from mesh_jobs._kube_api.informer import KubeInformer
 from mesh_jobs._operator.leader_election import Leadership
@@ -78,13 +78,13 @@ class Operator:
             self._log_once(str(error))
             return
         self._log_once("")
-        pods = _by_order(known["pods"])
-        workloads = _by_order([*known["jobs"], *known["statefulsets"]])
+        pods = _by_allocation(known["pods"])
+        workloads = _by_allocation([*known["jobs"], *known["statefulsets"]])
         for mesh_job in known["meshjobs"]:
             if not self._leadership.is_held:
                 return
-            order = order_id(mesh_job)
-            self._reconcile(mesh_job, ObservedState(pods[order], workloads[order]))
+            mine = allocation_id(mesh_job)
+            self._reconcile(mesh_job, ObservedState(pods[mine], workloads[mine]))
 
     def _reconcile(self, mesh_job: Object, observed: ObservedState) -> None:
         """Reconcile one MeshJob; failures are retried with exponential backoff."""
@@ -107,10 +107,10 @@ class Operator:
         self._last_error = error_text
 
 
-def _by_order(objects: list[Object]) -> dict[str, list[Object]]:
+def _by_allocation(objects: list[Object]) -> dict[str, list[Object]]:
     found: dict[str, list[Object]] = defaultdict(list)
     for one in objects:
-        found[one["metadata"]["labels"].get(ORDER_LABEL, "")].append(one)
+        found[one["metadata"]["labels"].get(ALLOCATION_LABEL, "")].append(one)
     return found
 
 

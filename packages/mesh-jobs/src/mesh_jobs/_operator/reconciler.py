@@ -11,25 +11,25 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from mesh_core import ConfigError, Credentials
-from mesh_jobs._backend.order import Order
+from mesh_jobs._backend.allocation_request import AllocationRequest
 from mesh_jobs._errors import JobError, SchedulerUnreachable
 from mesh_jobs._kube.manifests import (
     MESH_LABEL,
     PLURALS,
+    allocation_of,
     manifests,
     secret,
     secret_keys,
     secret_name,
     size,
-    ticket_of,
 )
 from mesh_jobs._kube.mesh_job import (
     MESH_JOB_LABEL,
-    Outcome,
+    ReconcileResult,
+    allocation_id,
     fingerprints,
     finished_at,
     job_spec,
-    order_id,
     status_of,
 )
 from mesh_jobs._kube.pod_status import condition, is_going
@@ -78,26 +78,26 @@ def reconcile(api: KubeApi, mesh_job: Object, observed: ObservedState) -> None:
         return
     try:
         spec = job_spec(mesh_job)
-        order = Order(order_id(mesh_job), spec, Path("."))
-        name = secret_name(order)
-        desired = _desired(mesh_job, order)
+        request = AllocationRequest(allocation_id(mesh_job), spec, Path("."))
+        name = secret_name(request)
+        desired = _desired(mesh_job, request)
     except (ConfigError, JobError) as error:
-        _write_status(api, mesh_job, "", Outcome(None, ("InvalidSpec", str(error))))
+        _write_status(api, mesh_job, "", ReconcileResult(None, ("InvalidSpec", str(error))))
         return
     try:
-        outcome = _apply(api, mesh_job, order, desired, observed)
+        result = _apply(api, mesh_job, request, desired, observed)
     except SchedulerUnreachable:
         raise
     except JobError as error:
-        _write_status(api, mesh_job, name, Outcome(None, ("Refused", str(error))))
+        _write_status(api, mesh_job, name, ReconcileResult(None, ("Refused", str(error))))
         raise
-    _write_status(api, mesh_job, name, outcome)
+    _write_status(api, mesh_job, name, result)
 
 
-def _desired(mesh_job: Object, order: Order) -> list[tuple[str, Object]]:
+def _desired(mesh_job: Object, request: AllocationRequest) -> list[tuple[str, Object]]:
     """Return the manifests that a `KubernetesJob` would apply, owned by the MeshJob."""
     marks, bodies = fingerprints(mesh_job), []
-    for mesh, plural, body in manifests(order, str(order.spec.options["workload"])):
+    for mesh, plural, body in manifests(request, str(request.spec.options["workload"])):
         if plural != "services":
             notes = body["metadata"].setdefault("annotations", {})
             notes[_FINGERPRINT] = marks[mesh.name]
@@ -126,11 +126,11 @@ def _owned(mesh_job: Object, body: Object) -> Object:
 def _apply(
     api: KubeApi,
     mesh_job: Object,
-    order: Order,
+    request: AllocationRequest,
     desired: list[tuple[str, Object]],
     observed: ObservedState,
-) -> Outcome:
-    kind = str(order.spec.options["workload"])
+) -> ReconcileResult:
+    kind = str(request.spec.options["workload"])
     existing = {
         one["metadata"]["name"]: one
         for one in (observed.workloads if kind != "pods" else observed.pods)
@@ -140,7 +140,7 @@ def _apply(
     if any(
         body["metadata"]["name"] not in existing for plural, body in desired if _is_workload(plural)
     ):
-        _ensure_secret(api, mesh_job, order)
+        _ensure_secret(api, mesh_job, request)
         for plural, body in desired:
             if not _is_workload(plural):
                 _create_if_missing(api, plural, body)
@@ -150,12 +150,12 @@ def _apply(
         if _is_workload(plural):
             changed = changed or _resize(api, plural, body, existing[body["metadata"]["name"]])
     if kind == "pods":
-        _scale_down(api, order, observed.pods)
-    ticket = ticket_of(order, kind, api.namespace)
-    report = report_of(ticket, observed.pods, list(existing.values()) if kind != "pods" else ())
+        _scale_down(api, request, observed.pods)
+    allocation = allocation_of(request, kind, api.namespace)
+    report = report_of(allocation, observed.pods, list(existing.values()) if kind != "pods" else ())
     problem = ("SpecChanged", changed) if changed else None
     ends = {_terminal_state(kind, one) for one in existing.values()}
-    return Outcome(report, problem, is_finished="" not in ends, is_unused=ends == {"well"})
+    return ReconcileResult(report, problem, is_finished="" not in ends, is_unused=ends == {"well"})
 
 
 def _is_workload(plural: str) -> bool:
@@ -170,21 +170,21 @@ def _create_if_missing(api: KubeApi, plural: str, body: Object) -> Object:
         return body
 
 
-def _ensure_secret(api: KubeApi, mesh_job: Object, order: Order) -> None:
+def _ensure_secret(api: KubeApi, mesh_job: Object, request: AllocationRequest) -> None:
     try:
-        api.get("secrets", secret_name(order))
+        api.get("secrets", secret_name(request))
     except KubeNotFound:
         credentials = Credentials.create(valid_for=_KEYS_LIVE_S)
         with TemporaryDirectory(prefix=".mesh-operator-") as folder:
             keys = Path(folder, "keys")
             keys.mkdir(mode=0o700)
-            issuing = Order(order.id, order.spec, Path(folder), credentials)
+            issuing = AllocationRequest(request.id, request.spec, Path(folder), credentials)
             contents = {
                 key: encoded(issuing.worker(mesh.name, "env:RANK").secret)
-                for key, mesh in secret_keys(order)
+                for key, mesh in secret_keys(request)
             }
         contents[CONTROLLER_KEY] = encoded(packed(credentials))
-        _create_if_missing(api, "secrets", _owned(mesh_job, secret(order, contents)))
+        _create_if_missing(api, "secrets", _owned(mesh_job, secret(request, contents)))
 
 
 def _resize(api: KubeApi, plural: str, desired: Object, existing: Object) -> str:
@@ -201,11 +201,11 @@ def _resize(api: KubeApi, plural: str, desired: Object, existing: Object) -> str
         return ""
     kind = next(kind for kind, known in PLURALS.items() if known == plural)
     fields = ("completions", "parallelism") if kind == "job" else ("replicas",)
-    asked = int(desired["spec"][fields[0]])
+    wanted = int(desired["spec"][fields[0]])
     if not _terminal_state(kind, existing) and any(
-        existing["spec"].get(field) != asked for field in fields
+        existing["spec"].get(field) != wanted for field in fields
     ):
-        api.patch(plural, name, {"spec": size(kind, asked)})
+        api.patch(plural, name, {"spec": size(kind, wanted)})
     return ""
 
 
@@ -219,8 +219,8 @@ def _terminal_state(kind: str, one: Object) -> str:
     return ""
 
 
-def _scale_down(api: KubeApi, order: Order, pods: Sequence[Object]) -> None:
-    sizes: Mapping[str, int] = {mesh.name: mesh.hosts for mesh in order.spec.meshes}
+def _scale_down(api: KubeApi, request: AllocationRequest, pods: Sequence[Object]) -> None:
+    sizes: Mapping[str, int] = {mesh.name: mesh.hosts for mesh in request.spec.meshes}
     for pod in pods:
         limit = sizes.get(pod["metadata"]["labels"].get(MESH_LABEL, ""), 0)
         if rank_of("pods", pod) >= limit and not is_going(pod):
@@ -234,8 +234,8 @@ def _expire(api: KubeApi, mesh_job: Object) -> None:
         api.delete("meshjobs", mesh_job["metadata"]["name"], mesh_job["metadata"]["uid"])
 
 
-def _write_status(api: KubeApi, mesh_job: Object, secret: str, outcome: Outcome) -> None:
-    status = status_of(mesh_job, secret, outcome)
+def _write_status(api: KubeApi, mesh_job: Object, secret: str, result: ReconcileResult) -> None:
+    status = status_of(mesh_job, secret, result)
     if status != mesh_job.get("status"):
         # The MeshJob may have been deleted since it was observed.
         with suppress(KubeNotFound):

@@ -15,12 +15,12 @@ from mesh_jobs._exec.supervised_process import SupervisedProcess
 
 if TYPE_CHECKING:
     from mesh_core import Port
-    from mesh_jobs._exec.rank_runner import Order
+    from mesh_jobs._exec.rank_runner import ExecRequest
 
-__all__ = ["PtyActor", "PtyNews", "WindowSize"]
+__all__ = ["PtyActor", "PtyEvent", "WindowSize"]
 
 # Output of the terminal, or at the end the exit status.
-PtyNews: TypeAlias = "bytes | int"
+PtyEvent: TypeAlias = "bytes | int"
 # Rows and columns.
 WindowSize: TypeAlias = "tuple[int, int]"
 
@@ -36,17 +36,17 @@ class PtyActor(Actor):
         self._ended = threading.Event()
 
     @endpoint
-    def start(self, order: Order, size: WindowSize, news: Port[PtyNews]) -> None:
+    def start(self, request: ExecRequest, size: WindowSize, events: Port[PtyEvent]) -> None:
         """Start the command, and send its output, followed by its exit status, to the port."""
         self._terminal, theirs = os.openpty()
         os.set_blocking(self._terminal, False)
         _set_size(self._terminal, size)
-        command = order.command(current_rank())
+        command = request.command(current_rank())
         self._process = SupervisedProcess(
             command, stdin=theirs, stdout=theirs, stderr=theirs, is_tty=True
         )
         os.close(theirs)
-        threading.Thread(target=self._report, args=(news,), name="report", daemon=True).start()
+        threading.Thread(target=self._report, args=(events,), name="report", daemon=True).start()
 
     @endpoint
     def write(self, typed: bytes) -> None:
@@ -66,13 +66,13 @@ class PtyActor(Actor):
         if self._process is not None:
             self._process.end()
 
-    def _report(self, news: Port[PtyNews]) -> None:
+    def _report(self, events: Port[PtyEvent]) -> None:
         assert self._process is not None
         while piece := self._read():
-            news.send(piece)
+            events.send(piece)
         status = self._process.wait()
         self._ended.set()
-        news.send(status)
+        events.send(status)
 
     def _read(self) -> bytes:
         """Return the next output; empty if no process has the terminal open anymore."""

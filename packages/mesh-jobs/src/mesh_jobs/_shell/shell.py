@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from mesh_core import Channel, configured
-from mesh_jobs._exec.exec_command import CommandOrder
+from mesh_jobs._exec.exec_command import CommandRequest
 from mesh_jobs._shell.pty_actor import PtyActor
 from mesh_jobs._shell.terminal import on_resize, raw, typed, window_size
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from mesh_core import HostMesh, Port, PortReceiver
-    from mesh_jobs._shell.pty_actor import PtyNews
+    from mesh_jobs._shell.pty_actor import PtyEvent
 
 __all__ = ["shell"]
 
@@ -56,19 +56,19 @@ def shell(
     """
     if len(host_mesh) != 1:
         raise ValueError(f"a shell needs a single host, not {len(host_mesh)}: slice the mesh")
-    told = {"TERM": os.environ.get("TERM", "dumb"), **(env or {})}
-    order = CommandOrder.of(_SHELL if cmd is None else cmd, told, workdir)
+    variables = {"TERM": os.environ.get("TERM", "dumb"), **(env or {})}
+    request = CommandRequest.of(_SHELL if cmd is None else cmd, variables, workdir)
     with configured(mailbox_len_max=_WINDOW):
         procs = host_mesh.spawn_procs(name="shell")
-        port, news = _open_channel()
+        port, events = _open_channel()
         remote = procs.spawn("terminal", PtyActor)
     try:
         stdin = sys.stdin.fileno()
-        remote.start.call(order, window_size(stdin), port).get()
+        remote.start.call(request, window_size(stdin), port).get()
         with (
             raw(stdin),
             on_resize(lambda: remote.resize.broadcast(window_size(stdin))),
-            _Screen(news) as screen,
+            _Screen(events) as screen,
         ):
             for piece in typed(stdin, screen.is_over):
                 remote.write.broadcast(piece)
@@ -80,15 +80,15 @@ def shell(
         procs.stop().exception()
 
 
-def _open_channel() -> tuple[Port[PtyNews], PortReceiver[PtyNews]]:
+def _open_channel() -> tuple[Port[PtyEvent], PortReceiver[PtyEvent]]:
     return Channel.open()
 
 
 class _Screen:
     """Display that prints the output of the remote terminal, in a separate thread."""
 
-    def __init__(self, news: PortReceiver[PtyNews]) -> None:
-        self._news = news
+    def __init__(self, events: PortReceiver[PtyEvent]) -> None:
+        self._events = events
         self._outcome: int | BaseException = 0
         self.is_over, self._over = os.pipe()
         """A descriptor that becomes readable when the remote side has ended."""
@@ -107,7 +107,7 @@ class _Screen:
 
     def _show(self) -> None:
         try:
-            while isinstance(said := self._news.recv().get(), bytes):
+            while isinstance(said := self._events.recv().get(), bytes):
                 _write_all(sys.stdout.fileno(), said)
             self._outcome = said
         except BaseException as error:
@@ -120,7 +120,7 @@ class _Screen:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._news.close()
+        self._events.close()
         self._thread.join()
         os.close(self.is_over)
 

@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from mesh_jobs._backend.allocation_request import AllocationRequest
 from mesh_jobs._backend.backend import Backend
 from mesh_jobs._backend.log_tail import tail
-from mesh_jobs._backend.order import Order
-from mesh_jobs._backend.report import HostDraining, JobEvent, Phase, Report, Ticket
+from mesh_jobs._backend.report import Allocation, HostDraining, JobEvent, Phase, Report
 from mesh_jobs._client.process import client_output
 from mesh_jobs._errors import JobError, SchedulerUnreachable
-from mesh_jobs._slurm.batch_script import BATCH_LOG, render, ticket_of, worker
+from mesh_jobs._slurm.allocation import BatchJob, SlurmAllocation, host_ranges_of
+from mesh_jobs._slurm.batch_script import BATCH_LOG, allocation_of, render, worker
 from mesh_jobs._slurm.cancellation import cancel_jobs
 from mesh_jobs._slurm.commands import Slurm
 from mesh_jobs._slurm.eviction_notices import leaving, recorded_events
@@ -28,12 +29,11 @@ from mesh_jobs._slurm.job_array import (
     forget_tasks,
     note_tasks,
     prepare_tasks,
+    task_allocation,
     task_names,
-    task_ticket,
 )
 from mesh_jobs._slurm.report import Place, report
 from mesh_jobs._slurm.resize import shrink
-from mesh_jobs._slurm.ticket import BatchJob, SlurmTicket, shares_of
 
 __all__ = ["SlurmBackend"]
 
@@ -46,46 +46,48 @@ class SlurmBackend(Backend):
 
     runs_clients = True
 
-    def plan(self, order: Order) -> str:
+    def plan(self, request: AllocationRequest) -> str:
         """Return the batch script."""
         if self.options.get("array"):
-            return array_plan(order, self.options)
-        (job,) = ticket_of(order, self.options).jobs
-        return render(order, self.options, job).script
+            return array_plan(request, self.options)
+        (job,) = allocation_of(request, self.options).jobs
+        return render(request, self.options, job).script
 
-    def allocate(self, order: Order) -> Ticket:
+    def allocate(self, request: AllocationRequest) -> Allocation:
         """Submit the batch script, unless it has been submitted."""
         if "array_name" in self.options:
-            return self._task(order)
-        ticket = ticket_of(order, self.options)
+            return self._task(request)
+        allocation = allocation_of(request, self.options)
         if self.options.get("array"):
-            return self._array(order, ticket)
-        (job,) = ticket.jobs
-        for mesh in order.spec.meshes:
-            worker(order, mesh.name, self.options).save_secret()
-        return replace(ticket, jobs=(self._submitted(order, ticket, job),)).to_json()
+            return self._array(request, allocation)
+        (job,) = allocation.jobs
+        for mesh in request.spec.meshes:
+            worker(request, mesh.name, self.options).save_secret()
+        return replace(allocation, jobs=(self._submitted(request, allocation, job),)).to_json()
 
-    def find(self, order: Order) -> Ticket | None:
-        """Return the ticket of the order's batch job; None if it does not exist."""
+    def find(self, request: AllocationRequest) -> Allocation | None:
+        """Return the allocation with its batch job; None if the job does not exist."""
         if "array_name" in self.options:
-            found = task_ticket(order, self.options)
+            found = task_allocation(request, self.options)
             return None if found is None else found.to_json()
-        ticket = ticket_of(order, self.options)
-        (job,) = ticket.jobs
-        with _submitting(order):
+        allocation = allocation_of(request, self.options)
+        (job,) = allocation.jobs
+        with _submitting(request):
             job_id = Slurm().find(job.name)
         return (
-            None if job_id is None else replace(ticket, jobs=(replace(job, id=job_id),)).to_json()
+            None
+            if job_id is None
+            else replace(allocation, jobs=(replace(job, id=job_id),)).to_json()
         )
 
-    def report(self, ticket: Ticket) -> Report:
+    def report(self, allocation: Allocation) -> Report:
         """Report the state of the job, from the scheduler and from the reports of its workers."""
-        given = SlurmTicket.from_json(ticket)
+        given = SlurmAllocation.from_json(allocation)
         return array_report(given) if given.array else report(given)
 
-    def release(self, ticket: Ticket) -> None:
+    def release(self, allocation: Allocation) -> None:
         """Cancel the job, and wait until it has ended on all nodes."""
-        given = SlurmTicket.from_json(ticket)
+        given = SlurmAllocation.from_json(allocation)
         # The names match batch jobs whose program died before it stored their ids.
         names = task_names(given) if given.array else (given.name,)
         ids = {job.id for job in given.jobs}
@@ -93,74 +95,76 @@ class SlurmBackend(Backend):
         if given.array:
             forget_tasks(given)
 
-    def resize(self, ticket: Ticket, order: Order) -> Ticket:
+    def resize(self, allocation: Allocation, request: AllocationRequest) -> Allocation:
         """Release nodes of a mesh, or add nodes by another batch job; also replaces lost nodes."""
-        old = SlurmTicket.from_json(ticket)
-        sizes = {mesh.name: mesh.hosts for mesh in order.spec.meshes}
+        old = SlurmAllocation.from_json(allocation)
+        sizes = {mesh.name: mesh.hosts for mesh in request.spec.meshes}
         smaller = replace(old, meshes={one: min(sizes[one], old.meshes[one]) for one in sizes})
         surplus = set(old.places()) - set(smaller.places())
         new = shrink(smaller, surplus) if surplus else old
         wanted = replace(new, meshes=sizes)
         missing = set(wanted.places()) - set(smaller.places()) | _lost(new, smaller.places())
-        shares = shares_of([place for place in wanted.places() if place in missing])
-        if shares:
+        host_ranges = host_ranges_of([place for place in wanted.places() if place in missing])
+        if host_ranges:
             number = old.next_number
-            job = BatchJob("", f"{old.name}-{number}", number, shares)
-            job = self._submitted(order, old, job)
+            job = BatchJob("", f"{old.name}-{number}", number, host_ranges)
+            job = self._submitted(request, old, job)
             wanted = replace(wanted, jobs=(*new.jobs, job), next_number=number + 1)
         return wanted.to_json()
 
-    def logs(self, ticket: Ticket, mesh: str, rank: int, lines: int) -> str:
+    def logs(self, allocation: Allocation, mesh: str, rank: int, lines: int) -> str:
         """Return the last lines of output of a worker, or of the batch script if there are none."""
-        given = SlurmTicket.from_json(ticket)
-        told = tail(given.log(mesh, rank), lines)
+        given = SlurmAllocation.from_json(allocation)
+        output = tail(given.log(mesh, rank), lines)
         # If a worker was never started, only the output of the script explains why.
         script = BATCH_LOG.replace("%j", given.job_of((mesh, rank)).id)
-        return told or tail(Path(given.batch_logs) / script, lines)
+        return output or tail(Path(given.batch_logs) / script, lines)
 
-    def client_output(self, ticket: Ticket, start: int) -> bytes:
+    def client_output(self, allocation: Allocation, start: int) -> bytes:
         """Read the log of the client script."""
-        return client_output(SlurmTicket.from_json(ticket).client_log, start)
+        return client_output(SlurmAllocation.from_json(allocation).client_log, start)
 
-    def events(self, ticket: Ticket) -> Sequence[JobEvent]:
+    def events(self, allocation: Allocation) -> Sequence[JobEvent]:
         """Return the events that the batch scripts recorded: starts and eviction notices."""
-        return recorded_events(SlurmTicket.from_json(ticket))
+        return recorded_events(SlurmAllocation.from_json(allocation))
 
-    def leaving(self, ticket: Ticket) -> Sequence[HostDraining]:
+    def leaving(self, allocation: Allocation) -> Sequence[HostDraining]:
         """Return the hosts of batch jobs that are being stopped, and those on draining nodes."""
-        return leaving(SlurmTicket.from_json(ticket))
+        return leaving(SlurmAllocation.from_json(allocation))
 
-    def _array(self, order: Order, ticket: SlurmTicket) -> Ticket:
-        prepare_tasks(order, self.options)
-        Path(ticket.batch_logs).mkdir(parents=True, exist_ok=True)
-        (job,) = ticket.jobs
-        with _submitting(order) as held:
+    def _array(self, request: AllocationRequest, allocation: SlurmAllocation) -> Allocation:
+        prepare_tasks(request, self.options)
+        Path(allocation.batch_logs).mkdir(parents=True, exist_ok=True)
+        (job,) = allocation.jobs
+        with _submitting(request) as held:
             job_id = Slurm().find(job.name)
             if job_id is None:
-                job_id = Slurm().submit(array_script(order, self.options), held)
+                job_id = Slurm().submit(array_script(request, self.options), held)
         job = replace(job, id=job_id)
-        note_tasks(order, self.options, job)
-        return replace(ticket, jobs=(job,)).to_json()
+        note_tasks(request, self.options, job)
+        return replace(allocation, jobs=(job,)).to_json()
 
-    def _task(self, order: Order) -> Ticket:
-        found = task_ticket(order, self.options)
+    def _task(self, request: AllocationRequest) -> Allocation:
+        found = task_allocation(request, self.options)
         if found is None:
             raise JobError("the array of this task is not submitted: apply the array")
         return found.to_json()
 
-    def _submitted(self, order: Order, ticket: SlurmTicket, job: BatchJob) -> BatchJob:
+    def _submitted(
+        self, request: AllocationRequest, allocation: SlurmAllocation, job: BatchJob
+    ) -> BatchJob:
         """Submit a batch job, unless it has been submitted, and return it with its id."""
-        Path(ticket.batch_logs).mkdir(parents=True, exist_ok=True)
-        with _submitting(order) as held:
+        Path(allocation.batch_logs).mkdir(parents=True, exist_ok=True)
+        with _submitting(request) as held:
             job_id = Slurm().find(job.name)
             if job_id is None:
-                job_id = Slurm().submit(render(order, self.options, job), held)
+                job_id = Slurm().submit(render(request, self.options, job), held)
         return replace(job, id=job_id)
 
 
-def _lost(ticket: SlurmTicket, places: Sequence[Place]) -> set[Place]:
+def _lost(allocation: SlurmAllocation, places: Sequence[Place]) -> set[Place]:
     """Return those of the given hosts that have ended while the job still runs."""
-    found = report(replace(ticket, meshes=dict(_sizes(places))))
+    found = report(replace(allocation, meshes=dict(_sizes(places))))
     if found.state is Phase.ENDED:
         return set()
     return {(host.mesh, host.rank) for host in found.hosts if host.state is Phase.ENDED}
@@ -171,12 +175,12 @@ def _sizes(places: Sequence[Place]) -> Counter[str]:
 
 
 @contextmanager
-def _submitting(order: Order) -> Iterator[int]:
+def _submitting(request: AllocationRequest) -> Iterator[int]:
     """Hold the lock for submissions of this job, also against the `sbatch` of a killed program.
 
     Yields the file descriptor of the lock. Others are blocked as long as any process has it open.
     """
-    path = order.folder / "workers" / "slurm-submission.lock"
+    path = request.folder / "workers" / "slurm-submission.lock"
     held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         until = time.monotonic() + _SUBMISSION_LIMIT_S

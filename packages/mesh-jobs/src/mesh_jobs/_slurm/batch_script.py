@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from mesh_core import ConfigError
-from mesh_jobs._backend.order import Order, WorkerCommand
+from mesh_jobs._backend.allocation_request import AllocationRequest, WorkerCommand
 from mesh_jobs._client.process import client_argv
+from mesh_jobs._slurm.allocation import BatchJob, HostRange, SlurmAllocation
 from mesh_jobs._slurm.commands import Submission
-from mesh_jobs._slurm.ticket import BatchJob, Share, SlurmTicket
 
 __all__ = [
     "BATCH_LOG",
     "EVENTS",
+    "allocation_of",
     "directive",
     "output_directive",
     "render",
-    "ticket_of",
     "worker",
 ]
 
@@ -31,12 +31,12 @@ BATCH_LOG = "slurm-%j.log"
 #: shell alive to do so when the scheduler ends the job; the worker receives the signal itself.
 _TASK = """export MESH_RANK=$((MESH_FIRST + SLURM_PROCID))
 exec >> "$MESH_LOGS$MESH_NAME-$MESH_RANK.log" 2>&1
-trap told=yes TERM USR1
+trap is_stopped=yes TERM USR1
 "$@"; status=$?
 echo "$MESH_EPOCH $status" > "$MESH_WORKERS/$MESH_NAME-$MESH_RANK.ended"
 : > "$MESH_WORKERS/slurm-$MESH_EPOCH-$SLURMD_NODENAME.ended"
 # The script that waits for us may have been lost with its node: then the last of us ends the job.
-while [ -z "$told" ]; do
+while [ -z "$is_stopped" ]; do
     job=$(scontrol --oneliner show job "$SLURM_JOB_ID" 2>&1) || exit $status
     waiter=$(expr "$job" : '.* BatchHost=\\([^ ]*\\)')
     nodes=$(scontrol show hostnames "$(expr "$job" : '.* NodeList=\\([^ ]*\\)')")
@@ -57,13 +57,13 @@ exit $status"""
 _NOTE = """note() {
     echo "$(date +%s) $MESH_EPOCH $*" >> "$MESH_FOLDER/EVENTS"
 } 2> /dev/null
-told() {
+job_state() {
     echo "now=$(date +%Y-%m-%dT%H:%M:%S)"
     scontrol --oneliner show job "$SLURM_JOB_ID" | head -n 1 |
         grep -oE ' (JobState|EndTime|PreemptTime|Restarts|RunTime|TimeLimit)=[^ ]*'
 } 2> /dev/null
-trap 'note leaving $(told)' USR1
-trap 'note stopping $(told)' TERM"""
+trap 'note leaving $(job_state)' USR1
+trap 'note stopping $(job_state)' TERM"""
 _WAIT = """failed=0
 for worker in $workers; do
     while :; do
@@ -133,29 +133,35 @@ class _Resources:
         yield from self.more
 
 
-def render(order: Order, options: Mapping[str, Any], job: BatchJob) -> Submission:
+def render(request: AllocationRequest, options: Mapping[str, Any], job: BatchJob) -> Submission:
     """Return the script of a batch job that has no id yet.
 
     Raises:
         ConfigError: A value cannot be represented in a script.
     """
-    is_heterogeneous = len({_of_share(order, options, share) for share in job.shares}) > 1
+    is_heterogeneous = (
+        len({_of_host_range(request, options, host_range) for host_range in job.host_ranges}) > 1
+    )
     # Shares with different resources become separate components of a heterogeneous job.
-    parts = [[share] for share in job.shares] if is_heterogeneous else [list(job.shares)]
-    lines = ["#!/bin/sh", *_directives(order, options, job.name, parts), "", "umask 077"]
-    lines += _exports(order, options, job)
+    parts = (
+        [[host_range] for host_range in job.host_ranges]
+        if is_heterogeneous
+        else [list(job.host_ranges)]
+    )
+    lines = ["#!/bin/sh", *_directives(request, options, job.name, parts), "", "umask 077"]
+    lines += _exports(request, options, job)
     lines += _NOTE.replace("EVENTS", EVENTS).splitlines()
     lines += [f"task={shlex.quote(_TASK)}", *options.get("setup", ()), ""]
     lines += _note_nodes(len(parts))
     offset = 0
-    for place, share in enumerate(job.shares):
-        words = _srun(order, options, share, place if is_heterogeneous else None, offset)
-        own = f"MESH_NAME={share.mesh} MESH_FIRST={share.first}"
+    for place, host_range in enumerate(job.host_ranges):
+        words = _srun(request, options, host_range, place if is_heterogeneous else None, offset)
+        own = f"MESH_NAME={host_range.mesh} MESH_FIRST={host_range.first}"
         lines += [f"{own} {words} &", 'workers="$workers $!"']
-        offset += share.hosts
-    if order.spec.client is not None and job.number == 0:
-        lines.append(f"{shlex.join(_client(order, options))} & client=$!")
-        name = ticket_of(order, options).name
+        offset += host_range.hosts
+    if request.spec.client is not None and job.number == 0:
+        lines.append(f"{shlex.join(_client(request, options))} & client=$!")
+        name = allocation_of(request, options).name
         lines += _WAIT_FOR_CLIENT.replace("JOB_NAME", name).splitlines()
     else:
         lines += _WAIT.splitlines()
@@ -163,27 +169,27 @@ def render(order: Order, options: Mapping[str, Any], job: BatchJob) -> Submissio
     return Submission("\n".join(lines) + "\n", [*_ALWAYS_OURS, *named])
 
 
-def ticket_of(order: Order, options: Mapping[str, Any]) -> SlurmTicket:
-    """Return the ticket of an order, with one batch job that has no id yet."""
-    meshes = {mesh.name: mesh.hosts for mesh in order.spec.meshes}
-    shares = tuple(Share(mesh, 0, hosts) for mesh, hosts in meshes.items())
-    # The order is found by this name.
-    name = f"{order.spec.name}-{order.id}"
-    folder = order.folder.absolute()
+def allocation_of(request: AllocationRequest, options: Mapping[str, Any]) -> SlurmAllocation:
+    """Return the allocation of a request, with one batch job that has no id yet."""
+    meshes = {mesh.name: mesh.hosts for mesh in request.spec.meshes}
+    host_ranges = tuple(HostRange(mesh, 0, hosts) for mesh, hosts in meshes.items())
+    # The allocation is found by this name.
+    name = f"{request.spec.name}-{request.id}"
+    folder = request.folder.absolute()
     given = options.get("log_dir")
     batch_logs = given or f"{folder}/logs"
     # A folder that the user chose may contain the logs of other jobs.
     logs = f"{given}/{name}-" if given else f"{folder}/logs/"
-    job = BatchJob("", name, 0, shares)
-    return SlurmTicket(
+    job = BatchJob("", name, 0, host_ranges)
+    return SlurmAllocation(
         name, folder, logs, batch_logs, meshes, (job,), 1, options.get("array") or ""
     )
 
 
-def worker(order: Order, mesh: str, options: Mapping[str, Any]) -> WorkerCommand:
+def worker(request: AllocationRequest, mesh: str, options: Mapping[str, Any]) -> WorkerCommand:
     """Return the command that all tasks of a mesh run."""
-    folder = order.folder.absolute()
-    return order.worker(
+    folder = request.folder.absolute()
+    return request.worker(
         mesh,
         "env:MESH_RANK",
         python=options.get("python"),
@@ -195,35 +201,38 @@ def worker(order: Order, mesh: str, options: Mapping[str, Any]) -> WorkerCommand
     )
 
 
-def _client(order: Order, options: Mapping[str, Any]) -> list[str]:
+def _client(request: AllocationRequest, options: Mapping[str, Any]) -> list[str]:
     return client_argv(
-        order,
+        request,
         python=options.get("python"),
         epoch="env:MESH_EPOCH",
-        log=str(ticket_of(order, options).client_log),
+        log=str(allocation_of(request, options).client_log),
         # The tasks of an array share one script, which knows only the name of the array.
         context=options.get("array_of"),
     )
 
 
 def _directives(
-    order: Order, options: Mapping[str, Any], name: str, parts: Sequence[Sequence[Share]]
+    request: AllocationRequest,
+    options: Mapping[str, Any],
+    name: str,
+    parts: Sequence[Sequence[HostRange]],
 ) -> list[str]:
     lines = [
         directive(f"--job-name={name}"),
-        output_directive(ticket_of(order, options)),
+        output_directive(allocation_of(request, options)),
         directive("--open-mode=append"),
     ]
     if warning := options.get("warning_s"):
         # `B:` signals only the script, because the signal would kill a worker.
         lines.append(directive(f"--signal=B:USR1@{warning}"))
-    for number, shares in enumerate(parts):
+    for number, host_ranges in enumerate(parts):
         if number:
             lines.append("#SBATCH hetjob")
-        nodes = sum(share.hosts for share in shares)
+        nodes = sum(host_range.hosts for host_range in host_ranges)
         lines += [directive(f"--nodes={nodes}"), directive("--ntasks-per-node=1")]
         lines += map(directive, _everywhere(options))
-        lines += map(directive, _of_share(order, options, shares[0]).options())
+        lines += map(directive, _of_host_range(request, options, host_ranges[0]).options())
     return lines
 
 
@@ -247,8 +256,10 @@ def _everywhere(options: Mapping[str, Any]) -> Iterator[str]:
         yield str(word)
 
 
-def _of_share(order: Order, options: Mapping[str, Any], share: Share) -> _Resources:
-    mesh = order.spec.mesh(share.mesh)
+def _of_host_range(
+    request: AllocationRequest, options: Mapping[str, Any], host_range: HostRange
+) -> _Resources:
+    mesh = request.spec.mesh(host_range.mesh)
 
     def of(own: Any, key: str) -> Any:
         return options.get(key) if own is None else own
@@ -262,11 +273,11 @@ def _of_share(order: Order, options: Mapping[str, Any], share: Share) -> _Resour
     )
 
 
-def _exports(order: Order, options: Mapping[str, Any], job: BatchJob) -> list[str]:
-    folder = order.folder.absolute()
-    values = dict(worker(order, job.shares[0].mesh, options).env)
+def _exports(request: AllocationRequest, options: Mapping[str, Any], job: BatchJob) -> list[str]:
+    folder = request.folder.absolute()
+    values = dict(worker(request, job.host_ranges[0].mesh, options).env)
     values |= {"MESH_FOLDER": str(folder), "MESH_WORKERS": f"{folder}/workers"}
-    values |= {"MESH_LOGS": ticket_of(order, options).logs}
+    values |= {"MESH_LOGS": allocation_of(request, options).logs}
     lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
     epoch = f"$(({job.first_epoch} + ${{SLURM_RESTART_COUNT:-0}}))"
     # With SLURM_OVERLAP, users can run additional steps next to the workers, by srun --jobid.
@@ -286,13 +297,17 @@ def _note_nodes(parts: int) -> list[str]:
 
 
 def _srun(
-    order: Order, options: Mapping[str, Any], share: Share, part: int | None, offset: int
+    request: AllocationRequest,
+    options: Mapping[str, Any],
+    host_range: HostRange,
+    part: int | None,
+    offset: int,
 ) -> str:
-    """Return the command that runs the workers of a share."""
-    wanted = _of_share(order, options, share)
+    """Return the command that runs the workers of a host range."""
+    wanted = _of_host_range(request, options, host_range)
     # The exit or loss of one task must not terminate the others.
     words = ["srun", "--no-kill", "--kill-on-bad-exit=0", "--wait=0"]
-    words += [f"--nodes={share.hosts}", f"--ntasks={share.hosts}", "--ntasks-per-node=1"]
+    words += [f"--nodes={host_range.hosts}", f"--ntasks={host_range.hosts}", "--ntasks-per-node=1"]
     words.append(f"--relative={offset}" if part is None else f"--het-group={part}")
     # The processes that the worker starts may use all resources of the job on the node.
     words.append("--cpu-bind=none")
@@ -300,14 +315,14 @@ def _srun(
         words.append(f"--cpus-per-task={wanted.cpus}")
     if wanted.gpus:
         words.append(f"--gpus-per-node={wanted.gpus}")
-    command = worker(order, share.mesh, options)
+    command = worker(request, host_range.mesh, options)
     # The shell expands the script of the task.
     return f'{shlex.join(words)} sh -c "$task" mesh {shlex.join(command.argv)}'
 
 
-def output_directive(ticket: SlurmTicket) -> str:
+def output_directive(allocation: SlurmAllocation) -> str:
     """Return the directive that specifies the output file of the script."""
-    logs = ticket.batch_logs.replace("%", "%%")
+    logs = allocation.batch_logs.replace("%", "%%")
     return directive(f"--output={logs}/{BATCH_LOG}")
 
 

@@ -56,7 +56,7 @@ _WAITING = frozenset(
 )
 
 
-class _Stated:
+class _SlurmObject:
     """An object with a state, in the scheduler's terms."""
 
     state: str
@@ -73,7 +73,7 @@ class _Stated:
 
 
 @dataclass(frozen=True)
-class SlurmComponent(_Stated):
+class SlurmComponent(_SlurmObject):
     """A job, or one component of a heterogeneous job.
 
     Attributes:
@@ -102,7 +102,7 @@ class SlurmComponent(_Stated):
 
 
 @dataclass(frozen=True)
-class SlurmTask(_Stated):
+class SlurmTask(_SlurmObject):
     """A task of an array."""
 
     state: str

@@ -33,12 +33,12 @@ class SlurmJob(Job):
 
     Args:
         meshes: The number of nodes of each mesh by name, or a `MeshSpec` for each mesh.
-        name: The name of the batch job, to which the id of the order is appended.
+        name: The name of the batch job, to which the id of the allocation is appended.
         gpus_per_node: The number of GPUs per node.
         time_limit: The time limit, in SLURM's format. Defaults to the partition's.
         timeout: The timeout of `state` in seconds if it is called without one. Defaults to no
             limit.
-        options: What else SLURM is asked for, such as the partition.
+        options: What else is requested from SLURM, such as the partition.
         workers: How the workers run on the nodes.
         ttl_s: The time in seconds for which the nodes are kept while no program uses them.
         context: The context under which the job is applied.

@@ -1,4 +1,4 @@
-"""The options of a SLURM job: what SLURM is asked for, and how workers run on the nodes."""
+"""The options of a SLURM job: what is requested from SLURM, and how workers run on the nodes."""
 
 from __future__ import annotations
 

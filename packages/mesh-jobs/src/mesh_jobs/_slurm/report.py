@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from mesh_jobs._atomic_files import read_json
 from mesh_jobs._backend.report import HostReport, Phase, Report
 from mesh_jobs._client.process import client_status
+from mesh_jobs._slurm.allocation import BatchJob, SlurmAllocation
 from mesh_jobs._slurm.commands import Slurm, SlurmComponent
-from mesh_jobs._slurm.ticket import BatchJob, SlurmTicket
 
 __all__ = ["Place", "components", "nodes_at_start", "report"]
 
@@ -19,20 +19,20 @@ _CONNECT_LIMIT_S = 2.0
 Place = tuple[str, int]
 
 
-def report(ticket: SlurmTicket) -> Report:
+def report(allocation: SlurmAllocation) -> Report:
     """Report the state of an allocation.
 
     Raises:
         SchedulerUnreachable: The scheduler cannot be reached.
     """
-    places = ticket.places()
-    jobs = {job.number: job for job in map(ticket.job_of, places)}
-    reports = {number: _of_job(ticket, job) for number, job in jobs.items()}
+    places = allocation.places()
+    jobs = {job.number: job for job in map(allocation.job_of, places)}
+    reports = {number: _of_job(allocation, job) for number, job in jobs.items()}
     hosts = {
         (host.mesh, host.rank): (number, host)
         for number, one in sorted(reports.items())
         for host in one.hosts
-        if ticket.job_of((host.mesh, host.rank)).number == number
+        if allocation.job_of((host.mesh, host.rank)).number == number
     }
     found = tuple(hosts[place][1] for place in places)
     limits = [one.remaining_s for one in reports.values() if one.remaining_s is not None]
@@ -55,13 +55,13 @@ def components(job: BatchJob) -> list[SlurmComponent]:
     return [part for part in Slurm().job(job.id) if part.name == job.name]
 
 
-def _of_job(ticket: SlurmTicket, job: BatchJob) -> Report:
-    wanted = [place for place in ticket.places() if place in job.places()]
+def _of_job(allocation: SlurmAllocation, job: BatchJob) -> Report:
+    wanted = [place for place in allocation.places() if place in job.places()]
     parts = components(job)
     if not parts:
-        return _unknown(ticket, job, wanted)
+        return _unknown(allocation, job, wanted)
     epoch = job.first_epoch + parts[0].restarts
-    exit_code = _exit_code(ticket, parts)
+    exit_code = _exit_code(allocation, parts)
     # The least advanced component determines the state of a heterogeneous job.
     for part in parts:
         if part.is_over:
@@ -75,49 +75,49 @@ def _of_job(ticket: SlurmTicket, job: BatchJob) -> Report:
             reason = f"{part.state}{_in_brackets(part.reason)}"
             hosts = tuple(_alike(wanted, Phase.PENDING, reason, epoch))
             return Report(Phase.PENDING, reason, hosts, remaining_s=parts[0].remaining_s)
-    lost = _lost(ticket, job, epoch, parts)
-    hosts = tuple(_host(ticket, place, epoch, lost.get(place)) for place in wanted)
+    lost = _lost(allocation, job, epoch, parts)
+    hosts = tuple(_host(allocation, place, epoch, lost.get(place)) for place in wanted)
     return Report(Phase.RUNNING, "", hosts, exit_code, parts[0].remaining_s)
 
 
-def _exit_code(ticket: SlurmTicket, parts: Sequence[SlurmComponent]) -> int | None:
+def _exit_code(allocation: SlurmAllocation, parts: Sequence[SlurmComponent]) -> int | None:
     """Return the exit status of the client script, if there is one."""
-    client = client_status(ticket.folder)
+    client = client_status(allocation.folder)
     # A client script of an earlier epoch ended because the job was requeued.
     if client is None or client.epoch != parts[0].restarts:
         return None
     return client.status if client.status is not None else parts[0].exit_code
 
 
-def _host(ticket: SlurmTicket, place: Place, epoch: int, lost: str | None) -> HostReport:
+def _host(allocation: SlurmAllocation, place: Place, epoch: int, lost: str | None) -> HostReport:
     if lost is not None:
         return HostReport(*place, Phase.ENDED, None, lost, epoch)
-    ended = _ended(ticket, place, epoch)
+    ended = _ended(allocation, place, epoch)
     if ended is not None:
         reason = f"its worker exited with status {ended}"
         return HostReport(*place, Phase.ENDED, None, reason, epoch)
-    told = read_json(ticket.report_file(*place))
+    worker_report = read_json(allocation.report_file(*place))
     # After a requeue, the files still contain the reports of the previous workers.
-    if told is None or told["epoch"] != epoch:
+    if worker_report is None or worker_report["epoch"] != epoch:
         return HostReport(*place, Phase.PENDING, None, "its worker is starting", epoch)
-    control = told.get("control")
-    return HostReport(*place, Phase.RUNNING, told["address"], "", epoch, control)
+    control = worker_report.get("control")
+    return HostReport(*place, Phase.RUNNING, worker_report["address"], "", epoch, control)
 
 
-def _ended(ticket: SlurmTicket, place: Place, epoch: int) -> int | None:
+def _ended(allocation: SlurmAllocation, place: Place, epoch: int) -> int | None:
     try:
-        words = ticket.ended_file(*place).read_text().split()
+        fields = allocation.ended_file(*place).read_text().split()
     except FileNotFoundError:
         return None
     # Ignore an incomplete line: on some file systems, the shell's write is not atomic.
-    return int(words[1]) if len(words) == 2 and int(words[0]) == epoch else None
+    return int(fields[1]) if len(fields) == 2 and int(fields[0]) == epoch else None
 
 
 def _lost(
-    ticket: SlurmTicket, job: BatchJob, epoch: int, parts: Sequence[SlurmComponent]
+    allocation: SlurmAllocation, job: BatchJob, epoch: int, parts: Sequence[SlurmComponent]
 ) -> dict[Place, str]:
     """Return the reason of the loss, for each host whose node no longer belongs to the job."""
-    began = nodes_at_start(ticket, epoch)
+    began = nodes_at_start(allocation, epoch)
     now = [part.nodes for part in parts]
     if began == now or len(began) != len(now):
         return {}
@@ -127,21 +127,21 @@ def _lost(
     lost = {}
     # Workers are started in the order of the nodes over all components.
     for place, name in zip(job.places(), names, strict=False):
-        if name not in kept and place in ticket.places() and ticket.job_of(place) == job:
+        if name not in kept and place in allocation.places() and allocation.job_of(place) == job:
             node = slurm.node(name)
             lost[place] = f"node {name} is {node.state}{_in_brackets(node.reason)}"
     return lost
 
 
-def nodes_at_start(ticket: SlurmTicket, epoch: int) -> list[str]:
+def nodes_at_start(allocation: SlurmAllocation, epoch: int) -> list[str]:
     """Return the node lists with which the components of a job started; empty before the start."""
     try:
-        return (ticket.folder / "workers" / f"slurm-{epoch}.nodes").read_text().split()
+        return (allocation.folder / "workers" / f"slurm-{epoch}.nodes").read_text().split()
     except FileNotFoundError:
         return []
 
 
-def _unknown(ticket: SlurmTicket, job: BatchJob, wanted: Sequence[Place]) -> Report:
+def _unknown(allocation: SlurmAllocation, job: BatchJob, wanted: Sequence[Place]) -> Report:
     """Report a job that is unknown to the scheduler, because it ended long ago or was never saved.
 
     A controller that is killed loses its most recent state, while the workers of the job keep
@@ -150,10 +150,12 @@ def _unknown(ticket: SlurmTicket, job: BatchJob, wanted: Sequence[Place]) -> Rep
     reason = f"the scheduler no longer knows job {job.id}"
     hosts = []
     for place in wanted:
-        told = read_json(ticket.report_file(*place))
-        if told is not None and _is_served(told["address"]):
-            control = told.get("control")
-            up = HostReport(*place, Phase.RUNNING, told["address"], "", told["epoch"], control)
+        worker_report = read_json(allocation.report_file(*place))
+        if worker_report is not None and _is_served(worker_report["address"]):
+            control = worker_report.get("control")
+            up = HostReport(
+                *place, Phase.RUNNING, worker_report["address"], "", worker_report["epoch"], control
+            )
             hosts.append(up)
         else:
             hosts.append(HostReport(*place, Phase.ENDED, None, reason, job.first_epoch))

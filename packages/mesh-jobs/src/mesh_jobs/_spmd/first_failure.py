@@ -42,7 +42,7 @@ class FirstFailure:
             self._tails[line.place.rank].append(line.text)
         self._pass_on(line)
 
-    def told(self, rank: int, error: bytes) -> None:
+    def record_error(self, rank: int, error: bytes) -> None:
         """Process the error file of a rank, which torch has written."""
         if self.rank is None and (lines := _traceback(error)):
             self._errors[rank] = lines

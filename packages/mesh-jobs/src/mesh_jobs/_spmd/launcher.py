@@ -10,7 +10,7 @@ from mesh_jobs._exec.execution import Execution
 from mesh_jobs._exec.rank_output import RankOutput, show_with_prefix
 from mesh_jobs._spmd.first_failure import FirstFailure
 from mesh_jobs._spmd.interrupts import pass_interrupts_to
-from mesh_jobs._spmd.rank_command import SpmdOrder
+from mesh_jobs._spmd.rank_command import SpmdRequest
 from mesh_jobs._spmd.rendezvous import MasterAddress, find_master_address
 
 if TYPE_CHECKING:
@@ -127,18 +127,18 @@ class SpmdRun:
             if not execution.is_cancelled and first.exited(rank, status):
                 execution.end()
 
-        execution.run(self._order, output, on_exit=exited, on_error=first.told)
+        execution.run(self._request, output, on_exit=exited, on_error=first.record_error)
         first.print()
         return first.status
 
-    def _order(self) -> SpmdOrder:
+    def _request(self) -> SpmdRequest:
         if all(name in self._env for name in _MASTER_VARIABLES):
             master = MasterAddress(
                 self._env[_MASTER_VARIABLES[0]], int(self._env[_MASTER_VARIABLES[1]])
             )
         else:
             master = find_master_address(self.execution.first_of_hosts(self._per_host))
-        return SpmdOrder(
+        return SpmdRequest(
             self._python_args,
             self._per_host,
             master,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mesh_core import Point
     from mesh_jobs._spmd.rendezvous import MasterAddress
 
-__all__ = ["SpmdOrder"]
+__all__ = ["SpmdRequest"]
 
 _ROLE = "default"
 #: The path to which `torch.distributed.elastic.multiprocessing.errors.record` writes the traceback.
@@ -24,7 +24,7 @@ _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
 
 @dataclass(frozen=True, slots=True)
-class SpmdOrder:
+class SpmdRequest:
     """The same script for all ranks."""
 
     python_args: tuple[str, ...]
@@ -48,7 +48,7 @@ class SpmdOrder:
     def _torch_environment(self, place: Point) -> dict[str, str]:
         rank, size = place.rank, place.extent.nelements
         group, local = divmod(rank, self.per_host)
-        told = {
+        variables = {
             "RANK": rank,
             "LOCAL_RANK": local,
             "GROUP_RANK": group,
@@ -70,5 +70,5 @@ class SpmdOrder:
         }
         if self.per_host > 1:
             # Without this limit, each process would use all CPUs of the host.
-            told["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", 1)
-        return {name: str(value) for name, value in told.items()}
+            variables["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", 1)
+        return {name: str(value) for name, value in variables.items()}

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any, Self
 
 from mesh_core import ConfigError
+from mesh_jobs._backend.allocation_request import AllocationRequest, WorkerCommand
 from mesh_jobs._backend.backend import Backend
-from mesh_jobs._backend.order import Order, WorkerCommand
-from mesh_jobs._backend.report import HostReport, Phase, Report, Ticket
-from mesh_jobs._client.static_backend import fixed_ticket
+from mesh_jobs._backend.report import Allocation, HostReport, Phase, Report
+from mesh_jobs._client.static_backend import fixed_allocation
 from mesh_jobs._errors import JobError, NotSupported, SchedulerUnreachable
 from mesh_jobs._job.job import Job
 from mesh_jobs._ssh.client import SSHClient, SSHResponse, real_name
@@ -121,25 +121,25 @@ class SSHBackend(Backend):
             limit_s=options["connect_timeout_s"],
         )
 
-    def plan(self, order: Order) -> str:
+    def plan(self, request: AllocationRequest) -> str:
         """Return the command of each worker, and the ssh command that would start it."""
         lines = []
-        for (mesh, rank), machine in _machines(order).items():
-            command = self._worker(order, mesh, rank, machine)
+        for (mesh, rank), machine in _machines(request).items():
+            command = self._worker(request, mesh, rank, machine)
             lines += [f"{mesh}[{rank}]: " + " ".join(self._ssh.command(machine)[:-1])]
             lines += [f"    {self._ssh.remote(*command.argv[1:])}"]
         return "\n".join(lines) + "\n"
 
-    def allocate(self, order: Order) -> Ticket:
+    def allocate(self, request: AllocationRequest) -> Allocation:
         """Start the workers on each machine that do not run yet."""
-        machines = _machines(order)
-        requests: dict[str, dict[str, Any]] = {}
+        machines = _machines(request)
+        messages: dict[str, dict[str, Any]] = {}
         for (mesh, rank), machine in machines.items():
-            command = self._worker(order, mesh, rank, machine)
-            request = requests.setdefault(
-                machine, {"verb": "start", "order": order.id, "workers": []}
+            command = self._worker(request, mesh, rank, machine)
+            message = messages.setdefault(
+                machine, {"verb": "start", "allocation_id": request.id, "workers": []}
             )
-            request["workers"].append(
+            message["workers"].append(
                 {
                     "mesh": mesh,
                     "rank": rank,
@@ -148,35 +148,35 @@ class SSHBackend(Backend):
                     "secret": command.secret.decode(),
                 }
             )
-        if bad := [one.problem for one in self._ssh.request(requests).values() if one.problem]:
+        if bad := [one.problem for one in self._ssh.request(messages).values() if one.problem]:
             raise JobError(
-                f"{len(bad)} of {len(requests)} machines could not start workers: "
+                f"{len(bad)} of {len(messages)} machines could not start workers: "
                 f"{'; '.join(bad)}: check that ssh logs in there without a prompt, and that "
                 f"{self._ssh.python!r} has mesh-jobs installed"
             )
-        ticket = _ticket(order)
-        if order.spec.client is not None:
-            self._start_client(order, ticket)
-        return ticket
+        allocation = _allocation(request)
+        if request.spec.client is not None:
+            self._start_client(request, allocation)
+        return allocation
 
-    def find(self, order: Order) -> Ticket | None:
-        """Return the ticket; machines find workers by the order id."""
-        return _ticket(order)
+    def find(self, request: AllocationRequest) -> Allocation | None:
+        """Return the allocation; machines find workers by its id."""
+        return _allocation(request)
 
-    def report(self, ticket: Ticket) -> Report:
+    def report(self, allocation: Allocation) -> Report:
         """Query each machine for its running workers."""
-        answers = self._request_places(ticket, "report")
+        answers = self._request_places(allocation, "report")
         if answers and all(one.problem for one in answers.values()):
             raise SchedulerUnreachable(
                 f"no machine of the job can be queried: {next(iter(answers.values())).problem}: "
                 "try again when the network is back"
             )
         hosts = tuple(
-            _host(mesh, rank, answers[machine]) for mesh, rank, machine in ticket["places"]
+            _host(mesh, rank, answers[machine]) for mesh, rank, machine in allocation["places"]
         )
         states = {host.state for host in hosts}
-        told = answers[_first(ticket)]
-        client = {"is_running": False, "status": None} if told.problem else told.value["client"]
+        first = answers[_first(allocation)]
+        client = {"is_running": False, "status": None} if first.problem else first.value["client"]
         status = client["status"]
         if states == {Phase.ENDED} and not client["is_running"]:
             how = "all workers have ended"
@@ -188,26 +188,26 @@ class SSHBackend(Backend):
             return Report(Phase.PENDING, waiting, hosts, status)
         return Report(Phase.RUNNING, "", hosts, status)
 
-    def release(self, ticket: Ticket) -> None:
+    def release(self, allocation: Allocation) -> None:
         """Terminate the workers on each machine, and remove their files."""
-        self._end(ticket, with_client=True)
+        self._end(allocation, with_client=True)
 
-    def resize(self, ticket: Ticket, order: Order) -> Ticket:
+    def resize(self, allocation: Allocation, request: AllocationRequest) -> Allocation:
         """Terminate excess workers, and start missing or additional ones.
 
         A mesh can grow only onto machines that an earlier resize removed.
         """
-        wanted = _ticket(order)
-        extra = [place for place in ticket["places"] if place not in wanted["places"]]
-        self._end({**ticket, "places": extra}, with_client=False)
-        return self.allocate(order)
+        wanted = _allocation(request)
+        extra = [place for place in allocation["places"] if place not in wanted["places"]]
+        self._end({**allocation, "places": extra}, with_client=False)
+        return self.allocate(request)
 
-    def logs(self, ticket: Ticket, mesh: str, rank: int, lines: int) -> str:
+    def logs(self, allocation: Allocation, mesh: str, rank: int, lines: int) -> str:
         """Read the log of a worker on its machine."""
-        machine = next(one[2] for one in ticket["places"] if one[:2] == [mesh, rank])
+        machine = next(one[2] for one in allocation["places"] if one[:2] == [mesh, rank])
         request = {
             "verb": "logs",
-            "order": ticket["order"],
+            "allocation_id": allocation["id"],
             "mesh": mesh,
             "rank": rank,
             "lines": lines,
@@ -217,16 +217,20 @@ class SSHBackend(Backend):
             raise SchedulerUnreachable(f"{answer.problem}: try again when it can be reached")
         return str(answer.value)
 
-    def client_output(self, ticket: Ticket, start: int) -> bytes:
+    def client_output(self, allocation: Allocation, start: int) -> bytes:
         """Read the log of the client script on its machine."""
-        machine = _first(ticket)
-        request = {"verb": "client-output", "order": ticket["order"], "start": start}
+        machine = _first(allocation)
+        request = {
+            "verb": "client-output",
+            "allocation_id": allocation["id"],
+            "start": start,
+        }
         answer = self._ssh.request({machine: request})[machine]
         if answer.problem:
             raise SchedulerUnreachable(f"{answer.problem}: try again when it can be reached")
         return base64.b64decode(answer.value)
 
-    def _start_client(self, order: Order, ticket: Ticket) -> None:
+    def _start_client(self, request: AllocationRequest, allocation: Allocation) -> None:
         """Start the client script on the first machine, with the addresses of all workers.
 
         Raises:
@@ -234,7 +238,7 @@ class SSHBackend(Backend):
             JobError: A worker has ended, or the workers did not come up in time.
         """
         until = time.monotonic() + _WORKERS_UP_S
-        while (report := self.report(ticket)).state is not Phase.RUNNING or not all(
+        while (report := self.report(allocation)).state is not Phase.RUNNING or not all(
             host.is_up for host in report.hosts
         ):
             lost = next((host for host in report.hosts if host.state is Phase.ENDED), None)
@@ -244,41 +248,50 @@ class SSHBackend(Backend):
             time.sleep(_PAUSE_S)
         # The script cannot log in to other machines, so it receives the current addresses of the
         # hosts.
-        spec = replace(order.spec, backend="fixed", options={})
-        record = Record(spec, order.id, fixed_ticket(report.hosts))
-        request = {
+        spec = replace(request.spec, backend="fixed", options={})
+        record = Record(spec, request.id, fixed_allocation(report.hosts))
+        message = {
             "verb": "client",
-            "order": order.id,
+            "allocation_id": request.id,
             "record": record.to_json(),
-            "keys": order.controller_files(),
+            "keys": request.controller_files(),
             "env": dict(self._ssh.env),
-            "context": order.folder.name,
+            "context": request.folder.name,
         }
-        machine = _first(ticket)
-        answer = self._ssh.request({machine: request})[machine]
+        machine = _first(allocation)
+        answer = self._ssh.request({machine: message})[machine]
         if answer.problem:
             raise SchedulerUnreachable(f"the client script is not started: {answer.problem}")
 
-    def _worker(self, order: Order, mesh: str, rank: int, machine: str) -> WorkerCommand:
+    def _worker(
+        self, request: AllocationRequest, mesh: str, rank: int, machine: str
+    ) -> WorkerCommand:
         name = None
         if self.options["advertise"] == "ssh":
             name = real_name(machine, tuple(self.options["ssh_args"]))
         listen = f"tcp://*:{self.options['port']}"
-        return order.worker(mesh, rank, listen=listen, advertise=name, report=None, secret="-")
+        return request.worker(mesh, rank, listen=listen, advertise=name, report=None, secret="-")
 
-    def _request_places(self, ticket: Ticket, verb: str, **more: Any) -> dict[str, SSHResponse]:
+    def _request_places(
+        self, allocation: Allocation, verb: str, **more: Any
+    ) -> dict[str, SSHResponse]:
         places: dict[str, list[Place]] = {}
-        for mesh, rank, machine in ticket["places"]:
+        for mesh, rank, machine in allocation["places"]:
             places.setdefault(machine, []).append((mesh, rank))
         return self._ssh.request(
             {
-                machine: {"verb": verb, "order": ticket["order"], "places": mine, **more}
+                machine: {
+                    "verb": verb,
+                    "allocation_id": allocation["id"],
+                    "places": mine,
+                    **more,
+                }
                 for machine, mine in places.items()
             }
         )
 
-    def _end(self, ticket: Ticket, *, with_client: bool) -> None:
-        answers = self._request_places(ticket, "end", with_client=with_client).values()
+    def _end(self, allocation: Allocation, *, with_client: bool) -> None:
+        answers = self._request_places(allocation, "end", with_client=with_client).values()
         if bad := [one.problem for one in answers if one.problem]:
             raise SchedulerUnreachable(
                 f"{len(bad)} machines could not terminate their workers: {'; '.join(bad)}: try "
@@ -286,14 +299,14 @@ class SSHBackend(Backend):
             )
 
 
-def _machines(order: Order) -> dict[Place, str]:
+def _machines(request: AllocationRequest) -> dict[Place, str]:
     """Return the machine of each host.
 
     Raises:
         NotSupported: A mesh requests more hosts than it has machines.
     """
     found = {}
-    for mesh in order.spec.meshes:
+    for mesh in request.spec.meshes:
         machines = mesh.options.get("machines", ())
         if mesh.hosts > len(machines):
             raise NotSupported(
@@ -304,25 +317,27 @@ def _machines(order: Order) -> dict[Place, str]:
     return found
 
 
-def _first(ticket: Ticket) -> str:
+def _first(allocation: Allocation) -> str:
     """Return the machine of the first host, which runs the client script."""
-    return str(ticket["places"][0][2])
+    return str(allocation["places"][0][2])
 
 
-def _ticket(order: Order) -> dict[str, Any]:
-    places = [[mesh, rank, machine] for (mesh, rank), machine in _machines(order).items()]
-    return {"order": order.id, "places": places}
+def _allocation(request: AllocationRequest) -> dict[str, Any]:
+    places = [[mesh, rank, machine] for (mesh, rank), machine in _machines(request).items()]
+    return {"id": request.id, "places": places}
 
 
 def _host(mesh: str, rank: int, answer: SSHResponse) -> HostReport:
     if answer.problem:
         return HostReport(mesh, rank, Phase.PENDING, reason=answer.problem)
-    told = next(one for one in answer.value["hosts"] if (one["mesh"], one["rank"]) == (mesh, rank))
-    if not told["is_running"]:
-        last = told["last"].strip().splitlines()
+    worker = next(
+        one for one in answer.value["hosts"] if (one["mesh"], one["rank"]) == (mesh, rank)
+    )
+    if not worker["is_running"]:
+        last = worker["last"].strip().splitlines()
         why = f"its worker has exited{f': {last[-1]}' if last else ''}"
         return HostReport(mesh, rank, Phase.ENDED, reason=why)
-    if told["address"] is None:
+    if worker["address"] is None:
         return HostReport(mesh, rank, Phase.PENDING, reason="its worker has not reported yet")
-    control = told.get("control")
-    return HostReport(mesh, rank, Phase.RUNNING, told["address"], control=control)
+    control = worker.get("control")
+    return HostReport(mesh, rank, Phase.RUNNING, worker["address"], control=control)

@@ -1,7 +1,7 @@
 """The command that the SSH backend runs on a machine: `python -m mesh_jobs._ssh.remote_command`.
 
 It reads one request as JSON from standard input, executes it, and prints one response as JSON. It
-stores data only in one folder per order, which is removed with the workers of the order.
+stores data only in one folder per allocation, which is removed with its workers.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from mesh_jobs._atomic_files import private_folder, read_json, write_private
+from mesh_jobs._backend.allocation_request import AllocationRequest
 from mesh_jobs._backend.log_tail import tail
-from mesh_jobs._backend.order import Order
 from mesh_jobs._client.process import (
     client_log,
     client_output,
@@ -35,7 +35,7 @@ from mesh_jobs._worker.local_workers import all_workers, end_workers, running_wo
 
 __all__: list[str] = []
 
-# How long the logs of workers are kept that exited by themselves, until the next order removes
+# How long the logs of workers are kept that exited by themselves, until the next allocation removes
 # them.
 _OLD_S = 24 * 3600.0
 _LAST_LINES = 5
@@ -57,19 +57,19 @@ def main() -> int:
     return 0
 
 
-def _folder(order_id: str) -> Path:
+def _folder(allocation_id: str) -> Path:
     home = Path(os.environ.get("MESH_HOME") or Path.home() / ".mesh")
-    return home / "hosts" / os.path.basename(order_id)
+    return home / "hosts" / os.path.basename(allocation_id)
 
 
 def _start(request: dict[str, Any]) -> None:
-    folder = private_folder(_folder(request["order"]))
+    folder = private_folder(_folder(request["allocation_id"]))
     _sweep(folder)
     lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        # The same order may arrive twice: from a program that died, and from the next one.
+        # The same request may arrive twice: from a program that died, and from the next one.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        running = running_workers(request["order"])
+        running = running_workers(request["allocation_id"])
         for worker in request["workers"]:
             if (worker["mesh"], worker["rank"]) in running:
                 continue
@@ -87,12 +87,15 @@ def _client(request: dict[str, Any]) -> None:
 
     The request contains the record of its job.
     """
-    folder = _folder(request["order"])
+    folder = _folder(request["allocation_id"])
     state = StateFolder(private_folder(folder / _CLIENT))
     lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if client_status(state.path) is not None or running_client(request["order"]) is not None:
+        if (
+            client_status(state.path) is not None
+            or running_client(request["allocation_id"]) is not None
+        ):
             return
         for part in ("workers", "logs", "keys", "keys/controller"):
             private_folder(state.path / part)
@@ -102,54 +105,54 @@ def _client(request: dict[str, Any]) -> None:
             )
         record = Record.from_json(request["record"], state.path)
         state.write(record)
-        order = Order(record.order_id, record.spec, state.path)
+        allocation = AllocationRequest(record.allocation_id, record.spec, state.path)
         more = ("--grace", "5", "--ends-hosts", "--ends-workers")
-        start_client(order, request["env"], more, request["context"])
+        start_client(allocation, request["env"], more, request["context"])
     finally:
         os.close(lock)
 
 
 def _client_output(request: dict[str, Any]) -> str:
-    log = client_log(_folder(request["order"]) / _CLIENT)
+    log = client_log(_folder(request["allocation_id"]) / _CLIENT)
     return base64.b64encode(client_output(log, request["start"])).decode()
 
 
-def _client_status(order_id: str) -> dict[str, Any]:
+def _client_status(allocation_id: str) -> dict[str, Any]:
     # The runner stores the exit status of the script before it exits itself.
-    is_running = running_client(order_id) is not None
-    client = client_status(_folder(order_id) / _CLIENT)
+    is_running = running_client(allocation_id) is not None
+    client = client_status(_folder(allocation_id) / _CLIENT)
     return {"is_running": is_running, "status": None if client is None else client.status}
 
 
 def _report(request: dict[str, Any]) -> dict[str, Any]:
-    folder = _folder(request["order"])
-    running = running_workers(request["order"])
+    folder = _folder(request["allocation_id"])
+    running = running_workers(request["allocation_id"])
     found = []
     for mesh, rank in request["places"]:
         pids = running.get((mesh, rank), set())
         report, log = _files(folder, mesh, rank)
-        told = read_json(report) or {}
-        is_told = told.get("pid") in pids
+        worker_report = read_json(report) or {}
+        has_reported = worker_report.get("pid") in pids
         found.append(
             {
                 "mesh": mesh,
                 "rank": rank,
                 "is_running": bool(pids),
-                "address": told["address"] if is_told else None,
-                "control": told.get("control") if is_told else None,
+                "address": worker_report["address"] if has_reported else None,
+                "control": worker_report.get("control") if has_reported else None,
                 "last": "" if pids else tail(log, _LAST_LINES),
             }
         )
-    return {"hosts": found, "client": _client_status(request["order"])}
+    return {"hosts": found, "client": _client_status(request["allocation_id"])}
 
 
 def _end(request: dict[str, Any]) -> None:
-    folder = _folder(request["order"])
+    folder = _folder(request["allocation_id"])
     if request["with_client"]:
-        end_client(request["order"])
+        end_client(request["allocation_id"])
         shutil.rmtree(folder / _CLIENT, ignore_errors=True)
     places = [(mesh, rank) for mesh, rank in request["places"]]
-    end_workers(all_workers(request["order"], places))
+    end_workers(all_workers(request["allocation_id"], places))
     for place in places:
         for path in _files(folder, *place):
             path.unlink(missing_ok=True)
@@ -159,7 +162,7 @@ def _end(request: dict[str, Any]) -> None:
 
 
 def _logs(request: dict[str, Any]) -> str:
-    _, log = _files(_folder(request["order"]), request["mesh"], request["rank"])
+    _, log = _files(_folder(request["allocation_id"]), request["mesh"], request["rank"])
     return tail(log, request["lines"])
 
 

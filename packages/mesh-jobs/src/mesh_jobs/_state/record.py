@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from mesh_jobs._backend.report import Ticket
+from mesh_jobs._backend.report import Allocation
 from mesh_jobs._errors import JobError
 from mesh_jobs._spec import JobSpec
 
 __all__ = ["SCHEMA", "Record", "this_owner"]
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Record:
 
     Attributes:
         spec: The spec of the job.
-        order_id: The id of the order, chosen before the order is submitted.
-        ticket: The handle of the allocation; None until the backend has returned it.
+        allocation_id: The id of the allocation, chosen before it is requested.
+        allocation: The handle of the allocation; None until the backend has returned it.
         owner: The user, the host and the pid of the program that applied the job.
         applied: When the job was applied, in ISO format.
         resizing: The target of an unfinished resize.
@@ -34,8 +34,8 @@ class Record:
     """
 
     spec: JobSpec
-    order_id: str
-    ticket: Ticket | None = None
+    allocation_id: str
+    allocation: Allocation | None = None
     owner: Mapping[str, Any] = field(default_factory=lambda: this_owner())
     applied: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
     resizing: JobSpec | None = None
@@ -46,8 +46,8 @@ class Record:
         return {
             "schema": SCHEMA,
             "spec": self.spec.to_json(),
-            "order_id": self.order_id,
-            "ticket": self.ticket,
+            "allocation_id": self.allocation_id,
+            "allocation": self.allocation,
             "owner": dict(self.owner),
             "applied": self.applied,
             "resizing": self.resizing.to_json() if self.resizing else None,
@@ -71,8 +71,8 @@ class Record:
             resizing = value["resizing"]
             return cls(
                 spec=JobSpec.from_json(value["spec"]),
-                order_id=value["order_id"],
-                ticket=value["ticket"],
+                allocation_id=value["allocation_id"],
+                allocation=value["allocation"],
                 owner=value["owner"],
                 applied=value["applied"],
                 resizing=JobSpec.from_json(resizing) if resizing else None,

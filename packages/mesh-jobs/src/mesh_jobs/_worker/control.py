@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mesh_jobs._control.worker_servers import WorkerServers
 
-__all__ = ["ControlOptions", "WorkerControl", "control_beside"]
+__all__ = ["ControlOptions", "WorkerControl", "control_service"]
 
 _INSTALL = "pip install 'mesh-jobs[control]'"
 # Grace period for open streams at shutdown.
@@ -43,21 +43,21 @@ class WorkerControl:
     """The state of the control service, as the worker reports it.
 
     Attributes:
-        why_none: Why no control service runs; empty if one does.
+        error: Why no control service runs; empty if one does.
         port: The port of the control service.
         health_port: The port of the plaintext health service; None if it is disabled.
     """
 
-    def __init__(self, servers: WorkerServers | None = None, why_none: str = "") -> None:
+    def __init__(self, servers: WorkerServers | None = None, error: str = "") -> None:
         self._servers = servers
-        self.why_none: str = why_none
+        self.error: str = error
         self.port: int = 0 if servers is None else servers.port
         self.health_port: int | None = None if servers is None else servers.health_port
 
     def ready(self) -> None:
         """Report that the worker can serve a program."""
         if self._servers is not None:
-            self._servers.health.tell(True)
+            self._servers.health.set_serving(True)
 
     def leaving(self) -> None:
         """Report that the worker accepts no more programs."""
@@ -66,7 +66,7 @@ class WorkerControl:
 
 
 @contextmanager
-def control_beside(
+def control_service(
     host: ServedHost, options: ControlOptions, keys: Path | None
 ) -> Iterator[WorkerControl]:
     """Run the control service of a worker inside the context, if grpcio is installed.
@@ -90,16 +90,16 @@ def control_beside(
             why = f"{error.name} is not installed: {_INSTALL}"
         if options.health_port is not None:
             raise ConfigError(f"health cannot be served: {why}") from error
-        yield WorkerControl(why_none=why)
+        yield WorkerControl(error=why)
         return
     with _quiet():
         servers = WorkerServers(host, options.at, options.port, options.health_port, keys)
-    told = WorkerControl(servers)
+    control = WorkerControl(servers)
     try:
-        with watch_termination(told.leaving):
-            yield told
+        with watch_termination(control.leaving):
+            yield control
     finally:
-        told.leaving()
+        control.leaving()
         host.log.close()
         servers.close(_SHUTDOWN_GRACE_S)
 

@@ -83,7 +83,7 @@ def _files(content: bytes, secret: str) -> dict[str, str]:
         named = {str(name): str(text) for name, text in files.items()}
     except (ValueError, AttributeError):
         raise CredentialsError(
-            f"{secret} does not contain a worker secret: pass the `secret` of the order's command"
+            f"{secret} does not contain a worker secret: pass the `secret` of its `WorkerCommand`"
         ) from None
     if any(name != os.path.basename(name) or name.startswith(".") for name in named):
         raise CredentialsError(f"{secret} names a file outside its folder: pass another")

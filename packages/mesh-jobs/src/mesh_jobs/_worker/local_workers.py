@@ -16,32 +16,38 @@ __all__ = ["all_workers", "end_workers", "running_workers", "start_worker"]
 _END_S = 10.0
 
 
-def running_workers(order_id: str) -> dict[tuple[str, int], set[int]]:
-    """Return the pids of the running workers of an order, by mesh and rank.
+def running_workers(allocation_id: str) -> dict[tuple[str, int], set[int]]:
+    """Return the pids of the running workers of an allocation, by mesh and rank.
 
     A rank may have two workers: a program that is killed while it starts a worker leaves it behind,
     and between fork and exec the next program cannot recognize it. The worker that reported last is
     the host.
     """
     running: dict[tuple[str, int], set[int]] = {}
-    for place, process in _found(order_id):
+    for place, process in _found(allocation_id):
         running.setdefault(place, set()).add(process.pid)
     return running
 
 
-def all_workers(order_id: str, places: Collection[tuple[str, int]] | None = None) -> list[Process]:
-    """Return the workers of an order, or of some of its ranks, as processes to terminate."""
-    found = _found(order_id)
+def all_workers(
+    allocation_id: str, places: Collection[tuple[str, int]] | None = None
+) -> list[Process]:
+    """Return the workers of an allocation, or of some of its ranks, as processes to terminate."""
+    found = _found(allocation_id)
     return [process for place, process in found if places is None or place in places]
 
 
-def _found(order_id: str) -> Iterator[tuple[tuple[str, int], Process]]:
+def _found(allocation_id: str) -> Iterator[tuple[tuple[str, int], Process]]:
     for process in processes():
         words = command_of(process.pid)
         # Only session leaders: a child has the same command line between fork and exec.
-        if "mesh_jobs.worker" in words and order_id in words and process.session == process.pid:
-            told = dict(pairwise(words))
-            yield (told["--mesh"], int(told["--rank"])), process
+        if (
+            "mesh_jobs.worker" in words
+            and allocation_id in words
+            and process.session == process.pid
+        ):
+            options = dict(pairwise(words))
+            yield (options["--mesh"], int(options["--rank"])), process
 
 
 def start_worker(

@@ -15,7 +15,7 @@ from typing import Any
 from mesh_core import ConfigError, run_worker
 from mesh_jobs._atomic_files import write_json
 from mesh_jobs._host.host import SERVES_JOB, ServedHost
-from mesh_jobs._worker.control import ControlOptions, WorkerControl, control_beside
+from mesh_jobs._worker.control import ControlOptions, WorkerControl, control_service
 from mesh_jobs._worker.credentials import secret_files, unpacked
 from mesh_jobs._worker.lease import Lease
 from mesh_jobs._worker.output_tee import STDERR, STDOUT, tee_output
@@ -42,7 +42,7 @@ class WorkerOptions:
     advertise: str | None
     ttl_s: float
     epoch: str
-    order: str
+    allocation_id: str
     control_port: int = 0
     health_port: int | None = None
     leave_grace_s: float = 0.0
@@ -63,7 +63,7 @@ def serve(options: WorkerOptions) -> bool:
     rank = _number(options.rank)
     report = None if options.report is None else Path(_of_rank(options.report, rank))
     host = ServedHost(
-        socket.gethostname(), options.mesh, rank, _number(options.epoch), options.order
+        socket.gethostname(), options.mesh, rank, _number(options.epoch), options.allocation_id
     )
     advertise = None if options.advertise is None else _given(options.advertise)
     listened = _listened(options.listen)
@@ -75,7 +75,7 @@ def serve(options: WorkerOptions) -> bool:
     with (
         TerminationFlag() as termination,
         _keys(secret) as keys,
-        control_beside(host, wanted, keys) as control,
+        control_service(host, wanted, keys) as control,
     ):
 
         def on_line(line: str) -> str | None:
@@ -88,12 +88,12 @@ def serve(options: WorkerOptions) -> bool:
                     termination.raise_again()
                     return None
                 host.address = _reachable(line.split()[-1], options.listen, advertise)
-                told = _told(host, control)
+                content = _worker_report(host, control)
                 if report is not None:
-                    write_json(report, told)
+                    write_json(report, content)
                 lease.start()
                 control.ready()
-                return json.dumps(told)
+                return json.dumps(content)
             return None
 
         with (
@@ -106,25 +106,25 @@ def serve(options: WorkerOptions) -> bool:
     return lease.is_over
 
 
-def _told(host: ServedHost, control: WorkerControl) -> dict[str, Any]:
+def _worker_report(host: ServedHost, control: WorkerControl) -> dict[str, Any]:
     """Return the report of a worker."""
-    told: dict[str, Any] = {
+    content: dict[str, Any] = {
         "pid": os.getpid(),
         "host": host.name,
         "mesh": host.mesh,
         "rank": host.rank,
-        "order": host.order,
+        "allocation_id": host.allocation_id,
         "epoch": host.epoch,
         "started": host.started,
         "address": host.address,
     }
     name = host.address.partition("://")[2].rpartition(":")[0]
-    if control.why_none:
-        return {**told, "control": None, "why_no_control": control.why_none}
-    told["control"] = f"grpcs://{name}:{control.port}"
+    if control.error:
+        return {**content, "control": None, "control_error": control.error}
+    content["control"] = f"grpcs://{name}:{control.port}"
     if control.health_port is not None:
-        told["health"] = f"grpc://{name}:{control.health_port}"
-    return told
+        content["health"] = f"grpc://{name}:{control.health_port}"
+    return content
 
 
 @contextmanager
@@ -182,8 +182,8 @@ def _reachable(address: str, listen: str, advertise: str | None) -> str:
     if advertise is not None:
         name = f"[{advertise}]" if ":" in advertise else advertise
         return f"tcp://{name}:{port}"
-    asked = listen.rpartition("://")[2]
-    if not asked.startswith(("*:", "0.0.0.0:", "[::]:")):
+    listened = listen.rpartition("://")[2]
+    if not listened.startswith(("*:", "0.0.0.0:", "[::]:")):
         return address
     # The host name is not used: for many machines, and all containers, no other machine can resolve
     # it.
@@ -195,7 +195,7 @@ def _own_address() -> str:
         for *_, sockaddr in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET):
             if not str(sockaddr[0]).startswith("127."):
                 return str(sockaddr[0])
-    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        asking.connect(_ELSEWHERE)
-        return str(asking.getsockname()[0])
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(_ELSEWHERE)
+        return str(probe.getsockname()[0])
     return "127.0.0.1"

@@ -128,7 +128,7 @@ def to_mesh(tensor: Tensor, mesh: DeviceMesh, stream: Stream | None = None) -> T
         WrongStream: No stream is passed, and the active stream is not the tensor's.
     """
     own = tensor._meta.mesh
-    if stream is not None and stream is not own._lane.stream:
+    if stream is not None and stream is not own._stream_slots.stream:
         borrowed, borrow = stream.borrow(tensor)
         with borrow, stream.activate():
             return to_mesh(borrowed, mesh)
@@ -150,11 +150,11 @@ def vary(tensor: Tensor, dims: str | Sequence[str] | None = None) -> Tensor:
     Raises:
         UnknownDim: The mesh has no such dimension.
     """
-    varied: Tensor = _Vary.apply(tensor, tensor.mesh._dims(dims))
+    varied: Tensor = _SumGradients.apply(tensor, tensor.mesh._dims(dims))
     return varied
 
 
-class _Vary(torch.autograd.Function):
+class _SumGradients(torch.autograd.Function):
     """The identity in the forward pass, a sum in the backward pass."""
 
     @staticmethod
@@ -251,7 +251,7 @@ def _issue(
 
 def _move(tensor: Tensor, mesh: DeviceMesh) -> Tensor:
     source = tensor._meta.mesh
-    mesh = mesh._on(source._lane.stream)
+    mesh = mesh._on(source._stream_slots.stream)
     if source._engine is not mesh._engine:
         raise WrongMesh(f"{mesh} has other processes than {source}: fetch the values and put them")
     routes = tuple(

@@ -53,7 +53,7 @@ def issue_move(tensor: Tensor, mesh: DeviceMesh, how: Move) -> Tensor:
         both = {rank for source, goals in how.routes for rank in (source, *goals)}
         entry = engine._define(
             key,
-            engine.mesh(engine._all.select(procs=sorted(both)), mesh._lane),
+            engine.mesh(engine._all.select(procs=sorted(both)), mesh._stream_slots),
             made,
             kind="move",
             name="to_mesh",

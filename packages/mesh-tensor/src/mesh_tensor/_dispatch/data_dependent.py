@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from mesh_tensor._tensor.meta import Kind
     from mesh_tensor._tensor.tensor import Tensor
 
-__all__ = ["Described", "describe", "issue_and_fetch"]
+__all__ = ["TensorDescription", "describe", "issue_and_fetch"]
 
 
-class Described(NamedTuple):
+class TensorDescription(NamedTuple):
     """The description of a tensor by a process.
 
     Attributes:
@@ -56,7 +56,7 @@ def describe(value: Any, operands: Sequence[Any]) -> Any:
         for place, one in enumerate(operands)
         if isinstance(one, torch.Tensor) and one.untyped_storage()._cdata == storage
     ]
-    return Described(kind_of(value), places[0] if places else None)
+    return TensorDescription(kind_of(value), places[0] if places else None)
 
 
 def issue_and_fetch(
@@ -77,7 +77,7 @@ def issue_and_fetch(
     mesh = operands[0]._meta.mesh
     slots = [one._ref.slot for one in operands]
     with engine.stream.lock:
-        refs = [engine._new_ref(None, mesh._lane) for _ in compiled_op.results]
+        refs = [engine._new_ref(None, mesh._stream_slots) for _ in compiled_op.results]
         news = [one.slot for one in refs]
         if engine.needs_operand_checks:
             engine.check_operands(entry, operands, slots, news)
@@ -85,7 +85,7 @@ def issue_and_fetch(
         engine.stream.issue((compiled_op.opcode, *slots, *places, *news), operands)
         engine.stream.flush_for_reply(is_once=expected.is_learned)
         wanted = [*news, *(slots[place] for place in expected.mutated)]
-        describe = engine.lanes.endpoint("describe", mesh._lane)
+        describe = engine.stream_table.endpoint("describe", mesh._stream_slots)
         answer = describe.call(wanted, slots, mesh._encoded)
     answers = list(answer.get().values())
     for ref in [*refs, *(operands[place]._ref for place in expected.mutated)]:
@@ -96,7 +96,7 @@ def issue_and_fetch(
     for one, ref in zip(described, refs, strict=False):
         if isinstance(one, (torch.layout, type)):
             raise UnsupportedOp(f"{compiled_op.name} returns a {one}: call it in a remote function")
-        if not isinstance(one, Described):
+        if not isinstance(one, TensorDescription):
             made.append(one)
             parts.append(None)
             continue
@@ -142,6 +142,8 @@ def _is_nan(one: Sequence[Any], other: Sequence[Any]) -> bool:
 
 def _summary(described: Sequence[Any]) -> str:
     return ", ".join(
-        f"a tensor of shape {tuple(one.kind.shape)}" if isinstance(one, Described) else repr(one)
+        f"a tensor of shape {tuple(one.kind.shape)}"
+        if isinstance(one, TensorDescription)
+        else repr(one)
         for one in described
     )

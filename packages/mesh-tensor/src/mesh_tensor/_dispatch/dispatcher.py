@@ -54,7 +54,7 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return dispatch(func, args, kwargs)
     mesh = operands[0]._meta.mesh
     stream = active_stream.get()
-    if stream is not None and stream is not mesh._lane.stream:
+    if stream is not None and stream is not mesh._stream_slots.stream:
         check_stream(mesh)
     return mesh._engine.issue(mesh, tuple(key), operands, numbers, func, args, kwargs)
 

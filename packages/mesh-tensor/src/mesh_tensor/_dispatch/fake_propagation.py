@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from mesh_tensor._mesh.device_mesh import DeviceMesh
 
-__all__ = ["Outcome", "propagate", "without_values"]
+__all__ = ["OpResult", "propagate", "without_values"]
 
 #: The supported types of arguments other than tensors.
 _CONSTANTS = (
@@ -67,7 +67,7 @@ def _fakes() -> FakeTensorMode:
     return made
 
 
-class _Quiet(threading.local):
+class _LogSuppression(threading.local):
     """Whether log records are suppressed, because a failure is also raised as an exception."""
 
     is_on = False
@@ -76,23 +76,23 @@ class _Quiet(threading.local):
         return not self.is_on
 
 
-_quiet = _Quiet()
-logging.getLogger("torch._subclasses.fake_tensor").addFilter(_quiet.filter)
+_log_suppression = _LogSuppression()
+logging.getLogger("torch._subclasses.fake_tensor").addFilter(_log_suppression.filter)
 
 
 @contextmanager
 def without_values() -> Iterator[None]:
     """Create tensors without values within the `with` block, whatever mesh is active."""
     with _lock, _disable_current_modes(), _fakes():
-        was, _quiet.is_on = _quiet.is_on, True
+        was, _log_suppression.is_on = _log_suppression.is_on, True
         try:
             yield
         finally:
-            _quiet.is_on = was
+            _log_suppression.is_on = was
 
 
 @dataclass(frozen=True)
-class Outcome:
+class OpResult:
     """The result of an operation.
 
     Attributes:
@@ -125,25 +125,25 @@ class Outcome:
                 return (None,) if self.parts.returned == (0,) else ()
             places = enumerate(self.parts.returned)
             return tuple((place,) for place, one in places if type(one) is int)
-        return tuple(path or None for path, _ in _news(self.parts, ()))
+        return tuple(path or None for path, _ in _new_tensors(self.parts, ()))
 
     @property
     def metas(self) -> list[Meta]:
         """The metadata of the new tensors, as far as it is known."""
-        return [one.meta for _, one in _news(self.parts, ())]
+        return [one.meta for _, one in _new_tensors(self.parts, ())]
 
 
-def _news(parts: Any, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], NewTensor]]:
+def _new_tensors(parts: Any, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], NewTensor]]:
     if type(parts) is NewTensor:
         yield path, parts
     elif type(parts) in (list, tuple):
         for place, one in enumerate(parts):
-            yield from _news(one, (*path, place))
+            yield from _new_tensors(one, (*path, place))
 
 
 def propagate(
     metas: MetaTable, mesh: DeviceMesh, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Outcome:
+) -> OpResult:
     """Run an operation on tensors without values.
 
     Raises:
@@ -171,7 +171,7 @@ def propagate(
         result, is_learned = _run(func, fake_args, fake_kwargs)
     if is_learned is not None:
         parts: Any = _data_dependent_results(func, mesh, operands, written, is_learned)
-        return Outcome(parts, mutated, (), plain_args, plain_kwargs)
+        return OpResult(parts, mutated, (), plain_args, plain_kwargs)
     now = [(_kind_of(func, fake), _storage_of(fake, before, at)) for at, fake in enumerate(fakes)]
     reshaped = tuple(
         (place, metas.of_kind(mesh, kind), moved)
@@ -179,7 +179,7 @@ def propagate(
         if moved is not None or _is_reshaped(func, kind, operands[place]._meta.kind)
     )
     parts = _parts(metas, mesh, func, fakes, before, _with_separate_storage(func, before, result))
-    return Outcome(parts, mutated, reshaped, plain_args, plain_kwargs)
+    return OpResult(parts, mutated, reshaped, plain_args, plain_kwargs)
 
 
 def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool | None]:
@@ -192,7 +192,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
     if not is_builtin(func) and any(_is_value(one.type) for one in func._schema.returns):
         # The shape rule of a custom operation describes tensors and does not know values.
         return None, False
-    _quiet.is_on = True
+    _log_suppression.is_on = True
     try:
         return _corrected(func, args, func(*args, **kwargs)), None
     except (DataDependentOutputException, DynamicOutputShapeException):
@@ -202,7 +202,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
     except AssertionError as error:
         raise UnsupportedOp(f"{func} cannot run on a mesh: torch has no rule for it") from error
     finally:
-        _quiet.is_on = False
+        _log_suppression.is_on = False
 
 
 def _corrected(func: Any, args: tuple[Any, ...], result: Any) -> Any:

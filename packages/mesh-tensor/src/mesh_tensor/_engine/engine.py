@@ -26,7 +26,7 @@ from mesh_tensor._instructions.results import DataDependentResults, NewTensor
 from mesh_tensor._mesh.device_mesh import DeviceMesh, mixed_meshes
 from mesh_tensor._remote.function_table import RemoteTable
 from mesh_tensor._streams.borrow import Borrows
-from mesh_tensor._streams.slot_allocator import Lane, Lanes
+from mesh_tensor._streams.slot_allocator import StreamSlots, StreamTable
 from mesh_tensor._streams.stream import default_stream
 from mesh_tensor._tensor.dispatch_backend import DispatchBackend, backend_slot
 from mesh_tensor._tensor.meta import MetaTable
@@ -88,7 +88,7 @@ class Engine:
         #: Whether operands must be checked one by one, because some are lost or borrowed.
         self.needs_operand_checks = False
         self._is_joined = False
-        self.lanes = Lanes(self, default_stream)
+        self.stream_table = StreamTable(self, default_stream)
         self.borrows = Borrows(self)
         self.remote = RemoteTable(self)
 
@@ -104,13 +104,13 @@ class Engine:
         with suppress(MeshError):
             self._workers.stop().get()
 
-    def mesh(self, region: Region, lane: Lane | None = None) -> DeviceMesh:
-        """Return the mesh of a region on a lane; by default, on the default stream's lane."""
-        lane = lane or self.lanes.default
-        key = region, lane.number
+    def mesh(self, region: Region, stream_slots: StreamSlots | None = None) -> DeviceMesh:
+        """Return the mesh of a region on a stream; by default, on the default stream."""
+        stream_slots = stream_slots or self.stream_table.default
+        key = region, stream_slots.number
         found = self._meshes.get(key)
         if found is None:
-            found = self._meshes[key] = DeviceMesh(self, region, lane)
+            found = self._meshes[key] = DeviceMesh(self, region, stream_slots)
         return found
 
     def issue(
@@ -145,7 +145,7 @@ class Engine:
         stream = self.stream
         with stream.lock:
             base = None if entry.aliased is None else operands[entry.aliased]._ref
-            ref = self._new_ref(base, mesh._lane)
+            ref = self._new_ref(base, mesh._stream_slots)
             slots = [one._ref.slot for one in operands]
             if self.needs_operand_checks:
                 self.check_operands(entry, operands, slots, (ref.slot,))
@@ -170,7 +170,7 @@ class Engine:
         mesh = tensor._meta.mesh
         with self.stream.lock:
             self.read([tensor])
-            item = self.lanes.endpoint("item", mesh._lane)
+            item = self.stream_table.endpoint("item", mesh._stream_slots)
             answer = item.call(tensor._ref.slot, mesh._encoded)
         answers = list(answer.get().values())
         self.check(tensor._ref)
@@ -218,7 +218,7 @@ class Engine:
             detail=part,
         )
         with self.stream.lock:
-            ref = self._new_ref(None, mesh._lane)
+            ref = self._new_ref(None, mesh._stream_slots)
             place = self.stream.add_value(value)
             self.stream.issue((entry.opcode, place, ref.slot))
         made = wrap(meta, ref)
@@ -251,7 +251,9 @@ class Engine:
         rank = chosen.offset
         with self.stream.lock:
             self.read([tensor])
-            answer = self.lanes.endpoint("fetch", mesh._lane).call(tensor._ref.slot, rank)
+            answer = self.stream_table.endpoint("fetch", mesh._stream_slots).call(
+                tensor._ref.slot, rank
+            )
         return Fetched(self, tensor._ref, rank, answer)
 
     def check(self, ref: Ref) -> None:
@@ -343,7 +345,7 @@ class Engine:
         """
         if type(of) is NewTensor:
             base = None if of.aliased is None else operands[of.aliased]._ref
-            news.append(wrap(of.meta, self._new_ref(base, of.meta.mesh._lane)))
+            news.append(wrap(of.meta, self._new_ref(base, of.meta.mesh._stream_slots)))
             return news[-1]
         if type(of) is Operand:
             return operands[of.index]
@@ -356,9 +358,9 @@ class Engine:
         made: Tensor = self._issue_entry(entry, operands)
         return made
 
-    def _new_ref(self, base: Ref | None, lane: Lane) -> Ref:
+    def _new_ref(self, base: Ref | None, stream_slots: StreamSlots) -> Ref:
         """Allocate the slot of a new value. The caller holds the lock."""
-        slot = lane.take_slot()
+        slot = stream_slots.take_slot()
         if base is not None:
             base = base.base or base
         bases = self.bases
@@ -425,7 +427,7 @@ class Engine:
         self.failed_slots.update(dict.fromkeys(results, error))
         if not made.mutated:
             return
-        bases = self.lanes.storages(self.bases)
+        bases = self.stream_table.storages(self.bases)
         written = {bases[operands[place]] for place in made.mutated}
         for slot, base in enumerate(bases):
             if base in written:
@@ -442,7 +444,7 @@ class Engine:
     def create_groups(self, groups: Sequence[tuple[DeviceMesh, tuple[str, ...]]]) -> None:
         """Initialize communication for functions that use process groups."""
         self._join()
-        self.lanes.announce(groups)
+        self.stream_table.announce(groups)
 
     def _send(
         self,
@@ -452,7 +454,7 @@ class Engine:
         compiled_ops: list[Any],
         given: list[Any],
     ) -> Future[Any]:
-        if self.lanes.are_many:
+        if self.stream_table.are_many:
             run: Callable[..., Future[Any]] = self._workers.run_on_streams.call
             slots = len(self.bases)
             return run(first, instructions, numbers, compiled_ops, given, slots, self.stream.done)
@@ -476,7 +478,7 @@ class Engine:
         error = OpFailed(failure.op, failure.rank, stack, what)
         error.__cause__ = failure.error
         first, instructions = self.stream.instructions_since_ack()
-        bases = self.lanes.storages(self.bases)
+        bases = self.stream_table.storages(self.bases)
         lost = mark_dependants(failure.number, first, instructions, self.compiled_ops, bases)
         for slot in lost:
             self.failed_slots.setdefault(slot, error)

@@ -54,7 +54,7 @@ class CompiledOp:
         results: The path of each result in the return value; None is the return value itself.
         mutated: The indexes of the operands that it writes to. They are lost if it fails.
         detail: More data, depending on the kind.
-        lane: The number of the engine's stream; 0 is the default stream.
+        stream_number: The number of the engine's stream; 0 is the default stream.
     """
 
     opcode: int
@@ -68,7 +68,7 @@ class CompiledOp:
     results: tuple[tuple[int, ...] | None, ...] = ()
     mutated: tuple[int, ...] = ()
     detail: Any = None
-    lane: int = 0
+    stream_number: int = 0
 
     @property
     def instruction_len(self) -> int:

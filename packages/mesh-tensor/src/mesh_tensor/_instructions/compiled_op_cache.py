@@ -38,7 +38,7 @@ class CacheEntry:
             storage they share then.
         is_scalar: Whether all operands and results are scalars that the program can evaluate
             itself.
-        parts: The return value; see `Outcome`.
+        parts: The return value; see `OpResult`.
         meta: The metadata of the result, if the result is a single new tensor.
         aliased: The index of the operand whose storage this tensor shares.
     """
@@ -96,7 +96,10 @@ class CompiledOpCache:
         """
         with self._stream.lock:
             made = CompiledOp(
-                opcode=next(self._opcodes), ranks=mesh._encoded, lane=mesh._lane.number, **fields
+                opcode=next(self._opcodes),
+                ranks=mesh._encoded,
+                stream_number=mesh._stream_slots.number,
+                **fields,
             )
             self.compiled_ops[made.opcode] = made
             self._stream.define(made)

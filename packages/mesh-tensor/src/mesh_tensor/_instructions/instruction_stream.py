@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mesh_core import Future
-    from mesh_tensor._streams.slot_allocator import Lane
+    from mesh_tensor._streams.slot_allocator import StreamSlots
     from mesh_tensor._trace.recorder import Recorder
 
 __all__ = ["FREE", "InstructionStream"]
@@ -75,9 +75,9 @@ class InstructionStream:
         #: Free slots of the default stream.
         self.free_slots: list[int] = []
         self._slots = 0
-        #: The lane of each slot that belongs to another stream or is borrowed. Such slots are not
+        #: The owner of each slot that belongs to another stream or is borrowed. Such slots are not
         #: simply added to `free_slots` when they are freed.
-        self.lanes: dict[int, Lane] = {}
+        self.stream_slots: dict[int, StreamSlots] = {}
         self._issued = 0
         self._sent = 0
         self._in_flight: deque[tuple[int, Future[Ack]]] = deque()
@@ -114,12 +114,12 @@ class InstructionStream:
         """The list to which any thread can append slots to free, at any time."""
         return self._freed
 
-    def new_slot(self, lane: Lane) -> int:
+    def new_slot(self, stream_slots: StreamSlots) -> int:
         """Return a slot that was never used. The caller holds the lock."""
         slot = self._slots
         self._slots += 1
-        if lane.number:
-            self.lanes[slot] = lane
+        if stream_slots.number:
+            self.stream_slots[slot] = stream_slots
         return slot
 
     def issue(
@@ -253,7 +253,7 @@ class InstructionStream:
         count = len(self._freed)
         if self.recorder is not None:
             self.recorder.on_free(self._freed[:count])
-        if self.lanes:
+        if self.stream_slots:
             self._free_on_streams(self._freed[:count])
         else:
             for slot in self._freed[:count]:
@@ -263,19 +263,19 @@ class InstructionStream:
 
     def _free_on_streams(self, slots: Sequence[int]) -> None:
         for slot in slots:
-            lane = self.lanes.get(slot)
-            if lane is None or lane.free is None:
+            stream_slots = self.stream_slots.get(slot)
+            if stream_slots is None or stream_slots.free is None:
                 self._buffer.extend((FREE, slot))
             else:
                 # On another stream, a free is an operation, so that it runs in the order of the
                 # stream.
-                self._buffer.extend((lane.free.opcode, slot))
+                self._buffer.extend((stream_slots.free.opcode, slot))
                 self._issued += 1
                 self._call_sites.append(())
-            if lane is None:
+            if stream_slots is None:
                 self.free_slots.append(slot)
             else:
-                lane.put_back(slot)
+                stream_slots.put_back(slot)
 
     def _collect(self) -> None:
         while self._in_flight and self._in_flight[0][1].done():

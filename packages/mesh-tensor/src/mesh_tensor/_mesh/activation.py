@@ -98,7 +98,7 @@ def check_stream(mesh: DeviceMesh) -> None:
     Raises:
         WrongStream: They do not, and this is not a backward pass of autograd.
     """
-    stream, own = active_stream.get(), mesh._lane.stream
+    stream, own = active_stream.get(), mesh._stream_slots.stream
     if stream is None or stream is own or torch._C._current_graph_task_id() != -1:
         return
     raise WrongStream(

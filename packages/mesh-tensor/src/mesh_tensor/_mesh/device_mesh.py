@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from mesh_tensor._engine.engine import Engine
-    from mesh_tensor._streams.slot_allocator import Lane
+    from mesh_tensor._streams.slot_allocator import StreamSlots
     from mesh_tensor._streams.stream import Stream
     from mesh_tensor._tensor.tensor import Tensor
 
@@ -30,23 +30,23 @@ class DeviceMesh(MeshTrait):
     default stream.
     """
 
-    __slots__ = ("_encoded", "_engine", "_lane", "_region")
+    __slots__ = ("_encoded", "_engine", "_region", "_stream_slots")
 
-    def __init__(self, engine: Any, region: Region, lane: Any) -> None:
+    def __init__(self, engine: Any, region: Region, stream_slots: Any) -> None:
         self._engine: Engine = engine
-        self._lane: Lane = lane
+        self._stream_slots: StreamSlots = stream_slots
         self._region: Region = region
         self._encoded = region.encode()
 
     def _with_region(self, region: Region) -> DeviceMesh:
-        return self._engine.mesh(region, self._lane)
+        return self._engine.mesh(region, self._stream_slots)
 
     def _on(self, stream: Stream | None) -> DeviceMesh:
         """Return the same region for a stream, or for the default stream if None."""
-        if stream is self._lane.stream:
+        if stream is self._stream_slots.stream:
             return self
         engine = self._engine
-        return engine.mesh(self._region, engine.lanes.of(stream))
+        return engine.mesh(self._region, engine.stream_table.of(stream))
 
     def activate(self) -> AbstractContextManager[DeviceMesh]:
         """Create new tensors on these processes until the `with` block ends."""
@@ -101,5 +101,5 @@ def mixed_meshes(what: object, meshes: Collection[DeviceMesh]) -> WrongMesh | Wr
     if len({(mesh._engine, mesh._region) for mesh in meshes}) > 1:
         names = " and ".join(sorted(map(repr, meshes)))
         return WrongMesh(f"{what} got tensors of {names}: move one with to_mesh")
-    names = " and ".join(sorted(mesh._lane.stream.name for mesh in meshes))
+    names = " and ".join(sorted(mesh._stream_slots.stream.name for mesh in meshes))
     return WrongStream(f"{what} got tensors of the streams {names}: borrow one with stream.borrow")

@@ -29,7 +29,7 @@ __all__ = ["Arguments"]
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, type)
 
 
-class _Unkeyed(Exception):
+class _NotCacheable(Exception):
     """An argument cannot be a cache key, because it may change while remaining equal to itself."""
 
 
@@ -161,7 +161,7 @@ class Arguments:
                 f"{name} runs on {self.mesh}, which is not contained in {mesh}: pass a mesh with"
                 " all processes of the call"
             )
-        mesh = mesh._on(self.mesh._lane.stream)
+        mesh = mesh._on(self.mesh._stream_slots.stream)
         if isinstance(one, RemoteProcessGroup):
             self.groups.append((mesh, one.dims))
             return GroupArg(mesh._encoded, one.dims)
@@ -177,7 +177,7 @@ class Arguments:
         bases = [self.mesh._engine.bases[slot] for slot in slots]
         try:
             constants = tuple(map(self._key_of, self._given))
-        except _Unkeyed:
+        except _NotCacheable:
             return None
         aliases = tuple(
             (slots.index(slot), bases.index(base)) for slot, base in zip(slots, bases, strict=True)
@@ -201,7 +201,7 @@ class Arguments:
             return one
         hasher: object = kind.__hash__
         if hasher is None or hasher is object.__hash__:
-            raise _Unkeyed
+            raise _NotCacheable
         return kind, one
 
 
@@ -243,7 +243,9 @@ def _checked(name: str, meshes: set[DeviceMesh], where: DeviceMesh, is_part: boo
                 f"{name} is called on {where}, but got a tensor of {mesh}: both must have the same"
                 " processes; slice the mesh of the actors, or move the tensor with to_mesh"
             )
-    lanes = {mesh._lane for mesh in meshes}
-    if len(lanes) > 1:
-        raise mixed_meshes(name, {where._engine.mesh(where._region, lane) for lane in lanes})
-    return where._engine.mesh(where._region, lanes.pop()) if lanes else where
+    streams = {mesh._stream_slots for mesh in meshes}
+    if len(streams) > 1:
+        raise mixed_meshes(
+            name, {where._engine.mesh(where._region, stream_slots) for stream_slots in streams}
+        )
+    return where._engine.mesh(where._region, streams.pop()) if streams else where

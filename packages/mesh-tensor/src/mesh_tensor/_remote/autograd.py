@@ -14,13 +14,13 @@ from mesh_tensor._tensor.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Tape", "bridge", "record", "remote_autograd_function"]
+__all__ = ["ForwardState", "bridge", "record", "remote_autograd_function"]
 
 #: Shape, strides, dtype and device of a tensor whose gradient is requested.
 _Like = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device]
 
 
-class Tape:
+class ForwardState:
     """The state that a process keeps between a forward pass and its backward pass."""
 
     __slots__ = ("inputs", "outputs", "parameters")
@@ -43,7 +43,7 @@ def record(
     kwargs: dict[str, Any],
     parameters: Sequence[torch.Tensor] = (),
 ) -> tuple[Any, OpaqueRef]:
-    """Run a function in its process with autograd enabled; return its results and the tape.
+    """Run a function in its process with autograd enabled; return its results and its state.
 
     Args:
         function: The function.
@@ -65,7 +65,7 @@ def record(
         result = function(*args, **kwargs)
     outputs = [one for one in pytree.tree_leaves(result) if isinstance(one, torch.Tensor)]
     plain = pytree.tree_map_only(torch.Tensor, lambda one: one.detach(), result)
-    return plain, OpaqueRef(Tape(inputs, outputs, list(parameters)))
+    return plain, OpaqueRef(ForwardState(inputs, outputs, list(parameters)))
 
 
 def _forward(
@@ -75,7 +75,7 @@ def _forward(
     return record(function.apply if is_class else function, needs, args, kwargs)
 
 
-def _empty(tape: OpaqueRef, like: Sequence[_Like], gradients: Sequence[Any]) -> list[Any]:
+def _empty(forward_state: OpaqueRef, like: Sequence[_Like], gradients: Sequence[Any]) -> list[Any]:
     return [
         torch.empty_strided(shape, strides, dtype=dtype, device=device)
         for shape, strides, dtype, device in like
@@ -83,9 +83,11 @@ def _empty(tape: OpaqueRef, like: Sequence[_Like], gradients: Sequence[Any]) -> 
 
 
 @remote(propagate=_empty)
-def _backward(tape: OpaqueRef, like: Sequence[_Like], gradients: Sequence[Any]) -> list[Any]:
+def _backward(
+    forward_state: OpaqueRef, like: Sequence[_Like], gradients: Sequence[Any]
+) -> list[Any]:
     """Run backward in the process; return the gradients of inputs, then of parameters."""
-    kept: Tape = tape.value
+    kept: ForwardState = forward_state.value
     pairs = [
         (output, gradient)
         for output, gradient in zip(kept.outputs, gradients, strict=True)
@@ -111,7 +113,7 @@ def bridge(
     parameters: Sequence[torch.Tensor] = (),
     anchor: torch.Tensor | None = None,
 ) -> Any:
-    """Call a remote function that returns results and a tape, and connect both to autograd.
+    """Call a remote function that returns results and a `ForwardState`; connect both to autograd.
 
     Args:
         forward: The function. It is called with `head`, a flag for each tensor that tells whether
@@ -120,7 +122,7 @@ def bridge(
         args: The positional arguments, which may contain tensors anywhere.
         kwargs: The keyword arguments.
         parameters: Other tensors of the processes that the function uses, in the order of the
-            tape's parameters.
+            forward state's parameters.
         anchor: A tensor that requires gradients, so that backward runs even if nothing else
             requires them. It receives no gradient.
     """
@@ -132,9 +134,9 @@ def bridge(
 
     def run() -> list[Any]:
         bare = [one.detach() if isinstance(one, torch.Tensor) else one for one in leaves]
-        result, tape = forward(*head, needs, *pytree.tree_unflatten(bare, spec))
+        result, forward_state = forward(*head, needs, *pytree.tree_unflatten(bare, spec))
         found, result_spec = pytree.tree_flatten(result)
-        box.extend((result_spec, tape))
+        box.extend((result_spec, forward_state))
         return found
 
     inputs = [one for one, need in zip(tensors, needs, strict=True) if need]
@@ -156,7 +158,7 @@ class _Bridge(torch.autograd.Function):
     ) -> Any:
         found = run()
         ctx.set_materialize_grads(False)
-        ctx.tape = box.pop()
+        ctx.forward_state = box.pop()
         ctx.like = tuple(
             (tuple(one.shape), tuple(one.stride()), one.dtype, one.device) for one in wanted
         )
@@ -172,14 +174,14 @@ class _Bridge(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Any) -> Any:
-        tape, ctx.tape = ctx.tape, None
-        if tape is None:
+        forward_state, ctx.forward_state = ctx.forward_state, None
+        if forward_state is None:
             raise RuntimeError(
                 "backward ran through a remote function twice: its process keeps the saved tensors"
                 " for one backward only"
             )
         given = [one for one, is_one in zip(gradients, ctx.is_tensor, strict=True) if is_one]
-        return None, None, None, *_backward(tape, ctx.like, given)
+        return None, None, None, *_backward(forward_state, ctx.like, given)
 
 
 def remote_autograd_function(function: Any) -> Callable[..., Any]:

@@ -18,6 +18,7 @@ __all__ = [
     "ATOMS",
     "DROPPED",
     "ConstantPart",
+    "FirstCallResult",
     "FunctionCode",
     "GroupArg",
     "MeshArg",
@@ -26,7 +27,6 @@ __all__ = [
     "RemoteCall",
     "ResultSpec",
     "TensorPart",
-    "Trial",
     "describe",
     "shape_of",
 ]
@@ -179,7 +179,7 @@ class RemoteCall:
 
 
 @dataclass(frozen=True)
-class Trial:
+class FirstCallResult:
     """The outcome of a first call: a result spec, or an error."""
 
     result_spec: ResultSpec | None = None

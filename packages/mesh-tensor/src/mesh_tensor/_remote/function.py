@@ -54,7 +54,7 @@ class RemoteFunction(Generic[P, R]):
         self._rule = propagate or "cached"
         self._name = target if isinstance(target, str) else getattr(target, "__qualname__", "?")
         self._code: FunctionCode | None = None
-        self._is_spoiling = False
+        self._invalidates_objects = False
         self._result_specs: dict[Hashable, tuple[ResultSpec, bytes]] = {}
         if not isinstance(target, str):
             functools.update_wrapper(self, target)
@@ -121,9 +121,9 @@ class RemoteFunction(Generic[P, R]):
         table = arguments.mesh._engine.remote
         table.issue(number, self._name, arguments, arguments.blob(), DROPPED)
 
-    def spoiling(self) -> RemoteFunction[P, R]:
+    def invalidating_objects(self) -> RemoteFunction[P, R]:
         """Make a failure also mark the opaque objects among the arguments; return self."""
-        self._is_spoiling = True
+        self._invalidates_objects = True
         return self
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -167,7 +167,7 @@ class RemoteFunction(Generic[P, R]):
                 result_spec = DROPPED
             else:
                 result_spec = infer_results(self._name, self._rule, arguments)  # type: ignore[arg-type]
-            if self._is_spoiling:
+            if self._invalidates_objects:
                 objects = (p for p, one in enumerate(arguments.operands) if type(one) is OpaqueRef)
                 result_spec = replace(result_spec, mutated=(*result_spec.mutated, *objects))
             result = table.issue(number, self._name, arguments, blob, result_spec)

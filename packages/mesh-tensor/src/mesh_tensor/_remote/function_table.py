@@ -18,12 +18,12 @@ from mesh_tensor._instructions.compiled_op import Operand
 from mesh_tensor._mesh.activation import no_mesh
 from mesh_tensor._remote.call_protocol import (
     ConstantPart,
+    FirstCallResult,
     FunctionCode,
     ObjectPart,
     RemoteCall,
     ResultSpec,
     TensorPart,
-    Trial,
 )
 from mesh_tensor._remote.opaque_ref import opaque_handle
 from mesh_tensor._tensor.meta import Kind
@@ -93,7 +93,7 @@ class RemoteTable:
         with engine.stream.lock:
             # It is not known yet which operands the function writes to.
             engine.read(arguments.operands, is_once=True)
-            attempt = engine.lanes.endpoint("attempt", arguments.mesh._lane, workers)
+            attempt = engine.stream_table.endpoint("attempt", arguments.mesh._stream_slots, workers)
             answer = attempt.call(number, blob, arguments.slots, token)
         try:
             result_spec = self._agreed(name, arguments, list(answer.get().values()))
@@ -125,22 +125,24 @@ class RemoteTable:
         workers = engine._workers._with_region(mesh._region)
         with engine.stream.lock:
             engine.read(arguments.operands)
-            invoke = engine.lanes.endpoint("invoke", arguments.mesh._lane, workers)
+            invoke = engine.stream_table.endpoint("invoke", arguments.mesh._stream_slots, workers)
             return getattr(invoke, verb)(number, blob, arguments.slots)
 
-    def _agreed(self, name: str, arguments: Arguments, trials: Sequence[Trial]) -> ResultSpec:
-        if any(trial.has_failed_operand for trial in trials):
+    def _agreed(
+        self, name: str, arguments: Arguments, first_calls: Sequence[FirstCallResult]
+    ) -> ResultSpec:
+        if any(trial.has_failed_operand for trial in first_calls):
             for one in arguments.operands:
                 self._engine.check(one._ref)
         ranks = arguments.mesh._region.ranks()
-        for rank, trial in zip(ranks, trials, strict=True):
+        for rank, trial in zip(ranks, first_calls, strict=True):
             if trial.error is not None:
                 what = f"{type(trial.error).__name__}: {trial.error}"
                 error = OpFailed(name, rank, format_call_site(capture_call_site()), what)
                 raise error from trial.error
-        first = trials[0].result_spec
+        first = first_calls[0].result_spec
         assert first is not None
-        for rank, trial in zip(ranks, trials, strict=True):
+        for rank, trial in zip(ranks, first_calls, strict=True):
             if trial.result_spec != first:
                 raise RanksDisagree(
                     f"the results of {name} on rank {rank} and on rank {ranks[0]} differ: tensors"
@@ -223,7 +225,7 @@ class RemoteTable:
             return part.value
         engine, mesh = self._engine, arguments.mesh
         if isinstance(part, ObjectPart):
-            return opaque_handle(mesh, engine._new_ref(None, mesh._lane))
+            return opaque_handle(mesh, engine._new_ref(None, mesh._stream_slots))
         base: Ref | None = None
         if part.aliased is not None:
             among = arguments.operands if part.aliased >= 0 else before
@@ -237,7 +239,7 @@ class RemoteTable:
             torch.strided,
             lazy=0,
         )
-        return wrap(engine.metas.of_kind(mesh, kind), engine._new_ref(base, mesh._lane))
+        return wrap(engine.metas.of_kind(mesh, kind), engine._new_ref(base, mesh._stream_slots))
 
     def _invalidate_known_scalars(self, arguments: Arguments) -> None:
         """Invalidate the scalars that the program knows, because the function may write to them."""

@@ -172,5 +172,5 @@ def _drop_gradients(optimizer: OpaqueRef, module: OpaqueRef) -> None:
     optimizer.value.zero_grad()
 
 
-_step = remote(_take_step, propagate="inspect").spoiling()
-_zero_grad = remote(_drop_gradients, propagate="inspect").spoiling()
+_step = remote(_take_step, propagate="inspect").invalidating_objects()
+_zero_grad = remote(_drop_gradients, propagate="inspect").invalidating_objects()

@@ -32,7 +32,7 @@ def _recv_here(ref: OpaqueRef) -> Any:
 
 _begin = remote(_begin_here, propagate=lambda *_: OpaqueRef())
 #: If the operand is lost, the pipe is lost, too, so that later operations do not wait forever.
-_send = remote(_send_here, propagate="inspect").spoiling()
+_send = remote(_send_here, propagate="inspect").invalidating_objects()
 
 
 class Pipe:

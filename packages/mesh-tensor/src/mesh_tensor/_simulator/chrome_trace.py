@@ -31,25 +31,25 @@ def _rows(rank_groups: RankGroups, events: EventLog, rank: int) -> Iterator[dict
     alike = len(rank_group.ranks)
     name = f"rank {rank}" + (f", and {alike - 1} like it" if alike > 1 else "")
     yield {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": name}}
-    lanes: dict[tuple[str, int], int] = {}
+    tracks: dict[tuple[str, int], int] = {}
     begin = 0
     for number, end in (*rank_group.lineage, (rank_group.number, len(events.events))):
         for event in events.events[begin:end]:
             if event.rank_group != number:
                 continue
-            if event.lane not in lanes:
-                lanes[event.lane] = len(lanes)
-                yield _lane_name(rank, lanes[event.lane], event.lane)
-            yield from _shown(event, rank, lanes[event.lane])
+            if event.device_stream not in tracks:
+                tracks[event.device_stream] = len(tracks)
+                yield _track_name(rank, tracks[event.device_stream], event.device_stream)
+            yield from _shown(event, rank, tracks[event.device_stream])
         begin = end
 
 
-def _lane_name(rank: int, lane: int, key: tuple[str, int]) -> dict[str, Any]:
+def _track_name(rank: int, track: int, key: tuple[str, int]) -> dict[str, Any]:
     name = key[0] + (f", stream {key[1]}" if key[1] else "")
-    return {"ph": "M", "name": "thread_name", "pid": rank, "tid": lane, "args": {"name": name}}
+    return {"ph": "M", "name": "thread_name", "pid": rank, "tid": track, "args": {"name": name}}
 
 
-def _shown(event: Event, rank: int, lane: int) -> Iterator[dict[str, Any]]:
+def _shown(event: Event, rank: int, track: int) -> Iterator[dict[str, Any]]:
     where = ""
     if event.call_site:
         code, instruction = event.call_site[:2]
@@ -59,14 +59,14 @@ def _shown(event: Event, rank: int, lane: int) -> Iterator[dict[str, Any]]:
         "name": event.name,
         "cat": "exchange" if event.is_exchange else "compute",
         "pid": rank,
-        "tid": lane,
+        "tid": track,
         "ts": event.start_s * 1e6,
         "dur": event.cost_s * 1e6,
         "args": {"line": where},
     }
     yield {
         "ph": "C",
-        "name": f"memory of {event.lane[0]}",
+        "name": f"memory of {event.device_stream[0]}",
         "pid": rank,
         "ts": event.start_s * 1e6,
         "args": {"bytes": event.live_bytes},

@@ -19,7 +19,7 @@ class Event(NamedTuple):
 
     Attributes:
         rank_group: The number of the rank group.
-        lane: The device and stream.
+        device_stream: The device type and the number of its stream.
         start_s: The start time, in seconds.
         cost_s: The duration, in seconds.
         name: The name of the operation.
@@ -29,7 +29,7 @@ class Event(NamedTuple):
     """
 
     rank_group: int
-    lane: tuple[str, int]
+    device_stream: tuple[str, int]
     start_s: float
     cost_s: float
     name: str
@@ -81,7 +81,7 @@ class EventLog:
     def record(
         self,
         rank_group: RankGroup,
-        lane: tuple[str, int],
+        device_stream: tuple[str, int],
         start_s: float,
         cost_s: float,
         compiled_op: CompiledOp,
@@ -97,10 +97,10 @@ class EventLog:
         found.count += len(rank_group.ranks)
         found.total_s += cost_s * len(rank_group.ranks)
         if len(self.events) < self._events_max:
-            live = rank_group.live.get(lane[0], 0)
+            live = rank_group.live.get(device_stream[0], 0)
             event = Event(
                 rank_group.number,
-                lane,
+                device_stream,
                 start_s,
                 cost_s,
                 compiled_op.name,

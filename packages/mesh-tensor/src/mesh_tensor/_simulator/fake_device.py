@@ -98,7 +98,7 @@ def _from_data(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return made if device is None else made.to(device)
 
 
-def _attend(
+def _attention_result(
     func: Callable[..., Any],
     query: torch.Tensor,
     key: torch.Tensor,
@@ -150,7 +150,7 @@ _OWN: dict[Any, Callable[..., Any]] = {
     torch.Tensor.cuda: _cuda,
     torch.tensor: _from_data,
     torch.as_tensor: _from_data,
-    _attention: _attend,
+    _attention: _attention_result,
     torch.nn.functional.dropout: _drop,
 }
 

@@ -14,13 +14,13 @@ from mesh_core import Region
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-__all__ = ["HOST", "Lane", "RankGroup", "RankGroups"]
+__all__ = ["HOST", "DeviceStream", "RankGroup", "RankGroups"]
 
 #: The device that every process has. Operations on it occupy the process itself.
 HOST = "cpu"
 
 
-class Lane:
+class DeviceStream:
     """A device of a process, or one of its streams. It executes one operation at a time.
 
     Attributes:
@@ -52,9 +52,9 @@ class Lane:
         self.waiting_s = 0.0
         self.starved_s = 0.0
 
-    def copy(self) -> Lane:
+    def copy(self) -> DeviceStream:
         """Return a copy with the same history."""
-        made = Lane(self.is_host, self.stream, self.clock_s)
+        made = DeviceStream(self.is_host, self.stream, self.clock_s)
         made.compute_s = self.compute_s
         made.communication_s = self.communication_s
         made.waiting_s = self.waiting_s
@@ -69,7 +69,7 @@ class RankGroup:
         number: The number of the group.
         ranks: The processes.
         hosts: For each stream, the time until which each process is busy with dispatching.
-        lanes: The devices, by type and stream.
+        device_streams: The devices, by type and stream.
         syncs: For each token of a tensor that was shared with another stream or released, the times
             until which the stream and its device were busy.
         live: The memory in use on each type of device, in bytes.
@@ -77,24 +77,24 @@ class RankGroup:
         lineage: The rank groups from which it was split, and the number of events at each split.
     """
 
-    __slots__ = ("hosts", "lanes", "lineage", "live", "number", "peak", "ranks", "syncs")
+    __slots__ = ("device_streams", "hosts", "lineage", "live", "number", "peak", "ranks", "syncs")
 
     def __init__(self, number: int, ranks: Sequence[int]) -> None:
         self.number = number
         self.ranks = ranks
         self.hosts: dict[int, float] = {}
-        self.lanes: dict[tuple[str, int], Lane] = {}
+        self.device_streams: dict[tuple[str, int], DeviceStream] = {}
         self.syncs: dict[int, tuple[float, float]] = {}
         self.live: dict[str, int] = {}
         self.peak: dict[str, int] = {}
         self.lineage: tuple[tuple[int, int], ...] = ()
 
-    def lane(self, key: tuple[str, int]) -> Lane:
-        """Return the lane of a device type and a stream; create it if necessary."""
-        lane = self.lanes.get(key)
-        if lane is None:
-            lane = self.lanes[key] = Lane(key[0] == HOST, key[1])
-        return lane
+    def device_stream(self, key: tuple[str, int]) -> DeviceStream:
+        """Return the stream with a number on a device type; create it if necessary."""
+        device_stream = self.device_streams.get(key)
+        if device_stream is None:
+            device_stream = self.device_streams[key] = DeviceStream(key[0] == HOST, key[1])
+        return device_stream
 
     def dispatch(self, stream: int, arrived_s: float, dispatch_s: float) -> float:
         """Let the processes dispatch an operation; return the time when they have finished."""
@@ -109,27 +109,27 @@ class RankGroup:
         if host_s > self.hosts.get(stream, 0.0):
             self.hosts[stream] = host_s
 
-    def ready_s(self, lane: Lane, arrived_s: float, dispatch_s: float) -> float:
-        """Dispatch an operation; return the time when the lane can begin with it.
+    def ready_s(self, device_stream: DeviceStream, arrived_s: float, dispatch_s: float) -> float:
+        """Dispatch an operation; return the time when the device stream can begin with it.
 
         Args:
-            lane: The lane that executes it.
+            device_stream: The device stream that executes it.
             arrived_s: The time when the operation has arrived at the process.
             dispatch_s: The time that the process needs to dispatch it.
         """
-        host_s = self.dispatch(lane.stream, arrived_s, dispatch_s)
-        clock_s = lane.clock_s
+        host_s = self.dispatch(device_stream.stream, arrived_s, dispatch_s)
+        clock_s = device_stream.clock_s
         if host_s > clock_s:
-            lane.starved_s += host_s - clock_s
-            lane.clock_s = host_s
+            device_stream.starved_s += host_s - clock_s
+            device_stream.clock_s = host_s
             return host_s
         return clock_s
 
-    def done(self, lane: Lane, end_s: float) -> None:
-        """Record the time until which a lane is busy."""
-        lane.clock_s = end_s
-        if lane.is_host:
-            self.hosts[lane.stream] = end_s
+    def done(self, device_stream: DeviceStream, end_s: float) -> None:
+        """Record the time until which a device stream is busy."""
+        device_stream.clock_s = end_s
+        if device_stream.is_host:
+            self.hosts[device_stream.stream] = end_s
 
     def allocate(self, device: str, nbytes: int) -> None:
         """Allocate memory, or free it if `nbytes` is negative."""
@@ -140,15 +140,15 @@ class RankGroup:
 
     def reset(self) -> None:
         """Reset the clocks and totals, and keep the memory in use."""
-        self.hosts, self.lanes = {}, {}
+        self.hosts, self.device_streams = {}, {}
         self.syncs = dict.fromkeys(self.syncs, (0.0, 0.0))
         self.live = {device: nbytes for device, nbytes in self.live.items() if nbytes}
         self.peak = dict(self.live)
         self.lineage = ()
 
     def end_s(self) -> float:
-        """Return the time when all lanes have finished."""
-        clocks = (lane.clock_s for lane in self.lanes.values())
+        """Return the time when all device streams have finished."""
+        clocks = (device_stream.clock_s for device_stream in self.device_streams.values())
         return max([0.0, *self.hosts.values(), *clocks])
 
 
@@ -226,7 +226,10 @@ class RankGroups:
         for ranks in parts[1:]:
             made = RankGroup(len(self.all), ranks)
             made.hosts, made.syncs = dict(rank_group.hosts), dict(rank_group.syncs)
-            made.lanes = {key: lane.copy() for key, lane in rank_group.lanes.items()}
+            made.device_streams = {
+                key: device_stream.copy()
+                for key, device_stream in rank_group.device_streams.items()
+            }
             made.live, made.peak = dict(rank_group.live), dict(rank_group.peak)
             made.lineage = (*rank_group.lineage, (rank_group.number, self._count()))
             self.all.append(made)

@@ -162,23 +162,23 @@ def _place(one: DeviceUse) -> tuple[bool, str, int, int]:
 
 def _uses(rank_group: RankGroup, total_s: float, model: CostModel) -> list[DeviceUse]:
     for device in rank_group.live:
-        if not any(key[0] == device for key in rank_group.lanes):
-            rank_group.lane((device, 0))
+        if not any(key[0] == device for key in rank_group.device_streams):
+            rank_group.device_stream((device, 0))
     return [
         DeviceUse(
             device,
             stream,
             tuple(rank_group.ranks),
-            lane.compute_s,
-            lane.communication_s,
-            lane.waiting_s,
-            lane.starved_s,
-            total_s - lane.clock_s,
+            device_stream.compute_s,
+            device_stream.communication_s,
+            device_stream.waiting_s,
+            device_stream.starved_s,
+            total_s - device_stream.clock_s,
             rank_group.live.get(device, 0),
             rank_group.peak.get(device, 0),
             model.devices[device].memory_bytes,
         )
-        for (device, stream), lane in rank_group.lanes.items()
+        for (device, stream), device_stream in rank_group.device_streams.items()
     ]
 
 

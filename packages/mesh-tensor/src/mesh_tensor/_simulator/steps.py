@@ -56,22 +56,22 @@ def step_of(
         return _RemoteStep(compiled_op, world)
     if compiled_op.kind == "replay":
         return _ReplayStep(compiled_op, world, steps)
-    news = [(one.meta.kind, one.aliased) for one in _news(entry.parts)]
+    new_values = [(one.meta.kind, one.aliased) for one in _new_tensors(entry.parts)]
     if compiled_op.kind == "reduce":
-        return _ReduceStep(compiled_op, news, world)
+        return _ReduceStep(compiled_op, new_values, world)
     if compiled_op.kind == "move":
-        return _MoveStep(compiled_op, news, world)
+        return _MoveStep(compiled_op, new_values, world)
     if compiled_op.kind in ("put", "rank"):
-        return _PutStep(compiled_op, news, world)
-    return _OpStep(compiled_op, news, world, entry)
+        return _PutStep(compiled_op, new_values, world)
+    return _OpStep(compiled_op, new_values, world, entry)
 
 
-def _news(parts: Any) -> Iterator[NewTensor]:
+def _new_tensors(parts: Any) -> Iterator[NewTensor]:
     if type(parts) is NewTensor:
         yield parts
     elif type(parts) in (list, tuple):
         for one in parts:
-            yield from _news(one)
+            yield from _new_tensors(one)
 
 
 class _Step:
@@ -80,21 +80,22 @@ class _Step:
     def __init__(
         self,
         compiled_op: CompiledOp,
-        news: Sequence[tuple[Kind, int | None]],
+        new_values: Sequence[tuple[Kind, int | None]],
         world: SimulatedWorld,
     ) -> None:
         self.compiled_op = compiled_op
         self.world = world
         self.first = compiled_op.operands + compiled_op.numbers
         self.rest_len = compiled_op.instruction_len - 1
-        self.news = [
-            (kind, aliased, nbytes_of(kind) if aliased is None else 0) for kind, aliased in news
+        self.new_values = [
+            (kind, aliased, nbytes_of(kind) if aliased is None else 0)
+            for kind, aliased in new_values
         ]
 
     def keep(self, code: list[int], at: int) -> None:
         """Allocate the memory of the results."""
         world, first = self.world, at + self.first
-        for place, (kind, aliased, nbytes) in enumerate(self.news):
+        for place, (kind, aliased, nbytes) in enumerate(self.new_values):
             base = None if aliased is None else world.storage_at(code[at + aliased])
             world.store(code[first + place], kind, base, nbytes, self.compiled_op.ranks)
 
@@ -105,11 +106,11 @@ class _OpStep(_Step):
     def __init__(
         self,
         compiled_op: CompiledOp,
-        news: Sequence[tuple[Kind, int | None]],
+        new_values: Sequence[tuple[Kind, int | None]],
         world: SimulatedWorld,
         entry: CacheEntry,
     ) -> None:
-        super().__init__(compiled_op, news, world)
+        super().__init__(compiled_op, new_values, world)
         self._reshaped = [(place, meta.kind, aliased) for place, meta, aliased in entry.reshaped]
         self._device = HOST
         self._cost_s: float | None = None
@@ -128,7 +129,7 @@ class _OpStep(_Step):
     def _learn(self, code: list[int], at: int) -> None:
         world, compiled_op = self.world, self.compiled_op
         operands = [world.kind_at(slot) for slot in code[at : at + compiled_op.operands]]
-        results = [(kind, aliased) for kind, aliased, _ in self.news]
+        results = [(kind, aliased) for kind, aliased, _ in self.new_values]
         work = work_of(compiled_op, operands, results)
         self._is_known = True
         if work is None:
@@ -145,10 +146,10 @@ class _PutStep(_Step):
     """A value that the program sends."""
 
     def __call__(self, code: list[int], at: int) -> int:
-        nbytes = sum(nbytes for *_, nbytes in self.news)
+        nbytes = sum(nbytes for *_, nbytes in self.new_values)
         if self.compiled_op.kind == "put":
             self.world.receive(self.compiled_op, nbytes)
-        (kind, _, _), slot = self.news[0], code[at + self.rest_len - 1]
+        (kind, _, _), slot = self.new_values[0], code[at + self.rest_len - 1]
         self.world.store(slot, kind, None, nbytes, self.compiled_op.ranks)
         return at + self.rest_len
 
@@ -177,10 +178,10 @@ class _GroupStep(_Step):
     def __init__(
         self,
         compiled_op: CompiledOp,
-        news: Sequence[tuple[Kind, int | None]],
+        new_values: Sequence[tuple[Kind, int | None]],
         world: SimulatedWorld,
     ) -> None:
-        super().__init__(compiled_op, news, world)
+        super().__init__(compiled_op, new_values, world)
         self._version = -1
         self._collectives: list[_Collective] = []
         self._groups: list[tuple[Sequence[int], float]] | None = None
@@ -217,10 +218,10 @@ class _ReduceStep(_GroupStep):
     def __init__(
         self,
         compiled_op: CompiledOp,
-        news: Sequence[tuple[Kind, int | None]],
+        new_values: Sequence[tuple[Kind, int | None]],
         world: SimulatedWorld,
     ) -> None:
-        super().__init__(compiled_op, news, world)
+        super().__init__(compiled_op, new_values, world)
         self._how: Reduction = compiled_op.detail
         self.device = self._how.device
 
@@ -250,10 +251,10 @@ class _MoveStep(_GroupStep):
     def __init__(
         self,
         compiled_op: CompiledOp,
-        news: Sequence[tuple[Kind, int | None]],
+        new_values: Sequence[tuple[Kind, int | None]],
         world: SimulatedWorld,
     ) -> None:
-        super().__init__(compiled_op, news, world)
+        super().__init__(compiled_op, new_values, world)
         self._how: Move = compiled_op.detail
         self.device = self._how.device
         goals = sorted({rank for _, to in self._how.routes for rank in to})
@@ -263,7 +264,7 @@ class _MoveStep(_GroupStep):
 
     def __call__(self, code: list[int], at: int) -> int:
         self.synchronize()
-        kind, _, nbytes = self.news[0]
+        kind, _, nbytes = self.new_values[0]
         self.world.store(code[at + 1], kind, None, nbytes, self._goals)
         return at + self.rest_len
 

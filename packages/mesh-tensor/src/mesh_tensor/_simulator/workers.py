@@ -34,7 +34,7 @@ __all__ = ["SimulatedWorkers"]
 _GROWTH = 1024
 
 
-class _Verb:
+class _SimulatedEndpoint:
     """An endpoint, with the interface that the engine uses."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -79,18 +79,20 @@ class SimulatedWorkers:
         self._number = 0
         self._since_s = 0.0
         events.call_site = self._call_site
-        self.run = _Verb(self._run)
+        self.run = _SimulatedEndpoint(self._run)
         # With streams, the engine also passes the number of acknowledged operations.
-        self.run_on_streams = _Verb(lambda *args: self._run(*args[:-1]))
-        self.stop = _Verb(lambda: None)
-        self.drop_held = _Verb(lambda _: None)
-        self.fetch = _Verb(self._fetch if fake_values else _refusal("a value was requested"))
-        self.item = _Verb(self._item if fake_values else _refusal(_ITEM))
-        self.describe = _Verb(_refusal(_DESCRIBE))
-        self.attempt = _Verb(_refusal(_ATTEMPT))
-        self.invoke = _Verb(_refusal(_INVOKE))
+        self.run_on_streams = _SimulatedEndpoint(lambda *args: self._run(*args[:-1]))
+        self.stop = _SimulatedEndpoint(lambda: None)
+        self.drop_held = _SimulatedEndpoint(lambda _: None)
+        self.fetch = _SimulatedEndpoint(
+            self._fetch if fake_values else _refusal("a value was requested")
+        )
+        self.item = _SimulatedEndpoint(self._item if fake_values else _refusal(_ITEM))
+        self.describe = _SimulatedEndpoint(_refusal(_DESCRIBE))
+        self.attempt = _SimulatedEndpoint(_refusal(_ATTEMPT))
+        self.invoke = _SimulatedEndpoint(_refusal(_INVOKE))
         #: The same requests, for the values of a stream.
-        self.query = _Verb(self._query)
+        self.query = _SimulatedEndpoint(self._query)
 
     def _with_region(self, region: Region) -> SimulatedWorkers:
         return self

@@ -149,38 +149,41 @@ class SimulatedWorld:
     def compute(self, compiled_op: CompiledOp, device: str, cost_s: float | None) -> None:
         """Spend the time of an operation; None if it does not occupy a device."""
         arrived_s, dispatch_s = self.arrived_s, self.model.dispatch_s
-        key = device, compiled_op.lane
+        key = device, compiled_op.stream_number
         for rank_group in self.rank_groups.of_region(compiled_op.ranks):
             if cost_s is None:
-                rank_group.dispatch(compiled_op.lane, arrived_s, dispatch_s)
+                rank_group.dispatch(compiled_op.stream_number, arrived_s, dispatch_s)
                 continue
-            lane = rank_group.lane(key)
-            start_s = rank_group.ready_s(lane, arrived_s, dispatch_s)
-            lane.compute_s += cost_s
-            rank_group.done(lane, start_s + cost_s)
+            device_stream = rank_group.device_stream(key)
+            start_s = rank_group.ready_s(device_stream, arrived_s, dispatch_s)
+            device_stream.compute_s += cost_s
+            rank_group.done(device_stream, start_s + cost_s)
             self._events.record(rank_group, key, start_s, cost_s, compiled_op, False)
 
     def synchronize(
         self, compiled_op: CompiledOp, device: str, rank_groups: Sequence[RankGroup], cost_s: float
     ) -> None:
         """Let processes wait for each other, and spend the time of a collective."""
-        key = device, compiled_op.lane
-        pairs = [(rank_group, rank_group.lane(key)) for rank_group in rank_groups]
-        ready = [one.ready_s(lane, self.arrived_s, self.model.dispatch_s) for one, lane in pairs]
+        key = device, compiled_op.stream_number
+        pairs = [(rank_group, rank_group.device_stream(key)) for rank_group in rank_groups]
+        ready = [
+            one.ready_s(device_stream, self.arrived_s, self.model.dispatch_s)
+            for one, device_stream in pairs
+        ]
         start_s = max(ready)
-        for (rank_group, lane), ready_s in zip(pairs, ready, strict=True):
-            lane.waiting_s += start_s - ready_s
-            lane.communication_s += cost_s
-            rank_group.done(lane, start_s + cost_s)
+        for (rank_group, device_stream), ready_s in zip(pairs, ready, strict=True):
+            device_stream.waiting_s += start_s - ready_s
+            device_stream.communication_s += cost_s
+            rank_group.done(device_stream, start_s + cost_s)
             self._events.record(rank_group, key, start_s, cost_s, compiled_op, True)
 
     def record_sync(self, compiled_op: CompiledOp, token: int, device: str) -> None:
         """Record the time when a stream shares a tensor with another stream, or releases it."""
         for rank_group in self.rank_groups.of_region(compiled_op.ranks):
-            host_s = rank_group.dispatch(compiled_op.lane, self.arrived_s, 0.0)
+            host_s = rank_group.dispatch(compiled_op.stream_number, self.arrived_s, 0.0)
             rank_group.syncs[token] = (
                 host_s,
-                max(host_s, rank_group.lane((device, compiled_op.lane)).clock_s),
+                max(host_s, rank_group.device_stream((device, compiled_op.stream_number)).clock_s),
             )
 
     def wait_for_sync(
@@ -188,16 +191,16 @@ class SimulatedWorld:
     ) -> None:
         """Let a stream wait until a tensor is shared with it, or released to it."""
         for rank_group in self.rank_groups.of_region(compiled_op.ranks):
-            rank_group.dispatch(compiled_op.lane, self.arrived_s, 0.0)
+            rank_group.dispatch(compiled_op.stream_number, self.arrived_s, 0.0)
             found = rank_group.syncs.pop(token, None) if is_last else rank_group.syncs.get(token)
             if found is None:
                 continue
             host_s, device_s = found
-            rank_group.wait_until(compiled_op.lane, host_s)
-            lane = rank_group.lane((device, compiled_op.lane))
-            if device_s > lane.clock_s:
-                lane.waiting_s += device_s - lane.clock_s
-                rank_group.done(lane, device_s)
+            rank_group.wait_until(compiled_op.stream_number, host_s)
+            device_stream = rank_group.device_stream((device, compiled_op.stream_number))
+            if device_s > device_stream.clock_s:
+                device_stream.waiting_s += device_s - device_stream.clock_s
+                rank_group.done(device_stream, device_s)
 
     def wait_s(self, ranks: bytes) -> float:
         """Return the time when some processes have executed everything that was issued."""
@@ -208,7 +211,7 @@ class SimulatedWorld:
         link = self.model.between
         arrived_s = self.arrived_s + nbytes / link.bytes_per_s
         for rank_group in self.rank_groups.of_region(compiled_op.ranks):
-            rank_group.wait_until(compiled_op.lane, arrived_s)
+            rank_group.wait_until(compiled_op.stream_number, arrived_s)
 
     def _take(self, storage: Storage, nbytes: int) -> None:
         for rank_group in self.rank_groups.of_region(storage.ranks):

@@ -99,7 +99,7 @@ class BorrowState:
         """Return a description for error messages."""
         how = "to be written to" if self.is_mutable else "to be read"
         here = format_call_site(self.call_site)
-        return f"by stream {self.goal._lane.stream.name}, {how}, here:\n{here}"
+        return f"by stream {self.goal._stream_slots.stream.name}, {how}, here:\n{here}"
 
     def __del__(self) -> None:
         if self.dropped_at is not None and not self.is_settled:
@@ -141,7 +141,7 @@ class Borrow:
     def __repr__(self) -> str:
         state = self._state
         how = "dropped" if self.is_dropped else "mutable" if state.is_mutable else "to read"
-        return f"<Borrow by {state.goal._lane.stream.name}, {how}>"
+        return f"<Borrow by {state.goal._stream_slots.stream.name}, {how}>"
 
     def __del__(self) -> None:
         state = getattr(self, "_state", None)
@@ -212,8 +212,8 @@ class Borrows:
             if borrows is None:
                 borrows = family.borrows = StorageBorrows()
             borrows.outgoing.append(state)
-            storages = engine.lanes.storages(engine.bases)
-            slot = goal._lane.borrow_slot(storages[family.slot])
+            storages = engine.stream_table.storages(engine.bases)
+            slot = goal._stream_slots.borrow_slot(storages[family.slot])
             engine.own_slot(slot)
             ref = _BorrowedRef(slot, stream.freed)
             ref._dead_refs, ref.borrows = self._dead_refs, state.own
@@ -395,7 +395,7 @@ class _DifferentiableBorrow(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, stream: Stream, states: list[BorrowState]) -> Tensor:
         mesh = tensor._meta.mesh
-        ctx.stream = mesh._lane.stream
+        ctx.stream = mesh._stream_slots.stream
         made, state = mesh._engine.borrows.make(tensor, mesh._on(stream), is_mutable=False)
         states.append(state)
         return made

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from mesh_tensor._mesh.device_mesh import DeviceMesh
     from mesh_tensor._streams.stream import Stream
 
-__all__ = ["Lane", "Lanes"]
+__all__ = ["StreamSlots", "StreamTable"]
 
 
-class Lane:
-    """One stream of one engine.
+class StreamSlots:
+    """The slots of one stream in one engine.
 
     Attributes:
         number: The number of the stream in the engine; 0 is the default stream.
@@ -78,11 +78,11 @@ class Lane:
             self.free_slots.append(slot)
         slot = self.take_slot()
         self.borrowed[slot] = storage
-        self._instructions.lanes[slot] = self
+        self._instructions.stream_slots[slot] = self
         return slot
 
 
-class Lanes:
+class StreamTable:
     """The streams of one engine.
 
     Args:
@@ -93,24 +93,24 @@ class Lanes:
     def __init__(self, engine: Engine, default: Stream) -> None:
         self._engine = engine
         instructions = engine.stream
-        self.default = Lane(0, default, instructions, instructions.free_slots)
-        self._lanes = {default: self.default}
+        self.default = StreamSlots(0, default, instructions, instructions.free_slots)
+        self._slots_of = {default: self.default}
         self._announced: set[tuple[DeviceMesh, tuple[str, ...]]] = set()
 
     @property
     def are_many(self) -> bool:
         """Whether the program uses more than the default stream."""
-        return len(self._lanes) > 1
+        return len(self._slots_of) > 1
 
-    def of(self, stream: Stream | None) -> Lane:
-        """Return the lane of a stream; for None, the default lane.
+    def of(self, stream: Stream | None) -> StreamSlots:
+        """Return the slots of a stream; for None, those of the default stream.
 
         Raises:
             MeshError: The processes have exited.
         """
         if stream is None:
             return self.default
-        found = self._lanes.get(stream)
+        found = self._slots_of.get(stream)
         return found or self._create(stream)
 
     def announce(self, groups: Sequence[tuple[DeviceMesh, tuple[str, ...]]]) -> None:
@@ -129,41 +129,43 @@ class Lanes:
     def storages(self, bases: list[int]) -> list[int]:
         """Return for each slot the slot that owns its storage, also across borrows."""
         found = bases
-        for lane in self._lanes.values():
-            if lane.borrowed:
-                found = [lane.borrowed.get(base, base) for base in found]
+        for stream_slots in self._slots_of.values():
+            if stream_slots.borrowed:
+                found = [stream_slots.borrowed.get(base, base) for base in found]
         return found
 
-    def endpoint(self, name: str, lane: Lane, workers: Any = None) -> Any:
+    def endpoint(self, name: str, stream_slots: StreamSlots, workers: Any = None) -> Any:
         """Return an endpoint for requests about a stream's values, executed in its order."""
         workers = workers or self._engine._workers
         if self.are_many:
-            return _StreamEndpoint(self._engine, workers.query, lane.number, name)
+            return _StreamEndpoint(self._engine, workers.query, stream_slots.number, name)
         return getattr(workers, name)
 
-    def _create(self, stream: Stream) -> Lane:
+    def _create(self, stream: Stream) -> StreamSlots:
         engine = self._engine
         instructions = engine.stream
         with instructions.lock:
-            if stream in self._lanes:
-                return self._lanes[stream]
+            if stream in self._slots_of:
+                return self._slots_of[stream]
             # The actor itself executes everything that was issued before the first additional
             # stream.
             instructions.flush()
-            lane = Lane(len(self._lanes), stream, instructions, [])
-            whole = engine.mesh(engine._all, lane)
-            lane.free = engine._define(None, whole, None, kind="free", name="free", operands=1)
-            self._lanes[stream] = lane
-        return lane
+            stream_slots = StreamSlots(len(self._slots_of), stream, instructions, [])
+            whole = engine.mesh(engine._all, stream_slots)
+            stream_slots.free = engine._define(
+                None, whole, None, kind="free", name="free", operands=1
+            )
+            self._slots_of[stream] = stream_slots
+        return stream_slots
 
 
 class _StreamEndpoint:
     """An endpoint for values of one stream, with the verbs of endpoints that Mesh uses."""
 
-    def __init__(self, engine: Engine, query: Any, lane: int, name: str) -> None:
+    def __init__(self, engine: Engine, query: Any, stream_number: int, name: str) -> None:
         self._engine = engine
         self._query = query
-        self._first = (lane, name)
+        self._first = (stream_number, name)
 
     def call(self, *args: Any) -> Future[ValueMesh[Any]]:
         return self._with_failures(self._query.call(*self._first, *args))

@@ -60,7 +60,7 @@ class Tensor(torch.Tensor):
     @property
     def stream(self) -> Stream:
         """The stream that the tensor belongs to."""
-        return self._meta.mesh._lane.stream
+        return self._meta.mesh._stream_slots.stream
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
@@ -114,7 +114,7 @@ class Tensor(torch.Tensor):
     def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         meta = self._meta
         parts = [f"shape={tuple(meta.shape)}", f"dtype={meta.dtype}", f"mesh={meta.mesh}"]
-        if meta.mesh._lane.number:
+        if meta.mesh._stream_slots.number:
             parts.append(f"stream={self.stream.name}")
         if self.requires_grad:
             parts.append("requires_grad=True")

@@ -81,7 +81,7 @@ class Recorder:
         if threading.get_ident() != self._thread:
             return
         compiled_op = self._engine.compiled_ops[instruction[0]]
-        if compiled_op.lane or compiled_op.kind in _BORROWING:
+        if compiled_op.stream_number or compiled_op.kind in _BORROWING:
             raise TraceError(
                 "a trace can only use the default stream, without borrows: trace the parts in"
                 " between"

@@ -166,7 +166,7 @@ class Recording:
         made: list[Tensor] = []
         with engine.stream.lock:
             for _, meta, base in self._results:
-                ref = engine._new_ref(_base_of(base, operands, made), meta.mesh._lane)
+                ref = engine._new_ref(_base_of(base, operands, made), meta.mesh._stream_slots)
                 made.append(wrap(meta, ref))
             slots = [one._ref.slot for one in operands]
             results = [one._ref.slot for one in made]

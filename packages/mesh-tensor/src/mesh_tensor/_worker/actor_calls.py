@@ -95,7 +95,7 @@ class _ActorCalls:
         with self._lock:
             return self._calls.setdefault(token, _ActorCall())
 
-    def claim(self, token: str) -> _ActorCall:
+    def begin_serving(self, token: str) -> _ActorCall:
         """Return a call to the actor that serves it, once."""
         with self._lock:
             if token in self._cancelled:
@@ -195,7 +195,7 @@ def serve(function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
 
     def run(instance: Any, *given: Any) -> Any:
         *before, call_token = given
-        actor_call = _actor_calls.claim(call_token.token)
+        actor_call = _actor_calls.begin_serving(call_token.token)
         result, answer, error = None, None, None
         try:
             actor_call.offered.wait()
@@ -213,7 +213,7 @@ def serve(function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
 
     async def run_async(instance: Any, *given: Any) -> Any:
         *before, call_token = given
-        actor_call = _actor_calls.claim(call_token.token)
+        actor_call = _actor_calls.begin_serving(call_token.token)
         result, answer, error = None, None, None
         try:
             if not actor_call.offered.is_set():

@@ -114,7 +114,9 @@ def move_step(compiled_op: CompiledOp, world: World) -> Step:
     targets = next((to for source, to in how.routes if source == world.rank), ())
     source = next((one for one, to in how.routes if world.rank in to), None)
     # The default stream uses the existing global group; other streams need a separate group.
-    group = world.group(world.region(compiled_op.ranks).ranks()) if compiled_op.lane else None
+    group = (
+        world.group(world.region(compiled_op.ranks).ranks()) if compiled_op.stream_number else None
+    )
 
     def step(code: list[int], at: int) -> int:
         given: Any = values[code[at]] if targets else None

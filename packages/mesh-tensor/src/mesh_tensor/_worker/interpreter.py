@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh_core import Port
-    from mesh_tensor._remote.call_protocol import Trial
+    from mesh_tensor._remote.call_protocol import FirstCallResult
 
 __all__ = ["Interpreter"]
 
@@ -106,11 +106,11 @@ class Interpreter(Actor):
         )
 
     @endpoint(explicit_response_port=True)
-    def query(self, port: Port[Any], lane: int, name: str, *args: Any) -> None:
+    def query(self, port: Port[Any], stream_number: int, name: str, *args: Any) -> None:
         """Reply to a request about values of one stream, when the stream reaches it."""
         if self._threads is None:
             self._threads = StreamThreads(self._runner, self._queries)
-        self._threads.query(port, lane, name, args)
+        self._threads.query(port, stream_number, name, args)
 
     @endpoint
     def fetch(self, slot: int, wanted_of: int) -> Any:
@@ -147,7 +147,7 @@ class Interpreter(Actor):
         return invoke(self._world, function, blob, slots)
 
     @endpoint
-    def attempt(self, function: int, blob: bytes, slots: list[int], token: int) -> Trial:
+    def attempt(self, function: int, blob: bytes, slots: list[int], token: int) -> FirstCallResult:
         """Call a remote function to observe its results; `adopt` or `drop_held` releases them."""
         return attempt(self._world, function, blob, slots, token)
 

@@ -20,34 +20,34 @@ if TYPE_CHECKING:
 __all__ = ["new_group"]
 
 
-class _Naming(threading.local):
+class _NextGroup(threading.local):
     """The name of the next group that this thread creates."""
 
     name: str | None = None
 
 
-_naming = _Naming()
+_next_group = _NextGroup()
 _torch_name: Any = distributed_c10d._process_group_name
 
 
 def _name(ranks: Any, use_hashed_name: bool) -> Any:
-    if _naming.name is not None:
-        return _naming.name
+    if _next_group.name is not None:
+        return _next_group.name
     return _torch_name(ranks, use_hashed_name)
 
 
-def new_group(ranks: Sequence[int], lane: int) -> dist.ProcessGroup:
+def new_group(ranks: Sequence[int], stream_number: int) -> dist.ProcessGroup:
     """Create a group. All members call this function, and no other processes.
 
     Args:
         ranks: The members.
-        lane: The number of the stream. Each stream has a separate group.
+        stream_number: The number of the stream. Each stream has a separate group.
     """
     distributed_c10d._process_group_name = _name
-    _naming.name = f"mesh_tensor.{lane}.{'_'.join(map(str, ranks))}"
+    _next_group.name = f"mesh_tensor.{stream_number}.{'_'.join(map(str, ranks))}"
     try:
         made = dist.new_group(list(ranks), use_local_synchronization=True)
     finally:
-        _naming.name = None
+        _next_group.name = None
     assert isinstance(made, dist.ProcessGroup)
     return made

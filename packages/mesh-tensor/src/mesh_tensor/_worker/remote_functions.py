@@ -12,13 +12,13 @@ from torch.utils import _pytree as pytree
 
 from mesh_tensor._instructions.compiled_op import Operand
 from mesh_tensor._remote.call_protocol import (
+    FirstCallResult,
     FunctionCode,
     GroupArg,
     MeshArg,
     ObjectArg,
     RemoteCall,
     TensorPart,
-    Trial,
     describe,
     shape_of,
 )
@@ -135,11 +135,13 @@ def invoke(world: World, function: int, blob: bytes, slots: Sequence[int]) -> An
     return pytree.tree_map_only(torch.Tensor, world.outgoing, result)
 
 
-def attempt(world: World, function: int, blob: bytes, slots: Sequence[int], token: int) -> Trial:
+def attempt(
+    world: World, function: int, blob: bytes, slots: Sequence[int], token: int
+) -> FirstCallResult:
     """Call a function to observe its results, and hold them until they are adopted or dropped."""
     given = [world.values[slot] for slot in slots]
     if any(isinstance(one, FailedValue) for one in given):
-        return Trial(has_failed_operand=True)
+        return FirstCallResult(has_failed_operand=True)
     versions = versions_of(given)
     try:
         result, arguments = _called(world, function, blob, given)
@@ -152,9 +154,9 @@ def attempt(world: World, function: int, blob: bytes, slots: Sequence[int], toke
                 )
         result_spec = describe(result, arguments, versions)
     except Exception as error:
-        return Trial(error=portable(error))
+        return FirstCallResult(error=portable(error))
     world.held[token] = pytree.tree_leaves(result)
-    return Trial(result_spec)
+    return FirstCallResult(result_spec)
 
 
 def _called(

@@ -154,7 +154,7 @@ class StreamThreads:
         self._threads = {0: _Thread(0, default, self._torch_threads)}
         self._compiled_ops: dict[int, CompiledOp] = dict(default.compiled_ops)
         #: The compiled ops of streams other than the default stream.
-        self._others = {one.opcode for one in self._compiled_ops.values() if one.lane}
+        self._others = {one.opcode for one in self._compiled_ops.values() if one.stream_number}
 
     def run(
         self,
@@ -182,8 +182,8 @@ class StreamThreads:
             port.send(self._take_failures())
             return
         answer = _Answer(port, len(parts), self._take_failures)
-        for lane, part in parts.items():
-            thread = self._thread(lane)
+        for stream_number, part in parts.items():
+            thread = self._thread(stream_number)
 
             def job(runner: Runner = thread.runner, part: _Part = part) -> None:
                 try:
@@ -196,9 +196,9 @@ class StreamThreads:
 
             thread.put(job)
 
-    def query(self, port: Port[Any], lane: int, name: str, args: tuple[Any, ...]) -> None:
+    def query(self, port: Port[Any], stream_number: int, name: str, args: tuple[Any, ...]) -> None:
         """Reply to a request about values, in the order of their stream."""
-        thread = self._thread(lane)
+        thread = self._thread(stream_number)
         function = self._queries[name]
 
         def job() -> None:
@@ -232,18 +232,22 @@ class StreamThreads:
         for one in self._threads.values():
             one.close()
 
-    def _thread(self, lane: int) -> _Thread:
-        found = self._threads.get(lane)
+    def _thread(self, stream_number: int) -> _Thread:
+        found = self._threads.get(stream_number)
         if found is None:
-            runner = Runner(self._world.for_stream(lane), self._record_failure, self._kinds)
-            found = self._threads[lane] = _Thread(lane, runner, self._torch_threads)
+            runner = Runner(
+                self._world.for_stream(stream_number), self._record_failure, self._kinds
+            )
+            found = self._threads[stream_number] = _Thread(
+                stream_number, runner, self._torch_threads
+            )
         return found
 
     def _define(self, compiled_op: CompiledOp) -> None:
         self._compiled_ops[compiled_op.opcode] = compiled_op
-        if compiled_op.lane:
+        if compiled_op.stream_number:
             self._others.add(compiled_op.opcode)
-        self._thread(compiled_op.lane).runner.define(compiled_op)
+        self._thread(compiled_op.stream_number).runner.define(compiled_op)
 
     def _evict(self, opcodes: Sequence[int]) -> None:
         for opcode in opcodes:
@@ -273,7 +277,7 @@ class StreamThreads:
                 at += 2
                 continue
             compiled_op = compiled_ops[instructions[at]]
-            part = parts.setdefault(compiled_op.lane, _Part())
+            part = parts.setdefault(compiled_op.stream_number, _Part())
             part.instructions += instructions[at : at + compiled_op.instruction_len]
             part.numbers.append(number)
             at += compiled_op.instruction_len

@@ -56,15 +56,15 @@ class World:
         self._store: TCPStore | None = None
         #: The borrows between the streams of the process.
         self.exchange = BorrowExchange()
-        self._lane = 0
+        self._stream_number = 0
         #: The generation of `torch.distributed` to which the groups belong; shared by all streams.
         self._generation = [0]
 
-    def for_stream(self, lane: int) -> World:
+    def for_stream(self, stream_number: int) -> World:
         """Return the world of another stream of the process, with separate values and groups."""
         made = World(self.rank, [])
         made.functions, made.held, made.exchange = self.functions, self.held, self.exchange
-        made._lane, made._generation = lane, self._generation
+        made._stream_number, made._generation = stream_number, self._generation
         return made
 
     def propagate_failure(self, storages: Collection[int], failed_value: FailedValue) -> None:
@@ -152,8 +152,8 @@ class World:
             ranks = sorted(key)
             if ranks != list(key):
                 found = self.group(ranks)
-            elif self._lane or ranks != list(range(dist.get_world_size())):
-                found = new_group(ranks, self._lane)
+            elif self._stream_number or ranks != list(range(dist.get_world_size())):
+                found = new_group(ranks, self._stream_number)
             else:
                 assert isinstance(dist.group.WORLD, dist.ProcessGroup)
                 found = dist.group.WORLD

@@ -48,44 +48,44 @@ while True:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """A fault that has been chosen and not yet injected."""
+class PlannedFault:
+    """A fault that has not been injected yet."""
 
     kind: str
     number: int
-    """Which of the hosts, not counting the first."""
+    """The index of the host, not counting the first."""
     hold_s: float
     chance: float
-    """Between 0 and 1, for whatever else is left to chance."""
+    """A random number between 0 and 1, for all other choices."""
 
 
 @dataclass(frozen=True)
-class Dish:
+class FaultKind:
     """A kind of fault."""
 
-    make: Callable[[World, Host, Workload, float], Fault]
-    stays: bool = True
-    """Whether it lasts; else it is over as soon as it was made."""
-    takes: bool = False
-    """Whether it takes something away that has to be restored."""
-    is_of_all: bool = False
-    """Whether it is about all hosts and not one."""
+    inject: Callable[[World, Host, Workload, float], Fault]
+    is_lasting: bool = True
+    """Whether it lasts until it is healed; otherwise it is instantaneous."""
+    needs_restore: bool = False
+    """Whether the workload must restore something afterwards."""
+    affects_all_hosts: bool = False
+    """Whether it affects all hosts and not one."""
 
 
-def choices(
+def planned_faults(
     seed: int, hosts: int, hold_max_s: float, without: Collection[str] = ()
-) -> Iterator[Choice]:
-    """Yield choices without end. Every kind occurs once before any kind occurs again.
+) -> Iterator[PlannedFault]:
+    """Yield faults without end. Every kind occurs once before any kind occurs again.
 
     Durations are drawn on a logarithmic scale, so that short faults are as likely as long ones.
     """
     chance = random.Random(seed)
     while True:
-        kinds = sorted(MENU.keys() - set(without))
+        kinds = sorted(FAULT_KINDS.keys() - set(without))
         chance.shuffle(kinds)
         for kind in kinds:
             hold_s = HOLD_MIN_S * (hold_max_s / HOLD_MIN_S) ** chance.random()
-            yield Choice(kind, chance.randrange(hosts), hold_s, chance.random())
+            yield PlannedFault(kind, chance.randrange(hosts), hold_s, chance.random())
 
 
 def _kill(world: World, host: Host, workload: Workload, chance: float) -> Fault:
@@ -169,7 +169,7 @@ def _signal(pid: int, number: int) -> None:
 
 
 def _victim(pids: Sequence[int], chance: float) -> int:
-    assert pids, "nobody there to kill"
+    assert pids, "no process to kill"
     return sorted(pids)[int(chance * len(pids))]
 
 
@@ -177,29 +177,31 @@ def _client(world: World) -> Host:
     return world.hosts[0]
 
 
-MENU: dict[str, Dish] = {
-    "kill": Dish(_kill, stays=False, takes=True),
-    "stop": Dish(_stop),
-    "stop any": Dish(_stop_any),
-    "no descriptors": Dish(_no_descriptors),
-    "no space": Dish(_no_space),
-    "flood": Dish(_flood),
-    "pause": Dish(lambda world, host, *_: world.faults.pause(host)),
-    "partition": Dish(lambda world, host, *_: world.faults.partition([host])),
-    "drop one way": Dish(
+FAULT_KINDS: dict[str, FaultKind] = {
+    "kill": FaultKind(_kill, is_lasting=False, needs_restore=True),
+    "stop": FaultKind(_stop),
+    "stop any": FaultKind(_stop_any),
+    "no descriptors": FaultKind(_no_descriptors),
+    "no space": FaultKind(_no_space),
+    "flood": FaultKind(_flood),
+    "pause": FaultKind(lambda world, host, *_: world.faults.pause(host)),
+    "partition": FaultKind(lambda world, host, *_: world.faults.partition([host])),
+    "drop one way": FaultKind(
         lambda world, host, *_: world.faults.drop(host, _client(world), is_one_way=True)
     ),
-    "link down": Dish(lambda world, host, *_: world.faults.link_down(host)),
-    "reset": Dish(lambda world, host, *_: world.faults.reset(_client(world), host)),
-    "reset once": Dish(
-        lambda world, host, *_: world.faults.reset_once(_client(world), host), stays=False
+    "link down": FaultKind(lambda world, host, *_: world.faults.link_down(host)),
+    "reset": FaultKind(lambda world, host, *_: world.faults.reset(_client(world), host)),
+    "reset once": FaultKind(
+        lambda world, host, *_: world.faults.reset_once(_client(world), host), is_lasting=False
     ),
-    "loss": Dish(lambda world, *_: world.faults.loss(20), is_of_all=True),
-    "slow link": Dish(lambda world, host, *_: world.faults.bandwidth(host, SLOW_BITS_PER_S)),
-    "long link": Dish(
+    "loss": FaultKind(lambda world, *_: world.faults.loss(20), affects_all_hosts=True),
+    "slow link": FaultKind(lambda world, host, *_: world.faults.bandwidth(host, SLOW_BITS_PER_S)),
+    "long link": FaultKind(
         lambda world, host, _, chance: world.faults.delay(
             _client(world), host, LONG_S * chance, jitter_s=LONG_S / 10
         )
     ),
-    "power cut": Dish(lambda world, host, *_: world.faults.power_cut(host), takes=True),
+    "power cut": FaultKind(
+        lambda world, host, *_: world.faults.power_cut(host), needs_restore=True
+    ),
 }

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 _READ_LEN = 65536
 
 
-class Cut:
+class BreakableProxy:
     """Listens on a separate port and copies bytes between clients and the server."""
 
     def __init__(self, host: str, port: int, listener: socket.socket | None = None) -> None:

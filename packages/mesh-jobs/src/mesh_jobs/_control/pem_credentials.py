@@ -8,14 +8,14 @@ from typing import Literal, Self
 
 from mesh_core import Credentials
 
-__all__ = ["SERVER_NAME", "Pem"]
+__all__ = ["SERVER_NAME", "PemCredentials"]
 
 #: The host name in the certificates of workers, which TLS verifies.
 SERVER_NAME = "worker.mesh"
 
 
 @dataclass(frozen=True, slots=True)
-class Pem:
+class PemCredentials:
     """A key, its certificate chain and its authorities in PEM format.
 
     Attributes:

@@ -12,17 +12,17 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.jobs.kube.cut import Cut
+from tests.jobs.kube.breakable_proxy import BreakableProxy
 
 _NEW_NETWORK = 0x40000000
 
 
 @dataclass(frozen=True)
-class Apart:
+class SeparateNetwork:
     """A network namespace. Prefix a command with `command` to run it there."""
 
     pid: int
-    way: Cut
+    proxy: BreakableProxy
 
     @property
     def command(self) -> list[str]:
@@ -40,7 +40,7 @@ def why_not() -> str:
 
 
 @contextlib.contextmanager
-def apart(host: str, port: int) -> Iterator[Apart]:
+def separate_network(host: str, port: int) -> Iterator[SeparateNetwork]:
     """Create a network that contains only the API server, at the address that it has here."""
     inside = ["sh", "-c", "ip link set lo up && echo up && exec cat"]
     command = ["unshare", "--net", "--", *inside]
@@ -50,9 +50,9 @@ def apart(host: str, port: int) -> Iterator[Apart]:
         assert process.stdout is not None
         assert process.stdin is not None
         assert process.stdout.readline() == "up\n"
-        way = Cut(host, port, listener=_listener_in(process.pid, host, port))
-        yield Apart(process.pid, way)
-        way.end()
+        proxy = BreakableProxy(host, port, listener=_listener_in(process.pid, host, port))
+        yield SeparateNetwork(process.pid, proxy)
+        proxy.end()
         process.stdin.close()
 
 

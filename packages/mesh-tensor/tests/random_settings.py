@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, settings
 import mesh_tensor as mt
 
 #: The same programs at each run, without a time limit.
-HOW = settings(
+HYPOTHESIS_SETTINGS = settings(
     deadline=None,
     database=None,
     derandomize=True,

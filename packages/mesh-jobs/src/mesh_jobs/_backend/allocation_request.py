@@ -14,7 +14,7 @@ from mesh_core import Credentials
 from mesh_jobs._atomic_files import write_private
 from mesh_jobs._spec import JobSpec
 
-__all__ = ["Order", "WorkerCommand"]
+__all__ = ["AllocationRequest", "WorkerCommand"]
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ class WorkerCommand:
 
 
 @dataclass(frozen=True)
-class Order:
+class AllocationRequest:
     """An allocation request, as the backend receives it.
 
     Attributes:
-        id: The unique id of the order. A retry after the program died before it received its ticket
-            uses the same id.
+        id: The unique id of the allocation, chosen by the program. A retry after the program died
+            before it received its allocation uses the same id.
         spec: The requested job.
         folder: The job's folder on the machine of the program. It contains `workers/` for reports,
             `keys/` for secrets and `logs/`; all of them are private and removed with the job.
@@ -115,10 +115,10 @@ class Order:
             listen: The address to listen on. With port 0, the system chooses a port.
             advertise: The name or address under which others reach the machine; `env:NAME` reads it
                 from the environment. By default, the worker determines it.
-            report: The file for the report. Defaults to `report_file` of this order; None for a
+            report: The file for the report. Defaults to `report_file` of this request; None for a
                 worker that only prints its report.
             secret: The file that contains the secret, or `-` for the standard input. Defaults to
-                `secret_file` of this order.
+                `secret_file` of this request.
             epoch: The number of earlier workers of this rank; `env:NAME` reads it from the
                 environment of the host.
         """
@@ -127,7 +127,7 @@ class Order:
         slot = rank if is_one else "{rank}"
         report_file = str(self.report_file(mesh, slot)) if report == "" else report
         secret_file = secret or str(self.secret_file(mesh, slot))
-        argv = [python or sys.executable, "-m", "mesh_jobs.worker", "--order", self.id]
+        argv = [python or sys.executable, "-m", "mesh_jobs.worker", "--allocation-id", self.id]
         argv += ["--mesh", mesh, "--rank", str(rank), "--listen", listen]
         argv += ["--ttl", f"{self.spec.ttl_s:g}", "--secret", secret_file]
         if advertise is not None:
@@ -136,7 +136,7 @@ class Order:
             argv += ["--epoch", epoch]
         if report_file is not None:
             argv += ["--report", report_file]
-        env = {"MESH_JOB": self.spec.name, "MESH_JOB_ORDER": self.id}
+        env = {"MESH_JOB": self.spec.name, "MESH_JOB_ALLOCATION_ID": self.id}
 
         def issue() -> bytes:
             return self._secret(f"{mesh}-{rank if is_one else 'any'}")

@@ -165,7 +165,7 @@ _ENDS = {
     "os._exit": _End("os._exit(9)", 9),
     "queued work": _End("[mesh.sleep.broadcast(0.01) for _ in range(5)]"),
     "a pending call": _End("call = mesh.sleep.call(0.2)"),
-    "an exception beside a hung endpoint": _End(
+    "an exception next to a hung endpoint": _End(
         "call = mesh.slice(n=0).spin.call()\ntime.sleep(0.05)\nraise RuntimeError('the end')", 1
     ),
     "a hung endpoint": _End("configure(stop_grace_s=0.3)\nmesh.slice(n=0).spin.broadcast()"),

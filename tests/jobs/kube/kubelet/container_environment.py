@@ -27,7 +27,7 @@ class CannotCreate(Exception):
     """A container refers to a missing object."""
 
 
-class Surroundings:
+class ContainerEnvironment:
     """Creates the environments of a pod's containers; secrets are read when a container starts."""
 
     def __init__(self, store: Store, kinds: Kinds, folder: Path) -> None:

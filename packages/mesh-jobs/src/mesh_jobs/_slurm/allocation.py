@@ -1,4 +1,4 @@
-"""The ticket of a SLURM allocation: its batch jobs, and the hosts of each of them."""
+"""A SLURM allocation: its batch jobs, and the hosts of each of them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["BatchJob", "Share", "SlurmTicket", "restarts_of", "shares_of"]
+__all__ = ["BatchJob", "HostRange", "SlurmAllocation", "host_ranges_of", "restarts_of"]
 
 #: Exceeds the number of requeues of any job, so that the epochs of batch jobs do not overlap.
 _RESTARTS_MAX = 10_000
 
 
 @dataclass(frozen=True)
-class Share:
+class HostRange:
     """Consecutive hosts of one mesh in one batch job."""
 
     mesh: str
@@ -35,13 +35,13 @@ class BatchJob:
         id: The id of the job at the scheduler.
         name: The name of the job at the scheduler; no other job has both this id and this name.
         number: The sequence number within the allocation.
-        shares: The initial hosts, in the order in which they were started.
+        host_ranges: The initial hosts, in the order in which they were started.
     """
 
     id: str
     name: str
     number: int
-    shares: tuple[Share, ...]
+    host_ranges: tuple[HostRange, ...]
 
     @property
     def first_epoch(self) -> int:
@@ -54,11 +54,11 @@ class BatchJob:
 
     def places(self) -> list[tuple[str, int]]:
         """Return the mesh and the rank of each host, in the order of the nodes."""
-        return [place for share in self.shares for place in share.places()]
+        return [place for host_range in self.host_ranges for place in host_range.places()]
 
 
 @dataclass(frozen=True)
-class SlurmTicket:
+class SlurmAllocation:
     """An allocation.
 
     Attributes:
@@ -120,7 +120,10 @@ class SlurmTicket:
                 "id": job.id,
                 "name": job.name,
                 "number": job.number,
-                "shares": [[share.mesh, share.first, share.hosts] for share in job.shares],
+                "host_ranges": [
+                    [host_range.mesh, host_range.first, host_range.hosts]
+                    for host_range in job.host_ranges
+                ],
             }
             for job in self.jobs
         ]
@@ -136,10 +139,10 @@ class SlurmTicket:
         }
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> SlurmTicket:
-        """Create a ticket from the values that `to_json` returned."""
+    def from_json(cls, value: Mapping[str, Any]) -> SlurmAllocation:
+        """Create an allocation from the values that `to_json` returned."""
         jobs = tuple(
-            BatchJob(job["id"], job["name"], job["number"], _shares(job["shares"]))
+            BatchJob(job["id"], job["name"], job["number"], _host_ranges(job["host_ranges"]))
             for job in value["jobs"]
         )
         folder = Path(value["folder"])
@@ -152,17 +155,17 @@ def restarts_of(epoch: int) -> int:
     return epoch % _RESTARTS_MAX
 
 
-def shares_of(places: Sequence[tuple[str, int]]) -> tuple[Share, ...]:
+def host_ranges_of(places: Sequence[tuple[str, int]]) -> tuple[HostRange, ...]:
     """Group consecutive hosts."""
-    shares: list[Share] = []
+    host_ranges: list[HostRange] = []
     for mesh, rank in places:
-        last = shares[-1] if shares else None
+        last = host_ranges[-1] if host_ranges else None
         if last is not None and last.mesh == mesh and last.first + last.hosts == rank:
-            shares[-1] = Share(mesh, last.first, last.hosts + 1)
+            host_ranges[-1] = HostRange(mesh, last.first, last.hosts + 1)
         else:
-            shares.append(Share(mesh, rank, 1))
-    return tuple(shares)
+            host_ranges.append(HostRange(mesh, rank, 1))
+    return tuple(host_ranges)
 
 
-def _shares(values: Sequence[Sequence[Any]]) -> tuple[Share, ...]:
-    return tuple(Share(mesh, first, hosts) for mesh, first, hosts in values)
+def _host_ranges(values: Sequence[Sequence[Any]]) -> tuple[HostRange, ...]:
+    return tuple(HostRange(mesh, first, hosts) for mesh, first, hosts in values)
