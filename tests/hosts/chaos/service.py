@@ -82,7 +82,7 @@ class _Service:
         assert answer == number
         return None
 
-    def _reattach(self, address: str, dead: Any, reason: str) -> None:
+    def _reattach(self, address: str, dead: Any, reason: object) -> None:
         """Attach the host in one thread only, although several threads may have found it dead."""
         with self._joining.setdefault(address, threading.Lock()):
             if self._recorders[address] is not dead:

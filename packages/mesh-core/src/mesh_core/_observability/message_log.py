@@ -14,7 +14,7 @@ from mesh_core._observability.events import MESSAGE_KINDS, MESSAGE_RECORD, recor
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import ClassVar
+    from typing import ClassVar, TypeAlias
 
     from mesh_core._core import Engine, EventLog
 
@@ -67,7 +67,7 @@ class MessageLog:
     HEADER: ClassVar[Struct] = Struct("<8sqQQQ24x")
     RECORD: ClassVar[Struct] = MESSAGE_RECORD
     KINDS: ClassVar[tuple[str, ...]] = MESSAGE_KINDS
-    State = LogState
+    State: TypeAlias = LogState
 
     def __init__(self, waiting_max: int, *, since_start: bool = False) -> None:
         if waiting_max < 1:

@@ -20,12 +20,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 __all__ = [
-    "Counter",
-    "Gauge",
-    "Histogram",
     "Meter",
     "Span",
-    "UpDownCounter",
     "get_meter",
     "is_recorded",
     "record_row",
@@ -173,92 +169,79 @@ class _Instrument:
             )
 
 
-class Counter(_Instrument):
-    """A sum that only increases."""
-
-    __slots__ = ()
-    kind = 1
-
-    def add(self, amount: float, attributes: Mapping[str, Any] | None = None) -> None:
-        """Add an amount, integer or fractional.
-
-        Raises:
-            ValueError: The amount is negative.
-        """
-        if amount < 0:
-            raise ValueError(
-                f"counter {self.name!r} cannot decrease by {-amount}: use an up_down_counter"
-            )
-        self._note(amount, attributes)
-
-
-class UpDownCounter(_Instrument):
-    """A sum that increases and decreases."""
-
-    __slots__ = ()
-    kind = 2
-
-    def add(self, amount: float, attributes: Mapping[str, Any] | None = None) -> None:
-        """Add an amount, integer or fractional, positive or negative."""
-        self._note(amount, attributes)
-
-
-class Histogram(_Instrument):
-    """A distribution of values."""
-
-    __slots__ = ()
-    kind = 3
-
-    def record(self, value: float, attributes: Mapping[str, Any] | None = None) -> None:
-        """Record one value."""
-        self._note(value, attributes)
-
-
-class Gauge(_Instrument):
-    """A metric whose latest value matters."""
-
-    __slots__ = ()
-    kind = 4
-
-    def set(self, value: float, attributes: Mapping[str, Any] | None = None) -> None:
-        """Record the current value."""
-        self._note(value, attributes)
-
-
 class Meter:
     """Factory for instruments, with the method names of OpenTelemetry.
 
-    Attributes:
-        Counter: The type of a sum that only increases.
-        Gauge: The type of a metric whose latest value matters.
-        Histogram: The type of a distribution of values.
-        UpDownCounter: The type of a sum that increases and decreases.
+    Its nested classes are the types of the instruments.
     """
 
     __slots__ = ()
 
-    Counter = Counter
-    Gauge = Gauge
-    Histogram = Histogram
-    UpDownCounter = UpDownCounter
+    class Counter(_Instrument):
+        """A sum that only increases."""
+
+        __slots__ = ()
+        kind = 1
+
+        def add(self, amount: float, attributes: Mapping[str, Any] | None = None) -> None:
+            """Add an amount, integer or fractional.
+
+            Raises:
+                ValueError: The amount is negative.
+            """
+            if amount < 0:
+                raise ValueError(
+                    f"counter {self.name!r} cannot decrease by {-amount}: use an up_down_counter"
+                )
+            self._note(amount, attributes)
+
+    class UpDownCounter(_Instrument):
+        """A sum that increases and decreases."""
+
+        __slots__ = ()
+        kind = 2
+
+        def add(self, amount: float, attributes: Mapping[str, Any] | None = None) -> None:
+            """Add an amount, integer or fractional, positive or negative."""
+            self._note(amount, attributes)
+
+    class Histogram(_Instrument):
+        """A distribution of values."""
+
+        __slots__ = ()
+        kind = 3
+
+        def record(self, value: float, attributes: Mapping[str, Any] | None = None) -> None:
+            """Record one value."""
+            self._note(value, attributes)
+
+    class Gauge(_Instrument):
+        """A metric whose latest value matters."""
+
+        __slots__ = ()
+        kind = 4
+
+        def set(self, value: float, attributes: Mapping[str, Any] | None = None) -> None:
+            """Record the current value."""
+            self._note(value, attributes)
 
     def create_counter(self, name: str, unit: str = "", description: str = "") -> Counter:
         """Create a sum that only increases."""
-        return Counter(name, unit, description)
+        return self.Counter(name, unit, description)
 
     def create_up_down_counter(
         self, name: str, unit: str = "", description: str = ""
     ) -> UpDownCounter:
         """Create a sum that increases and decreases."""
-        return UpDownCounter(name, unit, description)
+        return self.UpDownCounter(name, unit, description)
 
     def create_histogram(self, name: str, unit: str = "", description: str = "") -> Histogram:
         """Create a distribution of values."""
-        return Histogram(name, unit, description)
+        return self.Histogram(name, unit, description)
 
     def create_gauge(self, name: str, unit: str = "", description: str = "") -> Gauge:
         """Create a metric whose latest value matters."""
-        return Gauge(name, unit, description)
+        return self.Gauge(name, unit, description)
 
 
 _meter = Meter()
