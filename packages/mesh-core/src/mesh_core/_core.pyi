@@ -10,12 +10,12 @@ from mesh_core._shapes.shape import Extent, Point, Shape, Slice
 
 __all__ = [
     "PORT_MARK",
-    "IncomingRequest",
     "CallGuard",
     "Engine",
     "EventLog",
     "FrozenBuffer",
     "Full",
+    "IncomingRequest",
     "Keys",
     "Listener",
     "Message",
