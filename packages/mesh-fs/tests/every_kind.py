@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 #: An unprivileged user who owns a few of the files.
-STRANGER = 65534
+OTHER_UID = 65534
 LARGE_DIRECTORY_LEN = 10_001
 #: The maximum number of links that the kernel follows; the chain has one more.
 LINKS_MAX = 40
@@ -112,7 +112,7 @@ def _make_guarded(folder: Path) -> None:
                 place.mkdir()
                 (place / "inside").write_bytes(b"inside")
             if os.geteuid() == 0:
-                owner, group = (STRANGER, 0) if mode == 0o400 else (0, STRANGER)
+                owner, group = (OTHER_UID, 0) if mode == 0o400 else (0, OTHER_UID)
                 os.chown(place, owner, group if mode in (0o400, 0o040) else 0)
             place.chmod(mode)
     # It prints the user with whose privileges it runs.

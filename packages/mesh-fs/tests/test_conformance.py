@@ -34,7 +34,7 @@ from pathlib import Path
 import every_kind
 import pytest
 from conftest import needs
-from every_kind import LARGE_DIRECTORY_LEN, LINKS_MAX, PATHS, STRANGER
+from every_kind import LARGE_DIRECTORY_LEN, LINKS_MAX, PATHS, OTHER_UID
 
 from mesh_core import this_host
 from mesh_fs import CacheOptions, MountOptions, remotemount
@@ -240,13 +240,13 @@ def test_statx_tells_the_same(pair: Pair) -> None:
 
 
 #: Prints what another user may do with each of the paths in its folder.
-_AS_STRANGER = """
+_AS_OTHER_USER = """
 import ctypes, errno, json, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
-paths, stranger = json.load(sys.stdin)
+paths, other_uid = json.load(sys.stdin)
 os.setgroups([])
-os.setresgid(stranger, stranger, stranger)
-os.setresuid(stranger, stranger, stranger)
+os.setresgid(other_uid, other_uid, other_uid)
+os.setresuid(other_uid, other_uid, other_uid)
 def access(path, mode):
     done = libc.access(os.fsencode(path), mode)
     if done:
@@ -274,12 +274,12 @@ json.dump(told, sys.stdout)
 """
 
 
-def as_stranger(folder: Path, paths: list[str]) -> dict[str, dict[str, object]]:
+def as_other_user(folder: Path, paths: list[str]) -> dict[str, dict[str, object]]:
     # It changes the folder before it drops its privileges, because only root can access the
     # parents.
     done = subprocess.run(
-        [sys.executable, "-c", _AS_STRANGER],
-        input=json.dumps([paths, STRANGER]),
+        [sys.executable, "-c", _AS_OTHER_USER],
+        input=json.dumps([paths, OTHER_UID]),
         cwd=folder,
         capture_output=True,
         text=True,
@@ -293,7 +293,7 @@ def as_stranger(folder: Path, paths: list[str]) -> dict[str, dict[str, object]]:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_somebody_else_may_do_the_same(pair: Pair) -> None:
     paths = sorted(os.listdir(pair[0] / "guarded"))
-    source, mountpoint = (as_stranger(root / "guarded", paths) for root in pair)
+    source, mountpoint = (as_other_user(root / "guarded", paths) for root in pair)
     writes = {path: (source[path].pop("write"), mountpoint[path].pop("write")) for path in paths}
     assert mountpoint == source
     assert {write for _, write in writes.values()} == {"EROFS"}
@@ -305,11 +305,11 @@ def test_a_program_gets_no_rights_from_its_owner(pair: Pair) -> None:
     def identity(root: Path) -> int:
         words = ["./id", "-u"]
         return int(
-            subprocess.check_output(words, cwd=root / "guarded", user=STRANGER, group=STRANGER)
+            subprocess.check_output(words, cwd=root / "guarded", user=OTHER_UID, group=OTHER_UID)
         )
 
     assert (pair[1] / "guarded/id").stat().st_mode & stat.S_ISUID
-    assert identity(pair[1]) == STRANGER
+    assert identity(pair[1]) == OTHER_UID
     if not os.statvfs(pair[0]).f_flag & os.ST_NOSUID:
         assert identity(pair[0]) == 0
 

@@ -152,20 +152,20 @@ def test_who_has_a_file_open_reads_on_in_what_it_was(
             assert (mountpoint / "file").read_bytes() == after
 
 
-def write_anywhere(path: Path, shadow: bytearray, chance: random.Random) -> None:
+def write_anywhere(path: Path, expected: bytearray, chance: random.Random) -> None:
     """Write, truncate or extend a file at random, and its expected content as well."""
     place = chance.randrange(FILE_LEN_MAX)
     # A write beyond the end creates a hole.
-    shadow.extend(bytes(max(0, place - len(shadow))))
+    expected.extend(bytes(max(0, place - len(expected))))
     with path.open("r+b") as file:
         if chance.random() < 0.3:
             file.truncate(place)
-            del shadow[place:]
+            del expected[place:]
         else:
             body = chance.randbytes(chance.choice([1, 100, 5000, 150_000]))
             file.seek(place)
             file.write(body)
-            shadow[place : place + len(body)] = body
+            expected[place : place + len(body)] = body
 
 
 def read_anywhere(file: BufferedReader, content: bytes, chance: random.Random) -> None:
@@ -184,17 +184,17 @@ def read_anywhere(file: BufferedReader, content: bytes, chance: random.Random) -
 def test_a_read_at_any_place_is_of_the_version_that_was_opened(
     edited: Path, mountpoint: Path, cache: CacheOptions, seed: int
 ) -> None:
-    chance, shadow = random.Random(seed), bytearray()
+    chance, expected = random.Random(seed), bytearray()
     (edited / "file").touch()
     with remotemount(this_host(), edited, mountpoint, cache=cache) as handler, ExitStack() as files:
         versions: list[tuple[BufferedReader, bytes]] = []
         for _ in range(VERSIONS):
-            write_anywhere(edited / "file", shadow, chance)
+            write_anywhere(edited / "file", expected, chance)
             handler.refresh()
             # Data that was not fetched before a change is lost.
             handler.wait(LIMIT_S)
             opened = files.enter_context((mountpoint / "file").open("rb"))
-            versions.append((opened, bytes(shadow)))
+            versions.append((opened, bytes(expected)))
             for file, content in (versions[-1], chance.choice(versions)):
                 read_anywhere(file, content, chance)
 

@@ -11,11 +11,11 @@ import pytest
 
 from mesh_core import this_host
 from mesh_fs import CacheOptions, MountOptions, remotemount
-from mesh_fs._mount.progress import Arrived, shown_progress
+from mesh_fs._mount.progress import TransferProgress, progress_reporter
 
 LIMIT_S = 60.0
 UNPACK = MountOptions(backend="unpack")
-HALF = Arrived(hosts=4, whole_hosts=1, files=7, total_bytes=4_000_000, here_bytes=2_000_000)
+HALF = TransferProgress(hosts=4, whole_hosts=1, files=7, total_bytes=4_000_000, here_bytes=2_000_000)
 
 
 def test_who_asks_for_it_sees_how_it_ends_where_there_is_no_terminal(
@@ -43,7 +43,7 @@ def test_a_terminal_gets_a_bar(progress: bool | None, monkeypatch: pytest.Monkey
     with open(screen, "rb", buffering=0) as shown, open(terminal, "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
         monkeypatch.setenv("TERM", "xterm")
-        with shown_progress(progress) as tell:
+        with progress_reporter(progress) as tell:
             assert tell is not None
             tell(HALF)
         # The output arrives in pieces.

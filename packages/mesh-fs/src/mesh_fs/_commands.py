@@ -12,7 +12,7 @@ import typer
 
 from mesh_core import MeshError
 from mesh_fs._errors import MountError
-from mesh_fs._mount.progress import Arrived, shown_progress
+from mesh_fs._mount.progress import TransferProgress, progress_reporter
 from mesh_fs._options import SnapshotOptions
 from mesh_fs._workspace.workspace import sync_workspace
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["mount", "mounts", "sync", "umount"]
 
 _KIND = "mount"
-_LOOK_S = 0.2
+_POLL_INTERVAL_S = 0.2
 
 Context = Annotated[
     str | None, typer.Option("--context", "-c", help="Context of the job, if there are several.")
@@ -204,15 +204,15 @@ def _waited(
     command: _CommandContext, context: str | None, name: str, *, is_quiet: bool
 ) -> Mapping[str, Any]:
     """Wait until all reachable hosts have all available files."""
-    with shown_progress(False if is_quiet else None) as tell:
+    with progress_reporter(False if is_quiet else None) as report:
         while True:
             status = _found(command, context, name)
             hosts = [one for one in status.get("hosts", ()) if "error" not in one]
-            if tell is not None:
-                tell(_arrived(hosts))
+            if report is not None:
+                report(_progress_of(hosts))
             if all(one["is_complete"] or one["problem"] for one in hosts):
                 return status
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_INTERVAL_S)
 
 
 def _found(command: _CommandContext, context: str | None, name: str) -> Mapping[str, Any]:
@@ -222,8 +222,8 @@ def _found(command: _CommandContext, context: str | None, name: str) -> Mapping[
     raise MountError(f"{name!r} was unmounted by another command: mount it again")
 
 
-def _arrived(hosts: Sequence[Mapping[str, Any]]) -> Arrived:
-    return Arrived(
+def _progress_of(hosts: Sequence[Mapping[str, Any]]) -> TransferProgress:
+    return TransferProgress(
         hosts=len(hosts),
         whole_hosts=sum(bool(one["is_complete"]) for one in hosts),
         files=max((one["files"] for one in hosts), default=0),
@@ -241,17 +241,17 @@ def _print_mounts(command: _CommandContext, found: Sequence[Mapping[str, Any]]) 
 
 
 def _row(status: Mapping[str, Any]) -> tuple[str, ...]:
-    told = status.get("hosts", ())
-    hosts = [one for one in told if "error" not in one]
+    statuses = status.get("hosts", ())
+    hosts = [one for one in statuses if "error" not in one]
     open_ = [one for one in hosts if one["is_open"]]
-    arrived = _arrived(hosts)
+    arrived = _progress_of(hosts)
     backends = ", ".join(sorted({one["backend"] for one in open_})) or "-"
     here = 100 if not arrived.total_bytes else 100 * arrived.here_bytes // arrived.total_bytes
     return (
         str(status.get("source", "-")),
         str(status["name"]),
         backends,
-        f"{len(open_)} of {len(told)}",
+        f"{len(open_)} of {len(statuses)}",
         str(arrived.files),
         f"{here} %",
         _state(status, hosts),

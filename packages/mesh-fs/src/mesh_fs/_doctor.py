@@ -99,7 +99,7 @@ class Diagnosis:
         return "\n".join([*lines, *(self.findings or ["no problems found"])])
 
 
-class _Examined(Actor):
+class _HostExaminer(Actor):
     @endpoint
     def examine(self) -> HostAbilities:
         store = CacheOptions().place()
@@ -126,7 +126,7 @@ def examine_hosts(hosts: HostMesh) -> Diagnosis:
     """
     procs = hosts.spawn_procs(name="mesh-fs-doctor")
     try:
-        told = procs.spawn("examined", _Examined).examine.call().get()
-        return Diagnosis(tuple(told.values()))
+        abilities = procs.spawn("examined", _HostExaminer).examine.call().get()
+        return Diagnosis(tuple(abilities.values()))
     finally:
         procs.stop().get()

@@ -15,7 +15,7 @@ __all__ = ["TABLES"]
 def _mounts() -> Iterator[dict[str, Any]]:
     # A process that has not imported the module has no mounts.
     files = sys.modules.get("mesh_fs._mount.host_mount")
-    for status in [] if files is None else files.shown_here():
+    for status in [] if files is None else files.local_statuses():
         row = asdict(status)
         del row["host"]
         yield row

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// Location of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     /// Number of the pack in the catalogue.
     pub(crate) pack: u32,
     /// Position of the chunk's record in the index of the pack.
@@ -21,7 +21,7 @@ pub(crate) struct Place {
 /// All known chunks and the packs that contain them.
 #[derive(Debug, Default)]
 pub(crate) struct Catalogue {
-    chunks: HashMap<ChunkId, Place, BuildHasherDefault<IdHasher>>,
+    chunks: HashMap<ChunkId, Location, BuildHasherDefault<IdHasher>>,
     packs: HashMap<u32, Arc<Pack>>,
     /// Number of the next pack. Numbers are never reused.
     next: u32,
@@ -32,13 +32,13 @@ impl Catalogue {
         self.chunks.contains_key(id)
     }
 
-    pub(crate) fn place(&self, id: &ChunkId) -> Option<Place> {
+    pub(crate) fn location(&self, id: &ChunkId) -> Option<Location> {
         self.chunks.get(id).copied()
     }
 
-    pub(crate) fn find(&self, id: &ChunkId) -> Option<(Arc<Pack>, Place)> {
-        let place = self.place(id)?;
-        Some((Arc::clone(self.packs.get(&place.pack)?), place))
+    pub(crate) fn find(&self, id: &ChunkId) -> Option<(Arc<Pack>, Location)> {
+        let location = self.location(id)?;
+        Some((Arc::clone(self.packs.get(&location.pack)?), location))
     }
 
     pub(crate) fn is_listed(&self, pack: &Pack) -> bool {
@@ -73,16 +73,16 @@ impl Catalogue {
     pub(crate) fn add_chunks(
         &mut self,
         pack: &Pack,
-        chunks: impl IntoIterator<Item = (ChunkId, Place)>,
+        chunks: impl IntoIterator<Item = (ChunkId, Location)>,
     ) {
         if self.is_listed(pack) {
             self.chunks.extend(chunks);
         }
     }
 
-    /// Removes a chunk if it is still at `place`; returns whether it was.
-    pub(crate) fn remove_chunk(&mut self, id: &ChunkId, place: Place) -> bool {
-        let is_there = self.place(id) == Some(place);
+    /// Removes a chunk if it is still at `location`; returns whether it was.
+    pub(crate) fn remove_chunk(&mut self, id: &ChunkId, location: Location) -> bool {
+        let is_there = self.location(id) == Some(location);
         if is_there {
             self.chunks.remove(id);
         }
@@ -94,7 +94,7 @@ impl Catalogue {
         let before = self.packs.len();
         self.packs.retain(|_, pack| !are_gone(pack));
         if self.packs.len() < before {
-            self.chunks.retain(|_, place| self.packs.contains_key(&place.pack));
+            self.chunks.retain(|_, location| self.packs.contains_key(&location.pack));
         }
     }
 }

@@ -21,11 +21,11 @@
 //! - `id` defines the ids of chunks, and `check` the checksum in them that detects damage;
 //! - `folder` contains all file operations on the folder. Each pack there is a file of chunks and a
 //!   file of `record`s;
-//! - `pack` is the state of one pack, `writer` appends to a pack, and `turn` assigns writers to
-//!   threads;
-//! - `catalogue` maps chunks to their locations, and `looking` updates it from the folder;
-//! - `sweeper` evicts chunks that were read from the page cache, if configured;
-//! - `room` keeps the folder within its budget;
+//! - `pack` is the state of one pack, `writer` appends to a pack, and `writer_pool` assigns writers
+//!   to threads;
+//! - `catalogue` maps chunks to their locations, and `scan` updates it from the folder;
+//! - `page_cache` evicts chunks that were read from the page cache, if configured;
+//! - `eviction` keeps the folder within its budget;
 //! - `trusted_path` opens folders without following symbolic links of other users.
 //!
 //! # Consistency
@@ -38,20 +38,20 @@
 mod catalogue;
 mod check;
 mod error;
+mod eviction;
 mod folder;
 mod id;
 mod locks;
-mod looking;
 mod options;
 mod pack;
+mod page_cache;
 mod reading;
 mod record;
-mod room;
+mod scan;
 mod store;
-mod sweeper;
 mod trusted_path;
-mod turn;
 mod writer;
+mod writer_pool;
 mod writing;
 
 pub use error::StoreError;

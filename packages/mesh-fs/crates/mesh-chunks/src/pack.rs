@@ -19,7 +19,7 @@ pub(crate) struct Pack {
     pub(crate) name: PackName,
     /// Number of this pack in the catalogue.
     pub(crate) number: u32,
-    /// The chunk file, while it is open for reading. `Shelf` closes it.
+    /// The chunk file, while it is open for reading. `OpenPacks` closes it.
     file: RwLock<Option<Arc<OwnedFd>>>,
     /// Time of the last recorded use, in milliseconds since the store was opened, plus one.
     ///
@@ -53,7 +53,7 @@ pub(crate) enum Stage {
 
 /// The packs that are open for reading.
 #[derive(Debug, Default)]
-pub(crate) struct Shelf {
+pub(crate) struct OpenPacks {
     /// Oldest first, at most `OPEN_MAX`.
     opened: Mutex<VecDeque<Weak<Pack>>>,
 }
@@ -81,7 +81,7 @@ impl Pack {
     }
 }
 
-impl Shelf {
+impl OpenPacks {
     /// Opens the chunk file of a pack, if it still exists.
     pub(crate) fn open(
         &self,
@@ -91,16 +91,16 @@ impl Shelf {
         if let Some(file) = reading(&pack.file).as_ref() {
             return Ok(Some(Arc::clone(file)));
         }
-        let mut place = writing(&pack.file);
-        if let Some(file) = place.as_ref() {
+        let mut slot = writing(&pack.file);
+        if let Some(file) = slot.as_ref() {
             return Ok(Some(Arc::clone(file)));
         }
         let Some(file) = folder.file(pack.name, Part::Chunks, Purpose::Read)? else {
             return Ok(None);
         };
         let file = Arc::new(file);
-        *place = Some(Arc::clone(&file));
-        drop(place);
+        *slot = Some(Arc::clone(&file));
+        drop(slot);
         self.enter(pack);
         Ok(Some(file))
     }

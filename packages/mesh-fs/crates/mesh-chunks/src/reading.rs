@@ -1,13 +1,13 @@
 //! The part of the store that reads chunks.
 
-use crate::catalogue::Place;
+use crate::catalogue::Location;
 use crate::error::StoreError;
 use crate::folder::{Part, Purpose};
 use crate::id::ChunkId;
 use crate::locks::{lock, reading, writing};
-use crate::looking::read_fully;
 use crate::pack::Pack;
 use crate::record::{RECORD_BYTES, Record};
+use crate::scan::read_fully;
 use crate::store::Store;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
@@ -24,7 +24,7 @@ const TOUCH_INTERVAL_MS: u64 = 5_000;
 /// Interval at which a store that is read scans for removed packs.
 ///
 /// The space of a removed pack is not freed while the store has its file open.
-const LOOK_INTERVAL_MS: u64 = 10_000;
+const SCAN_INTERVAL_MS: u64 = 10_000;
 /// Maximum number of buffers that are kept for threads that read parts of chunks.
 const SCRATCH_MAX: usize = 8;
 
@@ -42,8 +42,8 @@ impl Store {
     /// [`StoreError::System`]: the pack cannot be opened or read.
     pub fn get(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, StoreError> {
         let mut bytes = Vec::new();
-        let is_there = self.read_verified(id, self.options.keep_cached, |file, place| {
-            bytes = read_new(file, place)?;
+        let is_there = self.read_verified(id, self.options.keep_cached, |file, location| {
+            bytes = read_new(file, location)?;
             Ok(id.fits(&bytes))
         })?;
         Ok(is_there.then_some(bytes))
@@ -60,16 +60,16 @@ impl Store {
     /// [`StoreError::Range`]: the range exceeds the chunk; [`StoreError::System`]: the pack cannot
     /// be opened or read.
     pub fn read(&self, id: &ChunkId, start: usize, into: &mut [u8]) -> Result<bool, StoreError> {
-        let Some((_, Place { length, .. })) = self.find(id) else { return Ok(false) };
+        let Some((_, Location { length, .. })) = self.find(id) else { return Ok(false) };
         let end = start.saturating_add(into.len());
         if end > length as usize {
             return Err(StoreError::Range { id: *id, start, end, length });
         }
-        self.read_verified(id, self.options.keep_cached, |file, place| {
-            if start == 0 && into.len() == place.length as usize {
-                read_into(id, file, place, into)
+        self.read_verified(id, self.options.keep_cached, |file, location| {
+            if start == 0 && into.len() == location.length as usize {
+                read_into(id, file, location, into)
             } else {
-                self.read_part(id, file, place, start, into)
+                self.read_part(id, file, location, start, into)
             }
         })
     }
@@ -81,29 +81,29 @@ impl Store {
     ///
     /// # Errors
     /// The same as for `read`.
-    pub fn lend(&self, id: &ChunkId, into: &mut [u8]) -> Result<bool, StoreError> {
-        let Some((_, Place { length, .. })) = self.find(id) else { return Ok(false) };
+    pub fn read_keeping_cached(&self, id: &ChunkId, into: &mut [u8]) -> Result<bool, StoreError> {
+        let Some((_, Location { length, .. })) = self.find(id) else { return Ok(false) };
         if into.len() != length as usize {
             return Err(StoreError::Range { id: *id, start: 0, end: into.len(), length });
         }
-        self.read_verified(id, true, |file, place| read_into(id, file, place, into))
+        self.read_verified(id, true, |file, location| read_into(id, file, location, into))
     }
 
     fn read_part(
         &self,
         id: &ChunkId,
         file: &OwnedFd,
-        place: Place,
+        location: Location,
         start: usize,
         into: &mut [u8],
     ) -> io::Result<bool> {
-        let length = place.length as usize;
+        let length = location.length as usize;
         let mut buffer = self.scratch.take();
         if buffer.len() < length {
             buffer.resize(length, 0);
         }
         let whole = &mut buffer[..length];
-        let is_good = read_into(id, file, place, whole)?;
+        let is_good = read_into(id, file, location, whole)?;
         let part = whole.get(start..).and_then(|rest| rest.get(..into.len()));
         if let Some(part) = part.filter(|_| is_good) {
             into.copy_from_slice(part);
@@ -113,10 +113,10 @@ impl Store {
     }
 
     /// Locates a chunk. If it is unknown, scans the folder first.
-    pub(crate) fn find(&self, id: &ChunkId) -> Option<(Arc<Pack>, Place)> {
+    pub(crate) fn find(&self, id: &ChunkId) -> Option<(Arc<Pack>, Location)> {
         let found = reading(&self.catalogue).find(id);
         found.or_else(|| {
-            self.look_again();
+            self.rescan();
             reading(&self.catalogue).find(id)
         })
     }
@@ -127,29 +127,29 @@ impl Store {
         &self,
         id: &ChunkId,
         keep_cached: bool,
-        mut read: impl FnMut(&OwnedFd, Place) -> io::Result<bool>,
+        mut read: impl FnMut(&OwnedFd, Location) -> io::Result<bool>,
     ) -> Result<bool, StoreError> {
         for _ in 0..PLACES_MAX {
-            let Some((pack, place)) = self.find(id) else { return Ok(false) };
-            let file = self.shelf.open(&self.folder, &pack);
+            let Some((pack, location)) = self.find(id) else { return Ok(false) };
+            let file = self.open_packs.open(&self.folder, &pack);
             let Some(file) = file.map_err(|source| self.folder.failed("open a pack", source))?
             else {
                 self.forget(&pack);
                 continue;
             };
-            let result = read(&file, place);
+            let result = read(&file, location);
             if !keep_cached {
-                self.sweeper.note(&pack, &file, place);
+                self.page_cache.add(&pack, &file, location);
             }
             match result {
                 Ok(true) => {
                     self.note_use(&pack);
                     return Ok(true);
                 }
-                Ok(false) => self.drop_damaged(id, &pack, place),
+                Ok(false) => self.drop_damaged(id, &pack, location),
                 // The disk cannot read the data (EIO). Another copy may be readable.
                 Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => {
-                    self.drop_damaged(id, &pack, place);
+                    self.drop_damaged(id, &pack, location);
                 }
                 Err(error) => return Err(self.folder.failed("read a pack", error)),
             }
@@ -169,8 +169,8 @@ impl Store {
         if let Ok(false) = self.folder.touch(pack.name) {
             self.forget(pack);
         }
-        if now >= lock(&self.lookout).looked_ms.saturating_add(LOOK_INTERVAL_MS) {
-            self.look_again();
+        if now >= lock(&self.scan_state).scanned_ms.saturating_add(SCAN_INTERVAL_MS) {
+            self.rescan();
         }
     }
 
@@ -178,22 +178,22 @@ impl Store {
     ///
     /// Stores that are opened later therefore ignore the chunk. Stores that are open already detect
     /// the damage themselves when they read it.
-    fn drop_damaged(&self, id: &ChunkId, pack: &Pack, place: Place) {
-        if writing(&self.catalogue).remove_chunk(id, place) {
+    fn drop_damaged(&self, id: &ChunkId, pack: &Pack, location: Location) {
+        if writing(&self.catalogue).remove_chunk(id, location) {
             self.damaged.fetch_add(1, Relaxed);
             // If this write fails, others detect the damage themselves.
-            let _ = self.write_dropped(id, pack, place);
+            let _ = self.write_dropped(id, pack, location);
         }
     }
 
-    fn write_dropped(&self, id: &ChunkId, pack: &Pack, place: Place) -> io::Result<()> {
+    fn write_dropped(&self, id: &ChunkId, pack: &Pack, location: Location) -> io::Result<()> {
         let Some(index) = self.folder.file(pack.name, Part::Index, Purpose::Write)? else {
             return Ok(());
         };
-        let at = u64::from(place.record) * RECORD_BYTES as u64;
+        let at = u64::from(location.record) * RECORD_BYTES as u64;
         let mut bytes = [0; RECORD_BYTES];
         let length = read_fully(&index, &mut bytes, at)?;
-        let Place { offset, length: chunk_bytes, .. } = place;
+        let Location { offset, length: chunk_bytes, .. } = location;
         let ours = Record::Chunk { id: *id, offset, length: chunk_bytes };
         if length == RECORD_BYTES && Record::decode(&bytes) == Some(ours) {
             // Overwrite the record in place: appending needs a lock that another process may hold,
@@ -218,8 +218,13 @@ impl Scratch {
 }
 
 /// Reads a whole chunk into a buffer; returns whether its bytes are correct.
-fn read_into(id: &ChunkId, file: &OwnedFd, place: Place, into: &mut [u8]) -> io::Result<bool> {
-    let length = read_fully(file, into, u64::from(place.offset));
+fn read_into(
+    id: &ChunkId,
+    file: &OwnedFd,
+    location: Location,
+    into: &mut [u8],
+) -> io::Result<bool> {
+    let length = read_fully(file, into, u64::from(location.offset));
     let is_good = length.as_ref().is_ok_and(|read| *read == into.len()) && id.fits(into);
     if !is_good {
         // Clear the buffer so that incorrect bytes cannot be mistaken for the chunk.
@@ -229,11 +234,11 @@ fn read_into(id: &ChunkId, file: &OwnedFd, place: Place, into: &mut [u8]) -> io:
 }
 
 /// Reads as much of a chunk as the file contains, into memory that is not initialized first.
-fn read_new(file: &OwnedFd, place: Place) -> io::Result<Vec<u8>> {
-    let length = place.length as usize;
+fn read_new(file: &OwnedFd, location: Location) -> io::Result<Vec<u8>> {
+    let length = location.length as usize;
     let mut bytes = Vec::with_capacity(length);
     while bytes.len() < length {
-        let offset = u64::from(place.offset) + bytes.len() as u64;
+        let offset = u64::from(location.offset) + bytes.len() as u64;
         match rustix::io::pread(file, spare_capacity(&mut bytes), offset) {
             Ok(0) => break,
             Ok(_) | Err(Errno::INTR) => {}

@@ -5,12 +5,12 @@ use crate::error::StoreError;
 use crate::folder::Folder;
 use crate::id::ChunkId;
 use crate::locks::reading;
-use crate::looking::Lookout;
 use crate::options::StoreOptions;
-use crate::pack::Shelf;
+use crate::pack::OpenPacks;
+use crate::page_cache::PageCacheEvictor;
 use crate::reading::Scratch;
-use crate::sweeper::Sweeper;
-use crate::turn::Turns;
+use crate::scan::ScanState;
+use crate::writer_pool::WriterPool;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,13 +28,13 @@ pub struct Store {
     pub(crate) catalogue: RwLock<Catalogue>,
     /// Locked by the thread that scans the folder or begins a pack. Lock order: this lock, the
     /// progress of a pack, the catalogue.
-    pub(crate) lookout: Mutex<Lookout>,
+    pub(crate) scan_state: Mutex<ScanState>,
     /// Number of scans that were started.
-    pub(crate) looks: AtomicU64,
-    pub(crate) shelf: Shelf,
+    pub(crate) scans: AtomicU64,
+    pub(crate) open_packs: OpenPacks,
     pub(crate) scratch: Scratch,
-    pub(crate) sweeper: Sweeper,
-    pub(crate) turns: Turns,
+    pub(crate) page_cache: PageCacheEvictor,
+    pub(crate) writers: WriterPool,
     /// Number of bytes that this store has written since it last measured the folder.
     pub(crate) unmeasured: AtomicU64,
     pub(crate) damaged: AtomicU64,
@@ -57,7 +57,7 @@ pub struct Usage {
     /// Number of packs that this store has evicted since it was opened.
     pub evicted: u64,
     /// Number of times this store has scanned the folder for changes of other processes.
-    pub looks: u64,
+    pub scans: u64,
 }
 
 impl Store {
@@ -71,19 +71,19 @@ impl Store {
             folder: Arc::new(Folder::open(folder)?),
             options,
             catalogue: RwLock::default(),
-            lookout: Mutex::default(),
-            looks: AtomicU64::new(0),
-            shelf: Shelf::default(),
+            scan_state: Mutex::default(),
+            scans: AtomicU64::new(0),
+            open_packs: OpenPacks::default(),
             scratch: Scratch::default(),
-            sweeper: Sweeper::default(),
-            turns: Turns::default(),
+            page_cache: PageCacheEvictor::default(),
+            writers: WriterPool::default(),
             // The existing contents may exceed the budget already.
             unmeasured: AtomicU64::new(options.stride()),
             damaged: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             opened_at: Instant::now(),
         };
-        store.look().map_err(|source| store.folder.failed("list the packs", source))?;
+        store.scan().map_err(|source| store.folder.failed("list the packs", source))?;
         Ok(store)
     }
 
@@ -101,7 +101,7 @@ impl Store {
             (0..ids.len()).filter(|at| !catalogue.has(&ids[*at])).collect()
         };
         if !missing.is_empty() {
-            self.look_again();
+            self.rescan();
             let catalogue = reading(&self.catalogue);
             missing.retain(|at| !catalogue.has(&ids[*at]));
         }
@@ -110,21 +110,21 @@ impl Store {
 
     /// Returns the length of a chunk in bytes, if the store contains it.
     pub fn length(&self, id: &ChunkId) -> Option<u32> {
-        self.find(id).map(|(_, place)| place.length)
+        self.find(id).map(|(_, location)| location.length)
     }
 
     /// Returns the current contents and statistics.
     pub fn usage(&self) -> Usage {
-        self.look_again();
+        self.rescan();
         let (chunks, packs) = reading(&self.catalogue).counts();
-        let parcels = self.parcels().unwrap_or_default();
+        let pack_usages = self.pack_usages().unwrap_or_default();
         Usage {
-            bytes: parcels.iter().map(|parcel| parcel.bytes).sum(),
+            bytes: pack_usages.iter().map(|pack| pack.bytes).sum(),
             chunks: chunks as u64,
             packs: packs as u64,
             damaged: self.damaged.load(Relaxed),
             evicted: self.evicted.load(Relaxed),
-            looks: self.looks.load(Relaxed),
+            scans: self.scans.load(Relaxed),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Appending chunks to a pack. A pack has at most one writer at a time.
 
-use crate::catalogue::Place;
+use crate::catalogue::Location;
 use crate::folder::{Folder, PackName, Part, Purpose, length_of, try_lock_pack};
 use crate::id::ChunkId;
 use crate::locks::lock;
@@ -84,20 +84,20 @@ impl Writer {
         }
     }
 
-    /// Appends one or more chunks, and pushes their locations to `places`.
+    /// Appends one or more chunks, and pushes their locations to `locations`.
     ///
-    /// On an error, `places` contains the chunks that were written completely.
+    /// On an error, `locations` contains the chunks that were written completely.
     pub(crate) fn append(
         &mut self,
         chunks: &[(ChunkId, &[u8])],
-        places: &mut Vec<(ChunkId, Place)>,
+        locations: &mut Vec<(ChunkId, Location)>,
     ) -> io::Result<()> {
         let mut found = Vec::with_capacity(chunks.len());
         let mut records = Vec::with_capacity(chunks.len() * RECORD_BYTES);
         let mut end = self.files.end;
         for ((id, bytes), record) in chunks.iter().zip(self.files.records..) {
             let (record, offset, length) = (narrow(record)?, narrow(end)?, narrow(bytes.len())?);
-            found.push((*id, Place { pack: self.pack.number, record, offset, length }));
+            found.push((*id, Location { pack: self.pack.number, record, offset, length }));
             records.extend(Record::Chunk { id: *id, offset, length }.encode());
             end += u64::from(length);
         }
@@ -109,10 +109,10 @@ impl Writer {
             // Other processes may have read the complete records already.
             found.truncate(written / RECORD_BYTES);
             self.files.records += found.len() as u64;
-            let last = found.last().map(|(_, place)| place);
+            let last = found.last().map(|(_, location)| location);
             let new_end = last.map(|last| u64::from(last.offset) + u64::from(last.length));
             self.files.end = new_end.unwrap_or(self.files.end);
-            places.extend(found);
+            locations.extend(found);
         }
         if result.is_err() {
             // No record refers to the bytes behind the end, and the disk may need their space.
@@ -216,11 +216,11 @@ mod tests {
         }
         let pack = Arc::new(Pack::new(name, 0, Stage::Ours));
         let mut writer = Writer::new(&folder, &pack, files);
-        let mut places = Vec::new();
-        let error = writer.append(&[(ChunkId::of(b"bytes"), b"bytes")], &mut places);
+        let mut locations = Vec::new();
+        let error = writer.append(&[(ChunkId::of(b"bytes"), b"bytes")], &mut locations);
         let error = error.expect_err("there is no room");
         assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
-        assert_eq!((places.len(), writer.files.end, writer.files.records), (0, 0, 0));
+        assert_eq!((locations.len(), writer.files.end, writer.files.records), (0, 0, 0));
         let other = if part == Part::Chunks { &writer.files.index } else { &writer.files.chunks };
         length_of(&rustix::fs::fstat(other).expect("it is open"))
     }

@@ -8,8 +8,8 @@ use crate::locks::{lock, reading, writing};
 use crate::pack::{Pack, Stage};
 use crate::record::RECORD_BYTES;
 use crate::store::Store;
-use crate::turn::Turn;
 use crate::writer::{Files, Writer, fitting};
+use crate::writer_pool::WriterLease;
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::io;
@@ -49,7 +49,7 @@ impl Store {
         let fresh = self.fresh(chunks);
         let mut rest = &fresh[..];
         while !rest.is_empty() {
-            let count = self.write_some(&mut self.turns.take(), rest)?;
+            let count = self.write_some(&mut self.writers.acquire(), rest)?;
             rest = &rest[count..];
         }
         Ok(())
@@ -75,42 +75,42 @@ impl Store {
     /// Appends chunks, from the first one, to one pack; returns how many.
     fn write_some(
         &self,
-        turn: &mut Turn<'_>,
+        lease: &mut WriterLease<'_>,
         chunks: &[(ChunkId, &[u8])],
     ) -> Result<usize, StoreError> {
         let limit = self.options.pack_limit();
         // Another process may have removed this pack despite its lock.
-        turn.writer.take_if(|writer| !reading(&self.catalogue).is_listed(&writer.pack));
-        if let Some(full) = turn.writer.take_if(|writer| writer.fitting(chunks, limit) == 0) {
+        lease.writer.take_if(|writer| !reading(&self.catalogue).is_listed(&writer.pack));
+        if let Some(full) = lease.writer.take_if(|writer| writer.fitting(chunks, limit) == 0) {
             full.seal();
         }
-        let count = match &turn.writer {
+        let count = match &lease.writer {
             Some(writer) => writer.fitting(chunks, limit),
             None => fitting(chunks, limit).max(1),
         };
         let bytes = bytes_of(&chunks[..count]);
         self.make_room(bytes);
         let failed = |doing, error| self.write_failed(doing, bytes, error);
-        let writer = match &mut turn.writer {
+        let writer = match &mut lease.writer {
             Some(writer) => writer,
             None => {
                 let begun = self.begin_pack(chunks).map_err(|error| failed("begin a pack", error));
-                turn.writer.insert(begun?)
+                lease.writer.insert(begun?)
             }
         };
         let count = writer.fitting(chunks, limit);
-        let mut places = Vec::new();
-        let written = writer.append(&chunks[..count], &mut places);
-        writing(&self.catalogue).add_chunks(&writer.pack, places);
+        let mut locations = Vec::new();
+        let written = writer.append(&chunks[..count], &mut locations);
+        writing(&self.catalogue).add_chunks(&writer.pack, locations);
         written.map(|()| count).map_err(|error| failed("write to a pack", error))
     }
 
     /// Takes over a pack that has no writer, or creates one, so that at least the first chunk fits.
     fn begin_pack(&self, chunks: &[(ChunkId, &[u8])]) -> io::Result<Writer> {
-        self.look_again();
+        self.rescan();
         // Held so that no other thread lists the new pack before it is registered.
-        let lookout = lock(&self.lookout);
-        for pack in self.growing(&lookout) {
+        let scan_state = lock(&self.scan_state);
+        for pack in self.growing(&scan_state) {
             // If a pack cannot be taken over, create another one.
             if let Ok(Some(writer)) = self.take_over(&pack, chunks) {
                 return Ok(writer);

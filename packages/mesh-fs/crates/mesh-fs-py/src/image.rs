@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mesh_image::{Folder, ImageError, Overlay, Shown, ShownOptions};
+use mesh_image::{MountFolder, ImageError, Overlay, Shown, ShownOptions};
 use pyo3::prelude::*;
 
 use crate::errors::raise;
@@ -17,7 +17,7 @@ pub(crate) struct PyImage(Mutex<Option<Shown>>);
 /// An overlay that records what programs of this host write over a tree.
 #[pyclass(frozen, module = "mesh_fs._core", name = "Overlay")]
 pub(crate) struct PyOverlay {
-    folder: Arc<Folder>,
+    folder: Arc<MountFolder>,
     overlay: Mutex<Option<Overlay>>,
 }
 
@@ -33,7 +33,7 @@ fn failed(py: Python<'_>, error: &ImageError) -> PyErr {
     raise(py, class, error)
 }
 
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -57,18 +57,18 @@ impl PyImage {
     /// Shows a tree. The store must contain all its chunks.
     fn show(&self, py: Python<'_>, tree: &PyTree, store: &PyStore) -> PyResult<()> {
         let (tree, store) = (Arc::clone(&tree.0), Arc::clone(&store.0));
-        py.detach(|| held(&self.0).as_mut().map_or(Ok(()), |shown| shown.show(&tree, &store)))
+        py.detach(|| locked(&self.0).as_mut().map_or(Ok(()), |shown| shown.show(&tree, &store)))
             .map_err(|error| failed(py, &error))
     }
 
     /// Returns whether it is mounted; false if someone else has unmounted it.
     fn is_open(&self, py: Python<'_>) -> bool {
-        py.detach(|| held(&self.0).as_ref().is_some_and(Shown::is_open))
+        py.detach(|| locked(&self.0).as_ref().is_some_and(Shown::is_open))
     }
 
     /// Unmounts it, even if its files are open.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| held(&self.0).take().map_or(Ok(()), |mut shown| shown.close()))
+        py.detach(|| locked(&self.0).take().map_or(Ok(()), |mut shown| shown.close()))
             .map_err(|error| failed(py, &error))
     }
 }
@@ -80,7 +80,7 @@ impl PyOverlay {
     #[pyo3(signature = (mountpoint, *, folder))]
     fn open(py: Python<'_>, mountpoint: PathBuf, folder: PathBuf) -> PyResult<Self> {
         py.detach(|| {
-            let folder = Arc::new(Folder::make(&folder)?);
+            let folder = Arc::new(MountFolder::make(&folder)?);
             let overlay = Mutex::new(Some(Overlay::new(Arc::clone(&folder), &mountpoint)?));
             Ok(Self { folder, overlay })
         })
@@ -89,23 +89,23 @@ impl PyOverlay {
 
     /// Returns the directory at which the tree must be mounted.
     fn lower(&self) -> PathBuf {
-        held(&self.overlay).as_ref().map(|overlay| overlay.lower().to_owned()).unwrap_or_default()
+        locked(&self.overlay).as_ref().map(|overlay| overlay.lower().to_owned()).unwrap_or_default()
     }
 
     /// Shows what is mounted at `lower`, combined with the writes of this host.
     fn show(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| held(&self.overlay).as_mut().map_or(Ok(()), Overlay::show))
+        py.detach(|| locked(&self.overlay).as_mut().map_or(Ok(()), Overlay::show))
             .map_err(|error| failed(py, &error))
     }
 
     /// Returns whether it is mounted; false if someone else has unmounted it.
     fn is_open(&self, py: Python<'_>) -> bool {
-        py.detach(|| held(&self.overlay).as_ref().is_some_and(Overlay::is_open))
+        py.detach(|| locked(&self.overlay).as_ref().is_some_and(Overlay::is_open))
     }
 
     /// Unmounts it, even if its files are open.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| held(&self.overlay).take().map_or(Ok(()), |mut overlay| overlay.close()))
+        py.detach(|| locked(&self.overlay).take().map_or(Ok(()), |mut overlay| overlay.close()))
             .map_err(|error| failed(py, &error))
     }
 

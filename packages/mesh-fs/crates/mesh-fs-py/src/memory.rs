@@ -6,9 +6,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 /// Contiguous bytes of a Python object, borrowed during the lifetime of this value.
-pub(crate) struct Lent(PyBuffer<u8>);
+pub(crate) struct SharedBuffer(PyBuffer<u8>);
 
-impl Lent {
+impl SharedBuffer {
     /// Borrows the memory of an object with the buffer protocol, such as a `memoryview`.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let buffer = PyBuffer::get(object)?;

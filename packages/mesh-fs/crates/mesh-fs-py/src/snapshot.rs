@@ -5,13 +5,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use mesh_chunks::ChunkId;
-use mesh_snapshot::{Kind, LedgerPlace, Options, ReadError, Snapshot, Tree};
+use mesh_snapshot::{Kind, LedgerFile, Options, ReadError, Snapshot, Tree};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::chunk_list;
 use crate::errors::raise;
-use crate::memory::Lent;
+use crate::memory::SharedBuffer;
 
 /// State of a directory at one time, with access to the bytes of its chunks.
 #[pyclass(frozen, module = "mesh_fs._core", name = "Snapshot")]
@@ -41,7 +41,7 @@ impl PySnapshot {
         let options =
             Options { ignore, ignore_files, cross_file_systems, skip_unreadable, threads };
         let (previous, ledger) = (previous.map(|one| &one.0), ledger.map(|one| &one.0));
-        let take = || match ledger.filter(|_| previous.is_none()).and_then(LedgerPlace::load) {
+        let take = || match ledger.filter(|_| previous.is_none()).and_then(LedgerFile::load) {
             Some(ledger) => Snapshot::resume(&root, &options, &ledger),
             None => Snapshot::take(&root, &options, previous),
         };
@@ -87,7 +87,7 @@ impl PySnapshot {
         before: Option<&Self>,
     ) -> PyResult<Vec<i64>> {
         let ids = chunk_list::parse(ids)?;
-        let mut into = Lent::of(into)?;
+        let mut into = SharedBuffer::of(into)?;
         let memory = into.bytes_mut()?;
         let snapshots: Vec<_> =
             [Some(self), before].into_iter().flatten().map(|one| &one.0).collect();
@@ -97,7 +97,7 @@ impl PySnapshot {
 
 /// Location of the ledger of a directory.
 #[pyclass(frozen, module = "mesh_fs._core", name = "Ledger")]
-pub(crate) struct PyLedger(LedgerPlace);
+pub(crate) struct PyLedger(LedgerFile);
 
 #[pymethods]
 impl PyLedger {
@@ -116,16 +116,16 @@ impl PyLedger {
     ) -> PyResult<Self> {
         let options =
             Options { ignore, ignore_files, cross_file_systems, skip_unreadable, threads: 1 };
-        py.detach(|| LedgerPlace::open(&folder, &root, &options))
+        py.detach(|| LedgerFile::open(&folder, &root, &options))
             .map(Self)
             .map_err(|error| raise(py, "StoreError", &error))
     }
 
     /// Writes the records of the files of a snapshot; returns their length in bytes.
-    fn keep(&self, py: Python<'_>, snapshot: &PySnapshot) -> PyResult<usize> {
+    fn save(&self, py: Python<'_>, snapshot: &PySnapshot) -> PyResult<usize> {
         py.detach(|| {
             let ledger = snapshot.0.ledger();
-            self.0.keep(&ledger)?;
+            self.0.save(&ledger)?;
             Ok(ledger.len())
         })
     }

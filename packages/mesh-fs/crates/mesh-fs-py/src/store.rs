@@ -9,7 +9,7 @@ use pyo3::types::PyBytes;
 
 use crate::chunk_list;
 use crate::errors::raise;
-use crate::memory::Lent;
+use crate::memory::SharedBuffer;
 
 /// The chunks that a host keeps on disk.
 #[pyclass(frozen, module = "mesh_fs._core", name = "Store")]
@@ -48,7 +48,7 @@ impl PyStore {
     /// Returns the length of each chunk, or -1 for a chunk that the store does not contain.
     fn fill(&self, py: Python<'_>, ids: &[u8], into: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
         let ids = chunk_list::parse(ids)?;
-        let mut into = Lent::of(into)?;
+        let mut into = SharedBuffer::of(into)?;
         let memory = into.bytes_mut()?;
         py.detach(|| fill(&self.0, &ids, memory)).map_err(|error| failed(py, &error))
     }
@@ -64,7 +64,7 @@ impl PyStore {
         data: &Bound<'_, PyAny>,
     ) -> PyResult<Vec<usize>> {
         let ids = chunk_list::parse(ids)?;
-        let data = Lent::of(data)?;
+        let data = SharedBuffer::of(data)?;
         let memory = data.bytes();
         py.detach(|| take_in(&self.0, &ids, &lengths, memory)).map_err(|error| failed(py, &error))
     }
@@ -88,7 +88,7 @@ fn fill(store: &Store, ids: &[ChunkId], memory: &mut [u8]) -> Result<Vec<i64>, S
         };
         let end = filled + length as usize;
         let Some(part) = memory.get_mut(filled..end) else { break };
-        if store.lend(id, part)? {
+        if store.read_keeping_cached(id, part)? {
             lengths.push(i64::from(length));
             filled = end;
         } else {

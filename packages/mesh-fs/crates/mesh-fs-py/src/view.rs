@@ -22,7 +22,7 @@ pub(crate) struct PyView {
     mount: Mutex<Option<Arc<Mount>>>,
 }
 
-fn failed(py: Python<'_>, error: &MountError) -> PyErr {
+pub(crate) fn failed(py: Python<'_>, error: &MountError) -> PyErr {
     raise(py, if error.is_forbidden() { "MountForbidden" } else { "MountError" }, error)
 }
 
@@ -76,12 +76,12 @@ impl PyView {
 
     /// Returns a file descriptor that is readable while reads wait for chunks that were not taken.
     fn fileno(&self) -> i32 {
-        self.view.bell().as_raw_fd()
+        self.view.waker().as_raw_fd()
     }
 
     /// Takes up to `count_max` chunks for which reads wait. The caller fetches them.
-    fn take_wanted<'py>(&self, py: Python<'py>, count_max: usize) -> Bound<'py, PyBytes> {
-        chunk_list::write(py, self.view.take_wanted(count_max))
+    fn take_requests<'py>(&self, py: Python<'py>, count_max: usize) -> Bound<'py, PyBytes> {
+        chunk_list::write(py, self.view.take_requests(count_max))
     }
 
     /// Completes the reads that waited for these chunks, which are in the store now.

@@ -3,7 +3,7 @@
 //! Each figure is the best of three new mounts, and is compared with the same work on a tmpfs.
 
 use mesh_fuse::{
-    Answer, Attributes, DirectoryReply, Entry, Errno, FileSystem, Kind, Mount, MountError,
+    Attributes, DirectoryReply, Entry, Errno, FileSystem, FsResult, Kind, Mount, MountError,
     MountOptions, ROOT, ReadReply, Seek, Space,
 };
 use std::collections::BTreeMap;
@@ -59,15 +59,15 @@ impl Files {
 }
 
 impl FileSystem for Files {
-    fn lookup(&self, _parent: u64, name: &[u8]) -> Answer<Entry> {
+    fn lookup(&self, _parent: u64, name: &[u8]) -> FsResult<Entry> {
         Self::number(name).map(Self::entry).ok_or(Errno::NOENT)
     }
 
-    fn attributes(&self, ino: u64) -> Answer<Attributes> {
+    fn attributes(&self, ino: u64) -> FsResult<Attributes> {
         Ok(Self::entry(ino).attributes)
     }
 
-    fn read_link(&self, _ino: u64) -> Answer<Vec<u8>> {
+    fn read_link(&self, _ino: u64) -> FsResult<Vec<u8>> {
         Err(Errno::INVAL)
     }
 
@@ -77,7 +77,7 @@ impl FileSystem for Files {
         reply.bytes(&self.bytes[offset.min(end) as usize..end as usize]);
     }
 
-    fn read_directory(&self, _ino: u64, offset: u64, entries: &mut DirectoryReply) -> Answer<()> {
+    fn read_directory(&self, _ino: u64, offset: u64, entries: &mut DirectoryReply) -> FsResult<()> {
         for number in offset..SMALL_COUNT {
             let (name, ino) = (format!("small-{number}"), BIG + 1 + number);
             if !entries.add(name.as_bytes(), number + 1, ino, Kind::File, || Self::entry(ino)) {
@@ -87,15 +87,15 @@ impl FileSystem for Files {
         Ok(())
     }
 
-    fn xattr(&self, _ino: u64, _name: &[u8]) -> Answer<Vec<u8>> {
+    fn xattr(&self, _ino: u64, _name: &[u8]) -> FsResult<Vec<u8>> {
         Err(Errno::NODATA)
     }
 
-    fn xattr_names(&self, _ino: u64) -> Answer<Vec<Vec<u8>>> {
+    fn xattr_names(&self, _ino: u64) -> FsResult<Vec<Vec<u8>>> {
         Ok(Vec::new())
     }
 
-    fn seek(&self, _ino: u64, _offset: u64, _whence: Seek) -> Answer<u64> {
+    fn seek(&self, _ino: u64, _offset: u64, _whence: Seek) -> FsResult<u64> {
         Err(Errno::NOSYS)
     }
 

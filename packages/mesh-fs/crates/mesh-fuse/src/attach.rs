@@ -1,8 +1,8 @@
 //! Mounting and unmounting.
 
-use crate::deputy::Deputy;
 use crate::device::Device;
 use crate::error::MountError;
+use crate::fusermount::Fusermount;
 use crate::guardian::Guardian;
 use crate::options::MountOptions;
 use crate::table::{self, Mounted};
@@ -26,20 +26,20 @@ pub(crate) struct Attachment {
     /// Unique source in the mount table.
     source: String,
     /// Helper program that has mounted it, if this process did not.
-    deputy: Option<Deputy>,
+    fusermount: Option<Fusermount>,
 }
 
 /// Mounts with the privileges of this process, or through the helper program.
 pub(crate) fn attach(
-    point: &Path,
+    mountpoint: &Path,
     source: &str,
     options: &MountOptions,
     guardian: &Guardian,
 ) -> Result<(Device, Attachment), MountError> {
     let own = Device::open();
     let why = match own {
-        Ok(device) => match mount(&device, point, source, options) {
-            Ok(()) => return Ok((device, Attachment { source: source.into(), deputy: None })),
+        Ok(device) => match mount(&device, mountpoint, source, options) {
+            Ok(()) => return Ok((device, Attachment { source: source.into(), fusermount: None })),
             Err(why @ (Errno::PERM | Errno::ACCESS)) => why,
             Err(Errno::NODEV) => return Err(MountError::NoDevice { source: Errno::NODEV.into() }),
             Err(error) => return Err(MountError::system("cannot mount")(error)),
@@ -51,21 +51,26 @@ pub(crate) fn attach(
         }
         Err(error) => return Err(MountError::system("cannot open /dev/fuse")(error)),
     };
-    let deputy = Deputy::find().ok_or(MountError::NotAllowed { why })?;
-    let fd = deputy.mount(point, source, options, guardian)?;
+    let fusermount = Fusermount::find().ok_or(MountError::NotAllowed { why })?;
+    let fd = fusermount.mount(mountpoint, source, options, guardian)?;
     let device = Device::adopt(fd).map_err(MountError::system("cannot use the mount"))?;
-    Ok((device, Attachment { source: source.into(), deputy: Some(deputy) }))
+    Ok((device, Attachment { source: source.into(), fusermount: Some(fusermount) }))
 }
 
-fn mount(device: &Device, point: &Path, source: &str, options: &MountOptions) -> Result<(), Errno> {
+fn mount(
+    device: &Device,
+    mountpoint: &Path,
+    source: &str,
+    options: &MountOptions,
+) -> Result<(), Errno> {
     let other = if options.allow_other { ",allow_other" } else { "" };
     let (number, user, group) = (device.as_fd().as_raw_fd(), getuid().as_raw(), getgid().as_raw());
-    let told = format!(
+    let mount_options = format!(
         "fd={number},rootmode=40000,user_id={user},group_id={group},default_permissions{other}"
     );
-    let told = CString::new(told).map_err(|_| Errno::INVAL)?;
+    let mount_options = CString::new(mount_options).map_err(|_| Errno::INVAL)?;
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
-    rustix::mount::mount(source, point, KIND, flags, told.as_c_str())
+    rustix::mount::mount(source, mountpoint, KIND, flags, mount_options.as_c_str())
 }
 
 impl Attachment {
@@ -97,13 +102,13 @@ impl Attachment {
             // The unmount would affect a mount that is not ours.
             return Err(MountError::system(doing)(Errno::BUSY));
         }
-        if let Some(deputy) = &self.deputy {
-            return deputy.unmount(&mounted.point);
+        if let Some(fusermount) = &self.fusermount {
+            return fusermount.unmount(&mounted.mountpoint);
         }
         let lazy = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
         // A forced unmount fails pending requests at once, but requires more privileges.
-        let by_force = rustix::mount::unmount(&mounted.point, lazy | UnmountFlags::FORCE);
-        let unmounted = by_force.or_else(|_| rustix::mount::unmount(&mounted.point, lazy));
+        let by_force = rustix::mount::unmount(&mounted.mountpoint, lazy | UnmountFlags::FORCE);
+        let unmounted = by_force.or_else(|_| rustix::mount::unmount(&mounted.mountpoint, lazy));
         match unmounted {
             // Someone else has unmounted it.
             Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),

@@ -45,7 +45,7 @@ pub(crate) fn header(body_len: usize, error: i32, id: u64) -> [u8; abi::REPLY_HE
 }
 
 /// Encodes the reply to the kernel's initialization request.
-pub(crate) fn greeting(out: &mut Vec<u8>, offer: Offer, read_ahead_len: u32, pages_max: u16) {
+pub(crate) fn init_reply(out: &mut Vec<u8>, offer: Offer, read_ahead_len: u32, pages_max: u16) {
     out.u32(abi::MAJOR);
     out.u32(offer.minor.min(abi::MINOR));
     out.u32(read_ahead_len);
@@ -79,24 +79,24 @@ pub(crate) fn no_entry(out: &mut Vec<u8>) {
 }
 
 /// Encodes the reply to a request for attributes.
-pub(crate) fn attributes_reply(out: &mut Vec<u8>, told: &Attributes) {
+pub(crate) fn attributes_reply(out: &mut Vec<u8>, node: &Attributes) {
     out.u64(FOREVER_S);
     out.u64(0);
-    attributes(out, told);
+    attributes(out, node);
 }
 
-fn attributes(out: &mut Vec<u8>, told: &Attributes) {
-    out.u64(told.ino);
-    out.u64(told.size);
-    out.u64(told.blocks);
+fn attributes(out: &mut Vec<u8>, node: &Attributes) {
+    out.u64(node.ino);
+    out.u64(node.size);
+    out.u64(node.blocks);
     // The times of access, modification and status change are the same.
-    (0..3).for_each(|_| out.u64(told.modified_s.cast_unsigned()));
-    (0..3).for_each(|_| out.u32(told.modified_ns));
-    out.u32(told.kind.mode() | u32::from(told.permissions & 0o7777));
-    out.u32(told.links);
-    out.u32(told.uid);
-    out.u32(told.gid);
-    out.u32(device(told.device));
+    (0..3).for_each(|_| out.u64(node.modified_s.cast_unsigned()));
+    (0..3).for_each(|_| out.u32(node.modified_ns));
+    out.u32(node.kind.mode() | u32::from(node.permissions & 0o7777));
+    out.u32(node.links);
+    out.u32(node.uid);
+    out.u32(node.gid);
+    out.u32(device(node.device));
     out.u32(BLOCK_LEN);
     out.u32(0); // Flags.
 }

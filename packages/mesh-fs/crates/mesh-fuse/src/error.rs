@@ -27,12 +27,12 @@ pub enum MountError {
         why: Errno,
     },
     /// The helper program failed to mount.
-    #[error("{} failed to mount: {said}", deputy.display())]
+    #[error("{} failed to mount: {message}", fusermount.display())]
     Refused {
         /// Path of the helper program.
-        deputy: PathBuf,
+        fusermount: PathBuf,
         /// Its error output.
-        said: String,
+        message: String,
     },
     /// The guardian, which unmounts when this process dies, cannot be started.
     #[error("cannot start /bin/sh, which would unmount when this process dies: {source}")]
@@ -49,31 +49,31 @@ pub enum MountError {
         minor: u32,
     },
     /// The mountpoint does not exist.
-    #[error("there is no {}: create the directory first", point.display())]
-    PointMissing {
+    #[error("there is no {}: create the directory first", mountpoint.display())]
+    MountpointMissing {
         /// Path of the mountpoint.
-        point: PathBuf,
+        mountpoint: PathBuf,
     },
     /// The mountpoint is not a directory.
-    #[error("{} is not a directory: mount on a directory", point.display())]
-    PointNotDirectory {
+    #[error("{} is not a directory: mount on a directory", mountpoint.display())]
+    MountpointNotDirectory {
         /// Path of the mountpoint.
-        point: PathBuf,
+        mountpoint: PathBuf,
     },
     /// The directory is not empty, and the mount would hide its files.
-    #[error("{} is not empty: use an empty directory, or set over_full", point.display())]
-    PointNotEmpty {
+    #[error("{} is not empty: use an empty directory, or set over_full", mountpoint.display())]
+    MountpointNotEmpty {
         /// Path of the mountpoint.
-        point: PathBuf,
+        mountpoint: PathBuf,
     },
     /// A mount whose server has died is at the mountpoint.
     #[error(
         "a dead mount is at {}: remove it with umount -l or fusermount3 -uz",
-        point.display()
+        mountpoint.display()
     )]
-    PointDead {
+    MountpointDead {
         /// Path of the mountpoint.
-        point: PathBuf,
+        mountpoint: PathBuf,
     },
     /// A system call failed that is expected to work.
     #[error("{doing}: {source}")]

@@ -5,7 +5,7 @@ use crate::reply::ReadReply;
 use rustix::io::Errno;
 
 /// Result of a call; the error is returned to the process that made the system call.
-pub type Answer<T> = Result<T, Errno>;
+pub type FsResult<T> = Result<T, Errno>;
 
 /// Inode number of the root directory.
 pub const ROOT: u64 = 1;
@@ -33,7 +33,7 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Errors
     /// The error for the system call.
-    fn lookup(&self, parent: u64, name: &[u8]) -> Answer<Entry>;
+    fn lookup(&self, parent: u64, name: &[u8]) -> FsResult<Entry>;
 
     /// Decrements the lookup count of a file by this number.
     fn forget(&self, _ino: u64, _lookups: u64) {}
@@ -42,13 +42,13 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Errors
     /// The error for the system call.
-    fn attributes(&self, ino: u64) -> Answer<Attributes>;
+    fn attributes(&self, ino: u64) -> FsResult<Attributes>;
 
     /// Returns the target of a symbolic link.
     ///
     /// # Errors
     /// The error for the system call.
-    fn read_link(&self, ino: u64) -> Answer<Vec<u8>>;
+    fn read_link(&self, ino: u64) -> FsResult<Vec<u8>>;
 
     /// Reads `len` bytes of a file at `offset`. The reply may be sent later and from any thread.
     ///
@@ -68,19 +68,19 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Errors
     /// The error for the system call.
-    fn read_directory(&self, ino: u64, offset: u64, entries: &mut DirectoryReply) -> Answer<()>;
+    fn read_directory(&self, ino: u64, offset: u64, entries: &mut DirectoryReply) -> FsResult<()>;
 
     /// Returns the value of an extended attribute; `ENODATA` if it does not exist.
     ///
     /// # Errors
     /// The error for the system call. After `ENOSYS` the kernel sends no more such requests.
-    fn xattr(&self, ino: u64, name: &[u8]) -> Answer<Vec<u8>>;
+    fn xattr(&self, ino: u64, name: &[u8]) -> FsResult<Vec<u8>>;
 
     /// Returns the names of all extended attributes.
     ///
     /// # Errors
     /// The error for the system call. After `ENOSYS` the kernel sends no more such requests.
-    fn xattr_names(&self, ino: u64) -> Answer<Vec<Vec<u8>>>;
+    fn xattr_names(&self, ino: u64) -> FsResult<Vec<Vec<u8>>>;
 
     /// Returns the first offset from `offset` on that is in data or in a hole.
     ///
@@ -89,7 +89,7 @@ pub trait FileSystem: Send + Sync {
     /// # Errors
     /// `ENXIO` if no such offset exists. After `ENOSYS` the kernel treats all files as having no
     /// holes.
-    fn seek(&self, ino: u64, offset: u64, whence: Seek) -> Answer<u64>;
+    fn seek(&self, ino: u64, offset: u64, whence: Seek) -> FsResult<u64>;
 
     /// Returns the totals for `statfs`.
     fn space(&self) -> Space;

@@ -15,16 +15,16 @@ use std::os::unix::ffi::OsStrExt as _;
 
 const SHELL: &std::ffi::CStr = c"/bin/sh";
 /// Directories that are searched in addition to `PATH`.
-const USUAL: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Message that the guardian must exit without any action.
-const DISMISSAL: &[u8] = b"closed\n";
+const DISMISS_MESSAGE: &[u8] = b"closed\n";
 
 /// Shell script of the guardian of a mount: `$1` is the file system type, `$2` the source.
 ///
 /// It reads until the other end of the line is closed. It then unmounts each mount with this
 /// source, unless something else is mounted over it. The `x` preserves newlines at the end of a
 /// path; `printf` decodes the octal escapes of the mount table.
-pub(crate) const UNMOUNTING: &str = r#"
+pub(crate) const UNMOUNT_SCRIPT: &str = r#"
 trap '' HUP INT QUIT TERM PIPE TSTP TTIN TTOU
 cd /
 read -r word
@@ -66,15 +66,15 @@ impl Guardian {
     }
 
     fn try_start(script: &str, arguments: &[&OsStr]) -> Result<Self, Errno> {
-        let (line, theirs) =
+        let (line, child_end) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        let words = ["sh", "-c", script, "mesh-fuse-guardian"].map(OsStr::new);
-        let words = words.iter().chain(arguments).map(|word| CString::new(word.as_bytes()));
-        let texts: Result<Vec<_>, _> = words.collect();
+        let command = ["sh", "-c", script, "mesh-fuse-guardian"].map(OsStr::new);
+        let command = command.iter().chain(arguments).map(|word| CString::new(word.as_bytes()));
+        let texts: Result<Vec<_>, _> = command.collect();
         let path = env::var("PATH").unwrap_or_default();
-        let path = CString::new(format!("PATH={path}:{USUAL}"));
+        let path = CString::new(format!("PATH={path}:{DEFAULT_PATH}"));
         let (arguments, path) = (texts.or(Err(Errno::INVAL))?, path.or(Err(Errno::INVAL))?);
-        let pid = spawn(SHELL, &arguments, &[path], theirs.as_fd())?;
+        let pid = spawn(SHELL, &arguments, &[path], child_end.as_fd())?;
         Ok(Self { pid, line })
     }
 
@@ -86,7 +86,7 @@ impl Guardian {
     /// Ends the guardian without any action.
     pub fn dismiss(self) {
         // Ignore errors: the guardian may have died.
-        let _ = send(&self.line, DISMISSAL, SendFlags::NOSIGNAL);
+        let _ = send(&self.line, DISMISS_MESSAGE, SendFlags::NOSIGNAL);
     }
 }
 

@@ -5,44 +5,44 @@
 //!
 //! # Layout
 //! - [`FileSystem`] is implemented by users, which reply with [`ReadReply`] and [`DirectoryReply`];
-//! - [`Mount`] mounts it with [`MountOptions`], and reports failures as [`MountError`]: `point`
-//!   checks the directory, `attach` mounts with the privileges of this process or through a
-//!   `deputy`, `table` reads the mount table, and a `guardian` process unmounts when this process
-//!   dies; `greeting` negotiates with the kernel;
-//! - [`Guardian`], [`check_point`] and [`find_mount`] are also used by other kinds of mounts;
+//! - [`Mount`] mounts it with [`MountOptions`], and reports failures as [`MountError`]: `mountpoint`
+//!   checks the directory, `attach` mounts with the privileges of this process or through
+//!   `fusermount`, `table` reads the mount table, and a `guardian` process unmounts when this process
+//!   dies; `handshake` negotiates with the kernel;
+//! - [`Guardian`], [`check_mountpoint`] and [`find_mount`] are also used by other kinds of mounts;
 //! - internally, `worker` threads receive requests from a `device`, `decode` and `encode` messages
 //!   with the constants of `abi`, and a `server` replies for the `session`, which all threads
-//!   share; `parked` contains the suspended reads.
+//!   share; `suspended_reads` contains the suspended reads.
 
 mod abi;
 mod attach;
 mod decode;
-mod deputy;
 mod device;
 mod directory;
 mod encode;
 mod error;
 mod file_system;
-mod greeting;
+mod fusermount;
 mod guardian;
+mod handshake;
 mod mount;
+mod mountpoint;
 mod options;
-mod parked;
-mod point;
 mod reply;
 mod server;
 mod session;
 mod spawn;
+mod suspended_reads;
 mod table;
 mod worker;
 
 pub use directory::DirectoryReply;
 pub use error::MountError;
-pub use file_system::{Answer, Attributes, Entry, FileSystem, Kind, ROOT, Seek, Space};
+pub use file_system::{Attributes, Entry, FileSystem, FsResult, Kind, ROOT, Seek, Space};
 pub use guardian::Guardian;
 pub use mount::Mount;
+pub use mountpoint::check as check_mountpoint;
 pub use options::{MountOptions, PanicHook, Panicked};
-pub use point::check as check_point;
 pub use reply::ReadReply;
 pub use rustix::io::Errno;
 pub use table::{Mounted, find_mount};

@@ -5,12 +5,12 @@ use crate::attach::{self, Attachment, KIND};
 use crate::device::Device;
 use crate::encode;
 use crate::error::MountError;
-use crate::file_system::{Answer, FileSystem};
-use crate::greeting;
+use crate::file_system::{FileSystem, FsResult};
 use crate::guardian::{self, Guardian};
+use crate::handshake;
 use crate::lock;
+use crate::mountpoint;
 use crate::options::MountOptions;
-use crate::point;
 use crate::session::Session;
 use crate::worker;
 use rustix::io::Errno;
@@ -30,7 +30,7 @@ const THREADS_MAX: usize = 64;
 /// A forked child process has a copy that does nothing. While such a child exists, the mount is not
 /// removed if this process is killed.
 pub struct Mount {
-    point: PathBuf,
+    mountpoint: PathBuf,
     source: String,
     session: Arc<Session>,
     /// Device for notifications to the kernel.
@@ -57,20 +57,20 @@ impl Mount {
         options: &MountOptions,
         files: Arc<dyn FileSystem>,
     ) -> Result<Self, MountError> {
-        let point = point::check(mountpoint, options.over_full)?;
+        let mountpoint = mountpoint::check(mountpoint, options.over_full)?;
         let source = unique(&options.name)?;
-        let told = [KIND, &source].map(OsStr::new);
-        let guardian = Guardian::start(guardian::UNMOUNTING, &told)?;
+        let arguments = [KIND, &source].map(OsStr::new);
+        let guardian = Guardian::start(guardian::UNMOUNT_SCRIPT, &arguments)?;
         // On an error from here on, the guardian is dropped and unmounts.
-        let (device, attachment) = attach::attach(&point, &source, options, &guardian)?;
-        let features = greeting::greet(&device, options.read_ahead_bytes)?;
+        let (device, attachment) = attach::attach(&mountpoint, &source, options, &guardian)?;
+        let features = handshake::negotiate(&device, options.read_ahead_bytes)?;
         attachment.read_ahead(options.read_ahead_bytes);
         let session = Session::new(files, options.on_panic.clone(), features)
             .map_err(MountError::system("cannot prepare to answer the kernel"))?;
         let (session, device) = (Arc::new(session), Arc::new(device));
         let running = Running { attachment, guardian, threads: Vec::new() };
         let mount = Self {
-            point,
+            mountpoint,
             source,
             session,
             device: Mutex::new(Some(Arc::clone(&device))),
@@ -95,8 +95,8 @@ impl Mount {
     }
 
     /// The mountpoint.
-    pub fn point(&self) -> &Path {
-        &self.point
+    pub fn mountpoint(&self) -> &Path {
+        &self.mountpoint
     }
 
     /// Source in the mount table, which is unique.
@@ -162,10 +162,10 @@ impl Mount {
     /// # Errors
     /// `ENOTCONN` or a similar error if the mount has ended. It is not an error if the kernel does
     /// not know the file.
-    pub fn invalidate_node(&self, ino: u64, offset: u64, len: u64) -> Answer<()> {
+    pub fn invalidate_node(&self, ino: u64, offset: u64, len: u64) -> FsResult<()> {
         let signed = |number| i64::try_from(number).unwrap_or(i64::MAX);
         let node = encode::invalid_node(ino, signed(offset), signed(len));
-        self.notify(notice::INVALIDATE_NODE, &[&node]).or_else(unless_unknown)
+        self.notify(notice::INVALIDATE_NODE, &[&node]).or_else(ignore_not_found)
     }
 
     /// Invalidates a name in a directory that was added or removed, or that refers to another file.
@@ -179,9 +179,9 @@ impl Mount {
     /// # Errors
     /// `ENOTCONN` or a similar error if the mount has ended; `EINVAL` for an invalid name. It is
     /// not an error if the kernel does not know the name.
-    pub fn invalidate_entry(&self, parent: u64, name: &[u8]) -> Answer<()> {
+    pub fn invalidate_entry(&self, parent: u64, name: &[u8]) -> FsResult<()> {
         let entry = encode::invalid_entry(parent, name_len(name)?);
-        self.notify(notice::INVALIDATE_ENTRY, &[&entry, name, &[0]]).or_else(unless_unknown)?;
+        self.notify(notice::INVALIDATE_ENTRY, &[&entry, name, &[0]]).or_else(ignore_not_found)?;
         // If the kernel does not know the name, it does not invalidate the listing itself.
         self.invalidate_node(parent, 0, 0)
     }
@@ -199,13 +199,13 @@ impl Mount {
     /// # Errors
     /// The same as for [`Mount::invalidate_entry`]; `ENOTEMPTY` for a directory in which the kernel
     /// knows files, and `EBUSY` if something is mounted there.
-    pub fn delete_entry(&self, parent: u64, child: u64, name: &[u8]) -> Answer<()> {
+    pub fn delete_entry(&self, parent: u64, child: u64, name: &[u8]) -> FsResult<()> {
         let entry = encode::deleted(parent, child, name_len(name)?);
-        self.notify(notice::DELETE, &[&entry, name, &[0]]).or_else(unless_unknown)?;
+        self.notify(notice::DELETE, &[&entry, name, &[0]]).or_else(ignore_not_found)?;
         self.invalidate_node(parent, 0, 0)
     }
 
-    fn notify(&self, notice: i32, parts: &[&[u8]]) -> Answer<()> {
+    fn notify(&self, notice: i32, parts: &[&[u8]]) -> FsResult<()> {
         self.session.notifying(|| {
             let device = lock(&self.device).clone().ok_or(Errno::NOTCONN)?;
             device.notify(notice, parts)
@@ -228,18 +228,18 @@ impl Drop for Mount {
 impl fmt::Debug for Mount {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Mount")
-            .field("point", &self.point)
+            .field("mountpoint", &self.mountpoint)
             .field("source", &self.source)
             .field("is_open", &self.is_open())
             .finish_non_exhaustive()
     }
 }
 
-fn unless_unknown(error: Errno) -> Answer<()> {
+fn ignore_not_found(error: Errno) -> FsResult<()> {
     if error == Errno::NOENT { Ok(()) } else { Err(error) }
 }
 
-fn name_len(name: &[u8]) -> Answer<u32> {
+fn name_len(name: &[u8]) -> FsResult<u32> {
     if name.is_empty() || name.len() > abi::NAME_LEN_MAX || name.contains(&0) {
         return Err(Errno::INVAL);
     }

@@ -1,6 +1,6 @@
 //! Reply to a read, which may be sent later.
 
-use crate::parked::Parked;
+use crate::suspended_reads::SuspendedReads;
 use rustix::io::Errno;
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use std::sync::Arc;
 #[derive(Debug)]
 #[must_use = "a read that is not answered fails"]
 pub struct ReadReply {
-    parked: Arc<Parked>,
+    suspended_reads: Arc<SuspendedReads>,
     id: u64,
     len: u32,
 }
 
 impl ReadReply {
-    pub(crate) fn new(parked: Arc<Parked>, id: u64, len: u32) -> Self {
-        Self { parked, id, len }
+    pub(crate) fn new(suspended_reads: Arc<SuspendedReads>, id: u64, len: u32) -> Self {
+        Self { suspended_reads, id, len }
     }
 
     /// Replies with bytes of the file, without copying them.
@@ -51,7 +51,7 @@ impl ReadReply {
     /// [`FileSystem::abandon`](crate::FileSystem::abandon) is called in this case as well.
     /// Read-ahead of the kernel is never interrupted.
     pub fn is_interrupted(&self) -> bool {
-        !self.parked.holds(self.id)
+        !self.suspended_reads.contains(self.id)
     }
 
     /// Id of this read in [`FileSystem::abandon`](crate::FileSystem::abandon), unique in the mount.
@@ -60,15 +60,15 @@ impl ReadReply {
     }
 
     fn answer(&self, parts: &[&[u8]]) {
-        if let Some(waiting) = self.parked.take(self.id) {
+        if let Some(read) = self.suspended_reads.take(self.id) {
             // Ignore errors: the kernel may not be waiting for the reply any more.
-            let _ = waiting.device.answer(self.id, parts);
+            let _ = read.device.answer(self.id, parts);
         }
     }
 
     fn refuse(&self, error: Errno) {
-        if let Some(waiting) = self.parked.take(self.id) {
-            waiting.device.refuse(self.id, error);
+        if let Some(read) = self.suspended_reads.take(self.id) {
+            read.device.refuse(self.id, error);
         }
     }
 }

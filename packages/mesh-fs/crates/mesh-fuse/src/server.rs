@@ -5,10 +5,10 @@ use crate::decode::{Operation, Request, decode};
 use crate::device::Device;
 use crate::directory::DirectoryReply;
 use crate::encode;
-use crate::file_system::{Answer, Seek};
-use crate::parked::Waiting;
+use crate::file_system::{FsResult, Seek};
 use crate::reply::ReadReply;
 use crate::session::Session;
+use crate::suspended_reads::SuspendedRead;
 use rustix::io::Errno;
 use std::sync::Arc;
 
@@ -101,18 +101,18 @@ impl Server {
     }
 
     fn read(&self, id: u64, ino: u64, offset: u64, len: u32) {
-        let waiting = Waiting { device: Arc::clone(&self.device), ino };
-        if let Err(waiting) = self.session.parked.park(id, waiting) {
-            return waiting.device.refuse(id, Errno::INTR);
+        let read = SuspendedRead { device: Arc::clone(&self.device), ino };
+        if let Err(read) = self.session.suspended_reads.suspend(id, read) {
+            return read.device.refuse(id, Errno::INTR);
         }
-        let reply = ReadReply::new(Arc::clone(&self.session.parked), id, len);
-        self.session.tell("read", |files| files.read(ino, offset, len, reply));
+        let reply = ReadReply::new(Arc::clone(&self.session.suspended_reads), id, len);
+        self.session.call_infallible("read", |files| files.read(ino, offset, len, reply));
     }
 
     fn interrupt(&self, id: u64) {
-        if let Some(waiting) = self.session.parked.interrupt(id) {
-            waiting.device.refuse(id, Errno::INTR);
-            self.session.tell("abandon", |files| files.abandon(waiting.ino, id));
+        if let Some(read) = self.session.suspended_reads.interrupt(id) {
+            read.device.refuse(id, Errno::INTR);
+            self.session.call_infallible("abandon", |files| files.abandon(read.ino, id));
         }
     }
 
@@ -130,27 +130,29 @@ impl Server {
         };
         if answered.is_err() {
             // If the closure panicked, its entry is not in this list.
-            handed_out.iter().for_each(|ino| session.tell("forget", |files| files.forget(*ino, 1)));
+            handed_out
+                .iter()
+                .for_each(|ino| session.call_infallible("forget", |files| files.forget(*ino, 1)));
         }
     }
 
     fn forget(&self, ino: u64, lookups: u64) {
-        self.session.tell("forget", |files| files.forget(ino, lookups));
+        self.session.call_infallible("forget", |files| files.forget(ino, lookups));
     }
 
-    fn attributes(&mut self, ino: u64) -> Answer<()> {
-        let told = self.session.call("attributes", |files| files.attributes(ino))?;
-        encode::attributes_reply(&mut self.out, &told);
+    fn attributes(&mut self, ino: u64) -> FsResult<()> {
+        let node = self.session.call("attributes", |files| files.attributes(ino))?;
+        encode::attributes_reply(&mut self.out, &node);
         Ok(())
     }
 
-    fn read_link(&mut self, ino: u64) -> Answer<()> {
+    fn read_link(&mut self, ino: u64) -> FsResult<()> {
         self.out = self.session.call("read_link", |files| files.read_link(ino))?;
         Ok(())
     }
 
     /// Replies that no open is needed, or opens without a handle.
-    fn open(&mut self, without: u32, flags: u32) -> Answer<()> {
+    fn open(&mut self, without: u32, flags: u32) -> FsResult<()> {
         if self.session.features & without != 0 {
             return Err(Errno::NOSYS);
         }
@@ -158,18 +160,18 @@ impl Server {
         Ok(())
     }
 
-    fn xattr(&mut self, ino: u64, name: &[u8], len_max: u32) -> Answer<()> {
+    fn xattr(&mut self, ino: u64, name: &[u8], len_max: u32) -> FsResult<()> {
         let value = self.session.call("xattr", |files| files.xattr(ino, name))?;
         self.xattr_reply(value, len_max)
     }
 
-    fn xattr_names(&mut self, ino: u64, len_max: u32) -> Answer<()> {
+    fn xattr_names(&mut self, ino: u64, len_max: u32) -> FsResult<()> {
         let names = self.session.call("xattr_names", |files| files.xattr_names(ino))?;
-        let ended = names.into_iter().flat_map(|name| name.into_iter().chain([0]));
-        self.xattr_reply(ended.collect(), len_max)
+        let terminated = names.into_iter().flat_map(|name| name.into_iter().chain([0]));
+        self.xattr_reply(terminated.collect(), len_max)
     }
 
-    fn xattr_reply(&mut self, bytes: Vec<u8>, len_max: u32) -> Answer<()> {
+    fn xattr_reply(&mut self, bytes: Vec<u8>, len_max: u32) -> FsResult<()> {
         if bytes.len() > abi::XATTR_LEN_MAX {
             return Err(Errno::TOOBIG);
         }
@@ -183,13 +185,13 @@ impl Server {
         Ok(())
     }
 
-    fn space(&mut self) -> Answer<()> {
+    fn space(&mut self) -> FsResult<()> {
         let space = self.session.call("space", |files| Ok(files.space()))?;
         encode::space(&mut self.out, &space);
         Ok(())
     }
 
-    fn seek(&mut self, ino: u64, offset: u64, whence: Option<Seek>) -> Answer<()> {
+    fn seek(&mut self, ino: u64, offset: u64, whence: Option<Seek>) -> FsResult<()> {
         let whence = whence.ok_or(Errno::INVAL)?;
         let place = self.session.call("seek", |files| files.seek(ino, offset, whence))?;
         self.out.extend_from_slice(&place.to_ne_bytes());
@@ -206,7 +208,7 @@ mod tests {
     use std::os::fd::OwnedFd;
 
     /// A file system that succeeds for all requests.
-    struct Willing;
+    struct FakeFileSystem;
 
     fn entry(ino: u64) -> Entry {
         let attributes = Attributes {
@@ -225,17 +227,17 @@ mod tests {
         Entry { ino, attributes }
     }
 
-    impl FileSystem for Willing {
-        fn lookup(&self, parent: u64, name: &[u8]) -> Answer<Entry> {
+    impl FileSystem for FakeFileSystem {
+        fn lookup(&self, parent: u64, name: &[u8]) -> FsResult<Entry> {
             assert!(!name.is_empty() && !name.contains(&0));
             if parent == 0 { Err(Errno::NOENT) } else { Ok(entry(parent)) }
         }
 
-        fn attributes(&self, ino: u64) -> Answer<Attributes> {
+        fn attributes(&self, ino: u64) -> FsResult<Attributes> {
             Ok(entry(ino).attributes)
         }
 
-        fn read_link(&self, _ino: u64) -> Answer<Vec<u8>> {
+        fn read_link(&self, _ino: u64) -> FsResult<Vec<u8>> {
             Ok(b"elsewhere".to_vec())
         }
 
@@ -252,7 +254,7 @@ mod tests {
             _ino: u64,
             offset: u64,
             entries: &mut DirectoryReply,
-        ) -> Answer<()> {
+        ) -> FsResult<()> {
             for at in offset..offset.saturating_add(10) {
                 let next = at.saturating_add(1);
                 if !entries.add(b"name", next, next, Kind::File, || entry(next)) {
@@ -262,15 +264,15 @@ mod tests {
             Ok(())
         }
 
-        fn xattr(&self, ino: u64, _name: &[u8]) -> Answer<Vec<u8>> {
+        fn xattr(&self, ino: u64, _name: &[u8]) -> FsResult<Vec<u8>> {
             Ok(vec![0; if ino == 1 { 10 } else { abi::XATTR_LEN_MAX + 1 }])
         }
 
-        fn xattr_names(&self, _ino: u64) -> Answer<Vec<Vec<u8>>> {
+        fn xattr_names(&self, _ino: u64) -> FsResult<Vec<Vec<u8>>> {
             Ok(vec![b"user.colour".to_vec(); 3])
         }
 
-        fn seek(&self, _ino: u64, offset: u64, _whence: Seek) -> Answer<u64> {
+        fn seek(&self, _ino: u64, offset: u64, _whence: Seek) -> FsResult<u64> {
             Ok(offset)
         }
 
@@ -284,7 +286,8 @@ mod tests {
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::NONBLOCK);
         let (device, kernel) =
             socketpair(AddressFamily::UNIX, kind, flags, None).expect("there are sockets");
-        let session = Session::new(Arc::new(Willing), None, features).expect("it can be woken");
+        let session =
+            Session::new(Arc::new(FakeFileSystem), None, features).expect("it can be woken");
         let device = Device::adopt(device).expect("it has flags");
         (Server::new(Arc::new(session), Arc::new(device)), kernel)
     }
@@ -305,9 +308,9 @@ mod tests {
     fn serve(server: &mut Server, kernel: &OwnedFd, bytes: &[u8]) -> Vec<(i32, Vec<u8>)> {
         server.serve(bytes);
         let mut replies = Vec::new();
-        let mut room = [0; 8192];
-        while let Ok((len, _)) = recv(kernel, &mut room[..], RecvFlags::empty()) {
-            let reply = &room[..len];
+        let mut buffer = [0; 8192];
+        while let Ok((len, _)) = recv(kernel, &mut buffer[..], RecvFlags::empty()) {
+            let reply = &buffer[..len];
             let (header, body) = reply.split_at(abi::REPLY_HEADER_LEN);
             assert_eq!(header[..4], (len as u32).to_ne_bytes());
             let error = i32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
@@ -416,10 +419,10 @@ mod tests {
         assert_eq!(len(opcode::READDIR, &range), 10 * 32);
         assert_eq!(len(opcode::READDIRPLUS, &range), 3 * 160);
         assert_eq!(len(opcode::READ, &range), 300);
-        let mut greeting = Vec::new();
+        let mut init_reply = Vec::new();
         let offer = crate::decode::Offer { major: 7, minor: 45, features: u32::MAX };
-        encode::greeting(&mut greeting, offer, 1 << 20, 256);
-        assert_eq!(greeting.len(), 64);
+        encode::init_reply(&mut init_reply, offer, 1 << 20, 256);
+        assert_eq!(init_reply.len(), 64);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! State that all threads of a mount share.
 
-use crate::file_system::{Answer, FileSystem};
+use crate::file_system::{FileSystem, FsResult};
 use crate::lock;
 use crate::options::{PanicHook, Panicked};
-use crate::parked::Parked;
+use crate::suspended_reads::SuspendedReads;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use std::any::Any;
@@ -20,7 +20,7 @@ pub(crate) struct Session {
     /// Features that were negotiated with the kernel.
     pub(crate) features: u32,
     /// Shared with replies, which may outlive the mount.
-    pub(crate) parked: Arc<Parked>,
+    pub(crate) suspended_reads: Arc<SuspendedReads>,
     /// Eventfd that is readable when the threads must end.
     pub(crate) stop: OwnedFd,
     is_stopping: AtomicBool,
@@ -28,7 +28,7 @@ pub(crate) struct Session {
     /// processes one, so the worker threads must not end before.
     notifying: AtomicUsize,
     serving: Mutex<Serving>,
-    ended: Condvar,
+    completed: Condvar,
 }
 
 /// Progress of a mount.
@@ -37,7 +37,7 @@ struct Serving {
     /// Number of threads.
     threads: usize,
     /// Whether the last thread has ended and all suspended reads have been answered.
-    is_over: bool,
+    is_complete: bool,
 }
 
 impl Session {
@@ -50,12 +50,12 @@ impl Session {
             files,
             on_panic,
             features,
-            parked: Arc::default(),
+            suspended_reads: Arc::default(),
             stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             is_stopping: AtomicBool::new(false),
             notifying: AtomicUsize::new(0),
             serving: Mutex::default(),
-            ended: Condvar::new(),
+            completed: Condvar::new(),
         })
     }
 
@@ -63,19 +63,19 @@ impl Session {
     pub(crate) fn call<T>(
         &self,
         call: &'static str,
-        asked: impl FnOnce(&dyn FileSystem) -> Answer<T>,
-    ) -> Answer<T> {
-        let answer = catch_unwind(AssertUnwindSafe(|| asked(&*self.files)));
-        answer.unwrap_or_else(|cause| {
+        method: impl FnOnce(&dyn FileSystem) -> FsResult<T>,
+    ) -> FsResult<T> {
+        let result = catch_unwind(AssertUnwindSafe(|| method(&*self.files)));
+        result.unwrap_or_else(|cause| {
             self.report(call, &*cause);
             Err(Errno::IO)
         })
     }
 
     /// Calls a method of the file system that returns nothing.
-    pub(crate) fn tell(&self, call: &'static str, told: impl FnOnce(&dyn FileSystem)) {
+    pub(crate) fn call_infallible(&self, call: &'static str, method: impl FnOnce(&dyn FileSystem)) {
         let _ = self.call(call, |files| {
-            told(files);
+            method(files);
             Ok(())
         });
     }
@@ -101,16 +101,16 @@ impl Session {
         let is_last = serving.threads == 0;
         drop(serving);
         if is_last {
-            self.abandon_parked();
-            lock(&self.serving).is_over = true;
-            self.ended.notify_all();
+            self.abandon_reads();
+            lock(&self.serving).is_complete = true;
+            self.completed.notify_all();
         }
     }
 
-    fn abandon_parked(&self) {
-        for (id, waiting) in self.parked.close() {
-            waiting.device.refuse(id, Errno::NOTCONN);
-            self.tell("abandon", |files| files.abandon(waiting.ino, id));
+    fn abandon_reads(&self) {
+        for (id, read) in self.suspended_reads.close() {
+            read.device.refuse(id, Errno::NOTCONN);
+            self.call_infallible("abandon", |files| files.abandon(read.ino, id));
         }
     }
 
@@ -127,22 +127,22 @@ impl Session {
 
     /// Returns whether requests are served.
     pub(crate) fn is_serving(&self) -> bool {
-        !self.is_stopping() && !lock(&self.serving).is_over
+        !self.is_stopping() && !lock(&self.serving).is_complete
     }
 
     /// Waits until the last thread has ended.
     pub(crate) fn wait(&self) {
         let serving = lock(&self.serving);
-        let ended = self.ended.wait_while(serving, |serving| !serving.is_over);
-        drop(ended.unwrap_or_else(PoisonError::into_inner));
+        let completed = self.completed.wait_while(serving, |serving| !serving.is_complete);
+        drop(completed.unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Runs a function that sends a notification to the kernel, unless the mount ends.
-    pub(crate) fn notifying<T>(&self, notify: impl FnOnce() -> Answer<T>) -> Answer<T> {
+    pub(crate) fn notifying<T>(&self, notify: impl FnOnce() -> FsResult<T>) -> FsResult<T> {
         self.notifying.fetch_add(1, SeqCst);
-        let told = if self.is_stopping() { Err(Errno::NOTCONN) } else { notify() };
+        let result = if self.is_stopping() { Err(Errno::NOTCONN) } else { notify() };
         self.notifying.fetch_sub(1, SeqCst);
-        told
+        result
     }
 
     /// Returns whether a notification is being sent.

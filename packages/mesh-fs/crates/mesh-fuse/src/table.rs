@@ -14,7 +14,7 @@ pub struct Mounted {
     /// Major and minor number of the device, separated by a colon.
     pub device: String,
     /// Current path; directories above it may have been renamed.
-    pub point: PathBuf,
+    pub mountpoint: PathBuf,
     /// Whether something else is mounted over it, which an unmount would affect instead.
     pub is_covered: bool,
 }
@@ -34,12 +34,12 @@ pub fn find_mount(number: u64) -> io::Result<Option<Mounted>> {
     Ok(find_in(&table, |line| line.id == number.to_string().as_bytes()).pop())
 }
 
-/// A line of the table: `36 35 98:0 /root /point options [fields] - type source options`.
+/// A line of the table: `36 35 98:0 /root /mountpoint options [fields] - type source options`.
 struct Line<'a> {
     id: &'a [u8],
     parent: &'a [u8],
     device: &'a [u8],
-    point: &'a [u8],
+    mountpoint: &'a [u8],
     kind: &'a [u8],
     source: &'a [u8],
 }
@@ -48,10 +48,10 @@ impl<'a> Line<'a> {
     fn read(line: &'a [u8]) -> Option<Self> {
         let mut fields = line.split(|byte| *byte == b' ');
         let (id, parent, device) = (fields.next()?, fields.next()?, fields.next()?);
-        let (_root, point) = (fields.next()?, fields.next()?);
+        let (_root, mountpoint) = (fields.next()?, fields.next()?);
         fields.find(|field| *field == b"-")?;
         let (kind, source) = (fields.next()?, fields.next()?);
-        Some(Self { id, parent, device, point, kind, source })
+        Some(Self { id, parent, device, mountpoint, kind, source })
     }
 }
 
@@ -60,8 +60,10 @@ fn find_in(table: &[u8], is_ours: impl Fn(&Line<'_>) -> bool) -> Vec<Mounted> {
     let ours = lines.iter().filter(|line| is_ours(line));
     let mounted = ours.map(|ours| Mounted {
         device: String::from_utf8_lossy(ours.device).into_owned(),
-        point: OsString::from_vec(unescape(ours.point)).into(),
-        is_covered: lines.iter().any(|line| line.parent == ours.id && line.point == ours.point),
+        mountpoint: OsString::from_vec(unescape(ours.mountpoint)).into(),
+        is_covered: lines
+            .iter()
+            .any(|line| line.parent == ours.id && line.mountpoint == ours.mountpoint),
     });
     mounted.collect()
 }
@@ -101,7 +103,7 @@ short line\n";
     fn a_mount_is_found_by_its_source() {
         let found = find_in(TABLE, is_of("one"));
         let expected =
-            Mounted { device: "0:31".into(), point: "/a b\\c".into(), is_covered: false };
+            Mounted { device: "0:31".into(), mountpoint: "/a b\\c".into(), is_covered: false };
         assert_eq!(found, [expected]);
         assert_eq!(find_in(TABLE, is_of("three")), []);
     }

@@ -9,12 +9,12 @@ use mesh_snapshot::{Attributes, Kind};
 use rustix::io::Errno;
 
 use crate::error::ImageError;
-use crate::folder::Folder;
 use crate::format::{
     self, BLOCK, ENTRY_LEN, INODE_ALIGNMENT, INODES_AT, Inode, Layout, Superblock,
 };
 use crate::loop_device::LoopDevice;
-use crate::mounting::{Refusal, make};
+use crate::mount_folder::MountFolder;
+use crate::mount_stack::{MountFailure, make};
 use crate::writer::Image;
 
 const KIND: &str = "erofs";
@@ -24,31 +24,31 @@ const REMEDY: &str = "run as root, on a kernel with erofs (modprobe erofs) and, 
 
 /// Creates a detached mount of an image.
 pub(crate) fn mount(image: &Image) -> Result<OwnedFd, ImageError> {
-    let forbidden = |said| ImageError::Forbidden { what: WHAT, said, remedy: REMEDY };
+    let forbidden = |message| ImageError::Forbidden { what: WHAT, message, remedy: REMEDY };
     match mount_files(&image.path, image.blocks.as_deref()) {
         Ok(mount) => Ok(mount),
         // ENOTBLK: this kernel mounts block devices only.
-        Err(Refusal { errno: Errno::NOTBLK, .. }) => {
+        Err(MountFailure { errno: Errno::NOTBLK, .. }) => {
             let open = |path: &Path| {
                 LoopDevice::open(path).map_err(|error| forbidden(format!("a loop device: {error}")))
             };
             let first = open(&image.path)?;
             let second = image.blocks.as_deref().map(open).transpose()?;
             mount_files(first.path(), second.as_ref().map(LoopDevice::path))
-                .map_err(|Refusal { said, .. }| forbidden(said))
+                .map_err(|MountFailure { message, .. }| forbidden(message))
         }
-        Err(Refusal { said, .. }) => Err(forbidden(said)),
+        Err(MountFailure { message, .. }) => Err(forbidden(message)),
     }
 }
 
-fn mount_files(image: &Path, blocks: Option<&Path>) -> Result<OwnedFd, Refusal> {
+fn mount_files(image: &Path, blocks: Option<&Path>) -> Result<OwnedFd, MountFailure> {
     let mut options = vec![("source", image.as_os_str())];
     options.extend(blocks.map(|blocks| ("device", blocks.as_os_str())));
     make(KIND, &options, false)
 }
 
 /// Checks whether images can be mounted on this machine, by mounting an empty one.
-pub(crate) fn try_out(folder: &Folder) -> Result<(), ImageError> {
+pub(crate) fn try_out(folder: &MountFolder) -> Result<(), ImageError> {
     let path = folder.path().join("empty");
     fs::write(&path, empty()).map_err(ImageError::system("write an image", &path))?;
     let tried = mount(&Image { path: path.clone(), blocks: None });

@@ -12,12 +12,12 @@ use rustix::io::Errno;
 #[non_exhaustive]
 pub enum ImageError {
     /// This machine does not support it for any tree. Use another backend.
-    #[error("{what} is not possible here: {said}: {remedy}")]
+    #[error("{what} is not possible here: {message}: {remedy}")]
     Forbidden {
         /// Operation that is not supported.
         what: &'static str,
         /// Message of the system.
-        said: String,
+        message: String,
         /// Suggested remedy.
         remedy: &'static str,
     },

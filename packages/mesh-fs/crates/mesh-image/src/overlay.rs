@@ -8,13 +8,13 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mesh_fuse::check_point;
+use mesh_fuse::check_mountpoint;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use crate::error::ImageError;
-use crate::folder::Folder;
-use crate::mounting::{Place, Refusal, by_number, directory, make};
+use crate::mount_folder::MountFolder;
+use crate::mount_stack::{MountFailure, MountStack, descriptor_path, make, open_directory};
 
 const KIND: &str = "overlay";
 const WHAT: &str = "writing over files of the client";
@@ -24,8 +24,8 @@ const REMEDY: &str = "run as root, on a kernel with overlayfs, and with the host
 /// A mount that combines a tree with the writes of this host.
 #[derive(Debug)]
 pub struct Overlay {
-    folder: Arc<Folder>,
-    place: Place,
+    folder: Arc<MountFolder>,
+    mounts: MountStack,
     lower: PathBuf,
     upper: PathBuf,
     /// Number of mounts created; each has a separate work directory.
@@ -42,10 +42,10 @@ impl Overlay {
     /// # Errors
     /// [`ImageError::Forbidden`]: not supported on this machine or in this folder;
     /// [`ImageError::Point`]: the directory is not suitable.
-    pub fn new(folder: Arc<Folder>, point: &Path) -> Result<Self, ImageError> {
-        let place = Place::new(check_point(point, false)?);
+    pub fn new(folder: Arc<MountFolder>, mountpoint: &Path) -> Result<Self, ImageError> {
+        let mounts = MountStack::new(check_mountpoint(mountpoint, false)?);
         let (lower, upper) = (folder.directory("lower")?, folder.directory("upper")?);
-        let mut overlay = Self { folder, place, lower, upper, made: 0, adopted: None };
+        let mut overlay = Self { folder, mounts, lower, upper, made: 0, adopted: None };
         // Test with an empty tree and a detached mount.
         drop(overlay.make()?);
         Ok(overlay)
@@ -67,16 +67,17 @@ impl Overlay {
         let upper = self.upper.clone();
         self.adopt_root().map_err(ImageError::system("set the attributes of a folder", &upper))?;
         let mount = self.make()?;
-        let failed = ImageError::system("mount an overlay", self.place.point());
-        self.place.show(&mount).map_err(failed)
+        let failed = ImageError::system("mount an overlay", self.mounts.mountpoint());
+        self.mounts.show(&mount).map_err(failed)
     }
 
     fn make(&mut self) -> Result<OwnedFd, ImageError> {
         self.made += 1;
         let work = self.folder.directory(&format!("work/{}", self.made))?;
-        let open = |path: &Path| directory(path).map_err(ImageError::system("open a folder", path));
+        let open =
+            |path: &Path| open_directory(path).map_err(ImageError::system("open a folder", path));
         let (lower, upper, work) = (open(&self.lower)?, open(&self.upper)?, open(&work)?);
-        let paths = [&lower, &upper, &work].map(|fd| by_number(fd.as_fd()));
+        let paths = [&lower, &upper, &work].map(|fd| descriptor_path(fd.as_fd()));
         let options = [
             ("source", self.folder.path().as_os_str()),
             ("lowerdir", &paths[0]),
@@ -89,11 +90,11 @@ impl Overlay {
             ("metacopy", OsStr::new("off")),
             ("xino", OsStr::new("off")),
         ];
-        make(KIND, &options, true).map_err(|Refusal { errno, said }| match errno {
+        make(KIND, &options, true).map_err(|MountFailure { errno, message }| match errno {
             Errno::NOSPC | Errno::DQUOT => {
                 ImageError::Full { folder: self.folder.path().to_owned() }
             }
-            _ => ImageError::Forbidden { what: WHAT, said, remedy: REMEDY },
+            _ => ImageError::Forbidden { what: WHAT, message, remedy: REMEDY },
         })
     }
 
@@ -102,23 +103,31 @@ impl Overlay {
     /// The upper directory provides the root of the overlay. The attributes are not copied any more
     /// once a program of the host has changed it.
     fn adopt_root(&mut self) -> io::Result<()> {
-        let (told, own) = (fs::metadata(&self.lower)?, fs::metadata(&self.upper)?);
-        if self.adopted.is_some_and(|adopted| adopted != (own.ctime(), own.ctime_nsec())) {
+        let (lower_metadata, upper_metadata) =
+            (fs::metadata(&self.lower)?, fs::metadata(&self.upper)?);
+        if self
+            .adopted
+            .is_some_and(|adopted| adopted != (upper_metadata.ctime(), upper_metadata.ctime_nsec()))
+        {
             return Ok(());
         }
-        chown(&self.upper, Some(told.uid()), Some(told.gid()))?;
-        fs::set_permissions(&self.upper, fs::Permissions::from_mode(told.mode() & 0o7777))?;
-        let time = Timespec { tv_sec: told.mtime(), tv_nsec: told.mtime_nsec() };
+        chown(&self.upper, Some(lower_metadata.uid()), Some(lower_metadata.gid()))?;
+        fs::set_permissions(
+            &self.upper,
+            fs::Permissions::from_mode(lower_metadata.mode() & 0o7777),
+        )?;
+        let time =
+            Timespec { tv_sec: lower_metadata.mtime(), tv_nsec: lower_metadata.mtime_nsec() };
         let times = Timestamps { last_access: time, last_modification: time };
         rustix::fs::utimensat(CWD, &self.upper, &times, AtFlags::empty())?;
-        let own = fs::metadata(&self.upper)?;
-        self.adopted = Some((own.ctime(), own.ctime_nsec()));
+        let upper_metadata = fs::metadata(&self.upper)?;
+        self.adopted = Some((upper_metadata.ctime(), upper_metadata.ctime_nsec()));
         Ok(())
     }
 
     /// Returns whether the overlay is mounted; false if someone else has unmounted it.
     pub fn is_open(&self) -> bool {
-        self.place.is_open()
+        self.mounts.is_open()
     }
 
     /// Unmounts the overlay, even if its files are open. The written files are removed with the
@@ -127,7 +136,7 @@ impl Overlay {
     /// # Errors
     /// Something else is mounted over it.
     pub fn close(&mut self) -> Result<(), ImageError> {
-        let failed = ImageError::system("unmount", self.place.point());
-        self.place.clear().map_err(failed)
+        let failed = ImageError::system("unmount", self.mounts.mountpoint());
+        self.mounts.unmount_all().map_err(failed)
     }
 }

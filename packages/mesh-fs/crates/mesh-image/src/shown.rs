@@ -5,22 +5,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mesh_chunks::Store;
-use mesh_fuse::check_point;
+use mesh_fuse::check_mountpoint;
 use mesh_snapshot::Tree;
 
 use crate::erofs;
 use crate::error::ImageError;
-use crate::folder::Folder;
-use crate::mounting::Place;
+use crate::mount_folder::MountFolder;
+use crate::mount_stack::MountStack;
 use crate::overlay::Overlay;
 use crate::writer::Writer;
 
 /// A directory that shows trees by images, until it is closed or dropped, or this process dies.
 #[derive(Debug)]
 pub struct Shown {
-    folder: Arc<Folder>,
+    folder: Arc<MountFolder>,
     writer: Writer,
-    place: Place,
+    mounts: MountStack,
     overlay: Option<Overlay>,
 }
 
@@ -41,19 +41,19 @@ impl Shown {
     /// # Errors
     /// If [`ImageError::is_forbidden`] is true, use another backend; otherwise use another
     /// directory.
-    pub fn open(point: &Path, options: &ShownOptions) -> Result<Self, ImageError> {
-        let folder = Arc::new(Folder::make(&options.kept)?);
+    pub fn open(mountpoint: &Path, options: &ShownOptions) -> Result<Self, ImageError> {
+        let folder = Arc::new(MountFolder::make(&options.kept)?);
         erofs::try_out(&folder)?;
         let overlay = match options.is_writable {
-            true => Some(Overlay::new(Arc::clone(&folder), point)?),
+            true => Some(Overlay::new(Arc::clone(&folder), mountpoint)?),
             false => None,
         };
-        let point = match &overlay {
+        let mountpoint = match &overlay {
             Some(overlay) => overlay.lower().to_owned(),
-            None => check_point(point, false)?,
+            None => check_mountpoint(mountpoint, false)?,
         };
         let writer = Writer::new(folder.path(), options.budget_bytes);
-        Ok(Self { folder, writer, place: Place::new(point), overlay })
+        Ok(Self { folder, writer, mounts: MountStack::new(mountpoint), overlay })
     }
 
     /// Shows a tree, whose chunks must be in the store, and replaces the previous one atomically.
@@ -69,14 +69,14 @@ impl Shown {
         // The mount keeps the file alive.
         let _ = fs::remove_file(&image.path);
         let mount = mounted?;
-        let failed = ImageError::system("mount an image", self.place.point());
-        self.place.show(&mount).map_err(failed)?;
+        let failed = ImageError::system("mount an image", self.mounts.mountpoint());
+        self.mounts.show(&mount).map_err(failed)?;
         self.overlay.as_mut().map_or(Ok(()), Overlay::show)
     }
 
     /// Returns whether it is mounted; false if someone else has unmounted it.
     pub fn is_open(&self) -> bool {
-        self.overlay.as_ref().map_or_else(|| self.place.is_open(), Overlay::is_open)
+        self.overlay.as_ref().map_or_else(|| self.mounts.is_open(), Overlay::is_open)
     }
 
     /// Unmounts it, even if its files are open.
@@ -85,8 +85,8 @@ impl Shown {
     /// Something else is mounted over it.
     pub fn close(&mut self) -> Result<(), ImageError> {
         let over = self.overlay.as_mut().map_or(Ok(()), Overlay::close);
-        let failed = ImageError::system("unmount", self.place.point());
-        let closed = over.and(self.place.clear().map_err(failed));
+        let failed = ImageError::system("unmount", self.mounts.mountpoint());
+        let closed = over.and(self.mounts.unmount_all().map_err(failed));
         self.folder.close();
         closed
     }

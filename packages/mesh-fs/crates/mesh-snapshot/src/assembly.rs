@@ -6,14 +6,14 @@ use crate::format::encode::{Writer, Xattrs};
 use crate::format::limits::STREAM_LEN_MAX;
 use crate::tree::attributes::{Extent, Kind};
 use crate::walk::Listings;
-use crate::walk::file_stat::Look;
-use crate::walk::listing::{Listed, Listing, What, join};
+use crate::walk::file_stat::FileStat;
+use crate::walk::listing::{EntryKind, ListedEntry, Listing, join};
 use std::collections::HashMap;
 
 /// A file of a snapshot, under the name at which it was found first.
 #[derive(Debug)]
 pub(crate) struct File {
-    pub(crate) look: Look,
+    pub(crate) stat: FileStat,
     pub(crate) xattrs: Xattrs,
     /// Index of its first extent. Its extents end where those of the next file begin.
     pub(crate) first: u32,
@@ -54,7 +54,7 @@ struct Assembler {
     /// First names of files that may have more, by the number of the file.
     first_names: HashMap<u32, Vec<u8>>,
     /// Stack of open directories, from the root, with the names that are still to be added.
-    open: Vec<(u32, std::vec::IntoIter<Listed>)>,
+    open: Vec<(u32, std::vec::IntoIter<ListedEntry>)>,
 }
 
 /// Assembles a tree.
@@ -67,7 +67,7 @@ pub(crate) fn assemble(
     contents: Vec<Option<Content>>,
 ) -> Result<Assembly, SnapshotError> {
     let mut assembler = Assembler {
-        writer: Writer::new(&root.look.metadata(), &root.xattrs),
+        writer: Writer::new(&root.stat.metadata(), &root.xattrs),
         assembly: Assembly {
             stream: Vec::new(),
             files: Vec::new(),
@@ -108,39 +108,39 @@ impl Assembler {
         self.open.push((number, listing.names.into_iter()));
     }
 
-    fn add(&mut self, directory: u32, listed: Listed) {
-        let Listed { name, look, what } = listed;
-        match what {
-            What::Gone => {}
-            What::File(number) => self.file(directory, name, number),
-            What::Directory(None) => {
-                self.node(&name, &look);
+    fn add(&mut self, directory: u32, listed: ListedEntry) {
+        let ListedEntry { name, stat, kind } = listed;
+        match kind {
+            EntryKind::Gone => {}
+            EntryKind::File(number) => self.file(directory, name, number),
+            EntryKind::Directory(None) => {
+                self.node(&name, &stat);
                 self.writer.close();
             }
-            What::Directory(Some(inside)) => {
+            EntryKind::Directory(Some(inside)) => {
                 // A directory without a listing vanished before it was listed.
                 let Some(listing) = self.listings[inside as usize].take() else { return };
                 self.writer.name(&name);
-                let metadata = listing.look.metadata();
+                let metadata = listing.stat.metadata();
                 self.writer.node(Kind::Directory, &metadata, &listing.xattrs);
                 self.open(listing);
             }
-            What::Symlink(target) => {
-                self.node(&name, &look);
+            EntryKind::Symlink(target) => {
+                self.node(&name, &stat);
                 self.writer.target(&target);
             }
-            What::Special => {
-                self.node(&name, &look);
-                if matches!(look.kind, Kind::CharDevice | Kind::BlockDevice) {
-                    self.writer.device(look.device);
+            EntryKind::Special => {
+                self.node(&name, &stat);
+                if matches!(stat.kind, Kind::CharDevice | Kind::BlockDevice) {
+                    self.writer.device(stat.device);
                 }
             }
         }
     }
 
-    fn node(&mut self, name: &[u8], look: &Look) {
+    fn node(&mut self, name: &[u8], stat: &FileStat) {
         self.writer.name(name);
-        self.writer.node(look.kind, &look.metadata(), &Xattrs::new());
+        self.writer.node(stat.kind, &stat.metadata(), &Xattrs::new());
     }
 
     fn file(&mut self, directory: u32, name: Box<[u8]>, number: u32) {
@@ -151,16 +151,16 @@ impl Assembler {
             }
             return;
         };
-        let Content { look, xattrs, extents, is_whole } = content;
+        let Content { stat, xattrs, extents, is_whole } = content;
         self.writer.name(&name);
-        self.writer.node(Kind::File, &look.metadata(), &xattrs);
+        self.writer.node(Kind::File, &stat.metadata(), &xattrs);
         self.writer.extents(&extents);
-        if look.has_links {
+        if stat.has_links {
             let path = join(&self.assembly.directories[directory as usize], &name);
             self.first_names.insert(number, path);
         }
         let first = self.assembly.extents.len() as u32;
         self.assembly.extents.extend(extents);
-        self.assembly.files.push(File { look, xattrs, first, is_whole, directory, name });
+        self.assembly.files.push(File { stat, xattrs, first, is_whole, directory, name });
     }
 }

@@ -36,12 +36,12 @@ pub enum SnapshotError {
         path: PathBuf,
     },
     /// An ignore pattern is invalid.
-    #[error("bad pattern {pattern:?} in {place}: {why}: correct it")]
+    #[error("bad pattern {pattern:?} in {location}: {why}: correct it")]
     Pattern {
         /// The pattern.
         pattern: String,
         /// Where the pattern is defined: the options, or the path of an ignore file.
-        place: String,
+        location: String,
         /// Why the pattern is invalid.
         why: String,
     },
@@ -88,12 +88,12 @@ pub enum DecodeError {
     #[error("the format is of another version: use the same version of Mesh everywhere")]
     Version,
     /// The bytes violate the format.
-    #[error("malformed at byte {at}: {what}: take another snapshot")]
+    #[error("malformed at byte {at}: {problem}: take another snapshot")]
     Malformed {
         /// Offset of the error.
         at: usize,
         /// What is wrong at this offset.
-        what: &'static str,
+        problem: &'static str,
     },
     /// The description exceeds a limit.
     #[error("too large: include fewer files")]

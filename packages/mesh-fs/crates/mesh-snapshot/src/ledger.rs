@@ -3,25 +3,25 @@
 //! ```text
 //! ledger = "meshkept" version(1) check(32) rest
 //! check  = the name of a chunk of the rest, whatever its length
-//! rest   = count fence* stream
-//! fence  = 0 | 1 device inode changed_s changed_ns
+//! rest   = count file_version* stream
+//! file_version = 0 | 1 device inode changed_s changed_ns
 //! ```
-//! The ledger contains one fence for each file of the stream, in the same order: the metadata of
+//! The ledger contains one file version for each file of the stream, in the same order: the metadata of
 //! the file that the stream does not contain. It is 0 if the file may have changed undetected since
 //! it was read. Numbers are encoded as in the stream.
 //!
 //! A change to how files are split or how chunks are named requires a new version of this format,
 //! so that two versions of Mesh never use different names for the same bytes.
 
-pub(crate) mod place;
+pub(crate) mod ledger_file;
 
 use crate::content::file_reader::Content;
 use crate::error::DecodeError;
 use crate::format::cursor::Cursor;
 use crate::format::varint::{fold, put, unfold};
 use crate::tree::Tree;
-use crate::tree::attributes::{Attributes, Kind, Moment, NodeId};
-use crate::walk::file_stat::{Fence, Look};
+use crate::tree::attributes::{Attributes, Kind, NodeId, Timestamp};
+use crate::walk::file_stat::{FileStat, FileVersion};
 use mesh_chunks::ChunkId;
 use std::fmt;
 
@@ -52,12 +52,12 @@ pub struct Ledger {
 }
 
 /// Device and inode of a file, and the time of its last change.
-type Key = ((u64, u64), Moment);
+type Key = ((u64, u64), Timestamp);
 
 /// Data of a file that the tree does not contain.
 struct Known {
     identity: (u64, u64),
-    changed: Moment,
+    changed: Timestamp,
     node: NodeId,
 }
 
@@ -84,22 +84,22 @@ impl Ledger {
             return Err(DecodeError::Wrong(check));
         }
         let count = cursor.number()?;
-        // Do not allocate for `count`, which is untrusted: each fence takes at least one byte.
-        let mut fences = Vec::new();
+        // Do not allocate for `count`, which is untrusted: each file version takes at least one byte.
+        let mut file_versions = Vec::new();
         for _ in 0..count {
-            fences.push(fence(&mut cursor)?);
+            file_versions.push(file_version(&mut cursor)?);
         }
         let stream = cursor.bytes(cursor.left())?;
         let tree = Tree::decode(stream)?;
         let mut files = Vec::new();
-        let mut fences = fences.into_iter();
+        let mut file_versions = file_versions.into_iter();
         let nodes = (0..tree.len() as u32).map(NodeId);
         for node in nodes.filter(|node| tree.node(*node).kind == Kind::File) {
-            let fence = fences.next().ok_or(cursor.malformed("too few fences"))?;
-            files.extend(fence.map(|(identity, changed)| Known { identity, changed, node }));
+            let file_version = file_versions.next().ok_or(cursor.malformed("too few versions"))?;
+            files.extend(file_version.map(|(identity, changed)| Known { identity, changed, node }));
         }
-        if fences.next().is_some() {
-            return Err(cursor.malformed("too many fences"));
+        if file_versions.next().is_some() {
+            return Err(cursor.malformed("too many versions"));
         }
         files.sort_unstable_by_key(Known::key);
         files.shrink_to_fit();
@@ -117,16 +117,16 @@ impl Ledger {
     }
 
     /// Returns the content of a file if it is known and the file has not changed since.
-    pub(crate) fn content(&self, look: &Look) -> Option<Content> {
-        let key = (look.fence.identity(), look.fence.changed);
+    pub(crate) fn content(&self, stat: &FileStat) -> Option<Content> {
+        let key = (stat.file_version.identity(), stat.file_version.changed);
         let nth = self.files.binary_search_by_key(&key, Known::key).ok()?;
         let Known { identity: (device, inode), changed, node } = self.files[nth];
         let Attributes { size, modified_s, modified_ns, .. } = self.tree.attributes(node);
-        let modified = Moment { s: modified_s, ns: modified_ns };
-        let fence = Fence { device, inode, size, modified, changed };
+        let modified = Timestamp { s: modified_s, ns: modified_ns };
+        let file_version = FileVersion { device, inode, size, modified, changed };
         let xattrs = self.tree.xattrs(node);
-        (fence == look.fence).then(|| Content {
-            look: *look,
+        (file_version == stat.file_version).then(|| Content {
+            stat: *stat,
             xattrs: xattrs.map(|(name, value)| (name.into(), value.into())).collect(),
             extents: self.tree.extents(node).to_vec(),
             is_whole: true,
@@ -140,19 +140,19 @@ impl fmt::Debug for Ledger {
     }
 }
 
-/// Encodes a ledger. The fence of a file that may have changed undetected is `None`.
+/// Encodes a ledger. The version of a file that may have changed undetected is `None`.
 pub(crate) fn encode<'a>(
-    fences: impl ExactSizeIterator<Item = Option<&'a Fence>>,
+    file_versions: impl ExactSizeIterator<Item = Option<&'a FileVersion>>,
     stream: &[u8],
 ) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEAD_LEN + 10 + 24 * fences.len() + stream.len());
+    let mut bytes = Vec::with_capacity(HEAD_LEN + 10 + 24 * file_versions.len() + stream.len());
     bytes.extend_from_slice(MAGIC);
     bytes.push(VERSION);
     bytes.resize(HEAD_LEN, 0);
-    put(&mut bytes, fences.len() as u64);
-    for fence in fences {
-        bytes.push(u8::from(fence.is_some()));
-        let Some(Fence { device, inode, changed, .. }) = fence else { continue };
+    put(&mut bytes, file_versions.len() as u64);
+    for file_version in file_versions {
+        bytes.push(u8::from(file_version.is_some()));
+        let Some(FileVersion { device, inode, changed, .. }) = file_version else { continue };
         put(&mut bytes, *device);
         put(&mut bytes, *inode);
         put(&mut bytes, fold(changed.s));
@@ -164,17 +164,17 @@ pub(crate) fn encode<'a>(
     bytes
 }
 
-/// Decodes the fence of a file; `None` if its content must not be trusted.
-fn fence(cursor: &mut Cursor<'_>) -> Result<Option<Key>, DecodeError> {
+/// Decodes the version of a file; `None` if its content must not be trusted.
+fn file_version(cursor: &mut Cursor<'_>) -> Result<Option<Key>, DecodeError> {
     match cursor.byte()? {
         0 => return Ok(None),
         1 => {}
-        _ => return Err(cursor.malformed("not a fence")),
+        _ => return Err(cursor.malformed("not a version")),
     }
     let identity = (cursor.number()?, cursor.number()?);
     let s = unfold(cursor.number()?);
     let ns = cursor.at_most(999_999_999, "not nanoseconds")? as u32;
-    Ok(Some((identity, Moment { s, ns })))
+    Ok(Some((identity, Timestamp { s, ns })))
 }
 
 #[cfg(test)]
@@ -185,9 +185,9 @@ mod tests {
     const STREAM: &[u8] =
         b"meshtree\x01\x01\x00\x00\x00\x00\x00\x01a\x02\x00\x00\x00\x02\x00\x00\x00";
 
-    fn fence_of(changed: Moment) -> Fence {
-        let modified = Moment { s: 1, ns: 0 };
-        Fence { device: 300, inode: 5, size: 0, modified, changed }
+    fn file_version_of(changed: Timestamp) -> FileVersion {
+        let modified = Timestamp { s: 1, ns: 0 };
+        FileVersion { device: 300, inode: 5, size: 0, modified, changed }
     }
 
     fn sealed(rest: &[u8]) -> Vec<u8> {
@@ -196,19 +196,21 @@ mod tests {
 
     #[test]
     fn a_ledger_is_written_as_it_is_said_to_be() {
-        let fence = fence_of(Moment { s: -1, ns: 200 });
+        let file_version = file_version_of(Timestamp { s: -1, ns: 200 });
         let expected = sealed(&[b"\x01\x01\xac\x02\x05\x01\xc8\x01", STREAM].concat());
-        assert_eq!(encode([Some(&fence)].into_iter(), STREAM), expected);
+        assert_eq!(encode([Some(&file_version)].into_iter(), STREAM), expected);
         assert_eq!(encode([None].into_iter(), STREAM), sealed(&[b"\x01\x00", STREAM].concat()));
         assert_eq!(Ledger::decode(&expected).map(|ledger| ledger.len()), Ok(1));
     }
 
     #[test]
-    fn as_many_fences_as_files_are_taken() {
-        let decode = |fences: &[u8]| Ledger::decode(&sealed(&[fences, STREAM].concat()));
+    fn as_many_versions_as_files_are_taken() {
+        let decode =
+            |file_versions: &[u8]| Ledger::decode(&sealed(&[file_versions, STREAM].concat()));
         assert!(decode(b"\x01\x00").is_ok_and(|ledger| ledger.is_empty()));
-        for fences in [&b"\x00"[..], b"\x02\x00\x00", b"\x01\x02", b"\x01", b"\x81\x00\x00"] {
-            assert!(decode(fences).is_err(), "{fences:?}");
+        for file_versions in [&b"\x00"[..], b"\x02\x00\x00", b"\x01\x02", b"\x01", b"\x81\x00\x00"]
+        {
+            assert!(decode(file_versions).is_err(), "{file_versions:?}");
         }
         assert!(decode(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00").is_err());
         assert!(decode(b"\x01\x01\x01\x01\x01\x80\x94\xeb\xdc\x03").is_err(), "a whole second");

@@ -6,7 +6,7 @@
 //!   without the files that `ignores` exclude. A `reader_pool` then reads the `content` of all
 //!   files: a `file_reader` reads one `source`, which may change during the read, and a `chunker`
 //!   splits it. An `assembly` puts the results into the order of the tree. A [`Ledger`] records the
-//!   results for later programs in a file that a [`LedgerPlace`] locates.
+//!   results for later programs in a file that a [`LedgerFile`] locates.
 //! - On the hosts: [`Recipe`] lists the chunks of the description of a tree, and [`Tree`] is the
 //!   description in memory. [`compare`] lists the differences between two trees.
 //! - Shared: the `format` of descriptions is written by `encode` and validated by `decode`, within
@@ -31,7 +31,7 @@ pub use format::limits::{
 };
 pub use format::recipe::{Joined, Recipe};
 pub use ledger::Ledger;
-pub use ledger::place::LedgerPlace;
+pub use ledger::ledger_file::LedgerFile;
 pub use options::Options;
 pub use snapshot::Snapshot;
 pub use tree::Tree;

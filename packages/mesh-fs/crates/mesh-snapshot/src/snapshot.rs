@@ -10,8 +10,8 @@ use crate::format::limits::CHUNK_LEN_MAX;
 use crate::format::recipe::Description;
 use crate::ledger::{self, Ledger};
 use crate::options::Options;
-use crate::tree::attributes::{Extent, Moment};
-use crate::walk::file_stat::Look;
+use crate::tree::attributes::{Extent, Timestamp};
+use crate::walk::file_stat::FileStat;
 use crate::walk::root::{Root, is_gone};
 use crate::walk::walk;
 use mesh_chunks::ChunkId;
@@ -45,7 +45,7 @@ pub struct Snapshot {
     description: Description,
     id: ChunkId,
     /// Start time of the snapshot. Files that changed later may have changed again undetected.
-    begun: Moment,
+    begun: Timestamp,
     /// Indices of files, sorted by device and inode.
     by_identity: Vec<u32>,
     /// Indices of extents, sorted by the prefix of their chunk's id.
@@ -78,7 +78,7 @@ impl Snapshot {
         options: &Options,
         previous: Option<&Self>,
     ) -> Result<Self, SnapshotError> {
-        Self::take_with(root, options, &|look| previous?.content(look))
+        Self::take_with(root, options, &|stat| previous?.content(stat))
     }
 
     /// Takes a snapshot as [`take`](Self::take) does, with a [`Ledger`] of an earlier program.
@@ -88,7 +88,7 @@ impl Snapshot {
     /// # Errors
     /// The same as for `take`.
     pub fn resume(root: &Path, options: &Options, ledger: &Ledger) -> Result<Self, SnapshotError> {
-        Self::take_with(root, options, &|look| ledger.content(look))
+        Self::take_with(root, options, &|stat| ledger.content(stat))
     }
 
     fn take_with(
@@ -165,8 +165,8 @@ impl Snapshot {
     /// Returns the records of its files, for [`Ledger::decode`] in a later program.
     pub fn ledger(&self) -> Vec<u8> {
         let files = self.assembly.files.iter();
-        let fences = files.map(|file| self.is_sure(file).then_some(&file.look.fence));
-        ledger::encode(fences, self.stream())
+        let file_versions = files.map(|file| self.is_sure(file).then_some(&file.stat.file_version));
+        ledger::encode(file_versions, self.stream())
     }
 
     /// Replaces `into` with the bytes of a chunk of a file, of the description or of a recipe.
@@ -231,7 +231,8 @@ impl Snapshot {
         let read = |file: &OwnedFd| {
             read_exactly(file, start, into)?;
             let is_as_it_was = is_sure
-                && Look::new(&fstat(file).map_err(io::Error::from)?).fence == was.look.fence;
+                && FileStat::new(&fstat(file).map_err(io::Error::from)?).file_version
+                    == was.stat.file_version;
             if is_as_it_was || chunk.fits(into) { Ok(()) } else { Err(Miss::Changed) }
         };
         let read = self.open_files.with(file as u32, open, read).map(|()| len);
@@ -245,20 +246,20 @@ impl Snapshot {
 
     /// Returns whether equal metadata guarantees that the file has the same content.
     fn is_sure(&self, file: &File) -> bool {
-        file.is_whole && file.look.fence.is_settled(self.begun)
+        file.is_whole && file.stat.file_version.is_settled(self.begun)
     }
 
     /// Returns the content of a file, if it is known and guaranteed to be unchanged.
-    pub(crate) fn content(&self, look: &Look) -> Option<Content> {
+    pub(crate) fn content(&self, stat: &FileStat) -> Option<Content> {
         let files = &self.assembly.files;
-        let identity_of = |file: &u32| files[*file as usize].look.fence.identity();
-        let identity = look.fence.identity();
+        let identity_of = |file: &u32| files[*file as usize].stat.file_version.identity();
+        let identity = stat.file_version.identity();
         let nth = self.by_identity.binary_search_by_key(&identity, identity_of).ok()?;
         let number = self.by_identity[nth] as usize;
         let file = &files[number];
-        let is_same = file.look.fence == look.fence;
+        let is_same = file.stat.file_version == stat.file_version;
         (is_same && self.is_sure(file)).then(|| Content {
-            look: *look,
+            stat: *stat,
             xattrs: file.xattrs.clone(),
             extents: self.assembly.extents(number).to_vec(),
             is_whole: true,
@@ -294,7 +295,7 @@ fn read_exactly(file: &OwnedFd, offset: u64, into: &mut [u8]) -> Result<(), Miss
 
 fn sorted_files(assembly: &Assembly) -> Vec<u32> {
     let mut files: Vec<u32> = (0..assembly.files.len() as u32).collect();
-    files.sort_unstable_by_key(|file| assembly.files[*file as usize].look.fence.identity());
+    files.sort_unstable_by_key(|file| assembly.files[*file as usize].stat.file_version.identity());
     files
 }
 
@@ -313,7 +314,7 @@ fn front(chunk: &ChunkId) -> u64 {
 }
 
 /// Returns the timestamp that the file system would assign to a change at this moment.
-fn now() -> Moment {
+fn now() -> Timestamp {
     let now = clock_gettime(ClockId::RealtimeCoarse);
-    Moment { s: now.tv_sec, ns: now.tv_nsec.clamp(0, 999_999_999) as u32 }
+    Timestamp { s: now.tv_sec, ns: now.tv_nsec.clamp(0, 999_999_999) as u32 }
 }

@@ -5,7 +5,7 @@ pub(crate) mod compare;
 pub(crate) mod name;
 pub(crate) mod privilege;
 
-use crate::tree::attributes::{Attributes, Extent, Kind, Metadata, Moment, NodeId, Totals};
+use crate::tree::attributes::{Attributes, Extent, Kind, Metadata, NodeId, Timestamp, Totals};
 use mesh_chunks::ChunkId;
 use std::collections::HashSet;
 use std::fmt;
@@ -90,7 +90,7 @@ pub(crate) struct Xattr {
 
 impl Node {
     pub(crate) fn new(kind: Kind, metadata: &Metadata, body: Body) -> Self {
-        let Metadata { permissions, uid, gid, modified: Moment { s, ns } } = *metadata;
+        let Metadata { permissions, uid, gid, modified: Timestamp { s, ns } } = *metadata;
         let (links, size) = if kind == Kind::Directory { (2, DIRECTORY_SIZE) } else { (1, 0) };
         Self {
             body,

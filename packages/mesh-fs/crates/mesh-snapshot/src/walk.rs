@@ -10,8 +10,8 @@ use crate::error::SnapshotError;
 use crate::format::limits::DEPTH_MAX;
 use crate::options::Options;
 use crate::walk::ignores::Ignores;
-use crate::walk::listing::{Found, Listed, Listing, Unlisted, What, join, list};
-use crate::walk::root::{Glance, Root};
+use crate::walk::listing::{EntryKind, Found, ListedEntry, Listing, PendingDirectory, join, list};
+use crate::walk::root::{NameStat, Root};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Listings by the number of their directory; 0 is the root. Vanished directories have none.
@@ -22,12 +22,12 @@ struct Walk<'a> {
     options: &'a Options,
     state: Mutex<State>,
     /// Notified when a directory may be waiting, or when all work is done.
-    bell: Condvar,
+    changed: Condvar,
 }
 
 struct State {
     /// Stack of directories to be listed, with their numbers. Depth-first order keeps it short.
-    waiting: Vec<(u32, Unlisted)>,
+    waiting: Vec<(u32, PendingDirectory)>,
     /// Number of directories that are being listed.
     busy: usize,
     listings: Listings,
@@ -42,15 +42,15 @@ struct State {
 pub(crate) fn walk(root: &Root, options: &Options) -> Result<Listings, SnapshotError> {
     let ignores = Arc::new(Ignores::new(&options.ignore)?);
     let unreadable = |source| SnapshotError::Root { path: root.full(b""), source };
-    let look = root.directory(b"").and_then(|directory| directory.look()).map_err(unreadable)?;
-    let first = Unlisted { path: Box::default(), look, ignores, place: None };
+    let stat = root.directory(b"").and_then(|directory| directory.stat()).map_err(unreadable)?;
+    let first = PendingDirectory { path: Box::default(), stat, ignores, location: None };
     let state = State { waiting: vec![(0, first)], busy: 0, listings: vec![None], failure: None };
-    let walk = Walk { root, options, state: Mutex::new(state), bell: Condvar::new() };
+    let walk = Walk { root, options, state: Mutex::new(state), changed: Condvar::new() };
     std::thread::scope(|scope| {
         for _ in 1..options.threads {
-            scope.spawn(|| walk.run(look.fence.device));
+            scope.spawn(|| walk.run(stat.file_version.device));
         }
-        walk.run(look.fence.device);
+        walk.run(stat.file_version.device);
     });
     let state = walk.state.into_inner().unwrap_or_else(PoisonError::into_inner);
     match state.failure {
@@ -61,35 +61,35 @@ pub(crate) fn walk(root: &Root, options: &Options) -> Result<Listings, SnapshotE
 
 impl State {
     /// Corrects the entry of a directory that has been replaced by something else.
-    fn correct(&mut self, place: Option<(u32, u32)>, glance: Glance) {
-        let Some((number, nth)) = place else { return };
+    fn correct(&mut self, location: Option<(u32, u32)>, stat_name: NameStat) {
+        let Some((number, nth)) = location else { return };
         let Some(listing) = &mut self.listings[number as usize] else { return };
         let listed = &mut listing.names[nth as usize];
-        *listed = Listed::new(&listed.name, glance);
+        *listed = ListedEntry::new(&listed.name, stat_name);
     }
 }
 
 impl Walk<'_> {
     /// Lists directories until none is left.
     fn run(&self, device: u64) {
-        while let Some((number, unlisted)) = self.next() {
-            let listed = list(self.root, self.options, &unlisted);
+        while let Some((number, pending)) = self.next() {
+            let listed = list(self.root, self.options, &pending);
             let mut state = self.lock();
             state.busy -= 1;
             match listed {
                 Ok(Found::Listing(listing)) => self.add(&mut state, number, listing, device),
-                Ok(Found::Else(glance)) => state.correct(unlisted.place, glance),
+                Ok(Found::Replaced(stat_name)) => state.correct(pending.location, stat_name),
                 Ok(Found::Gone) => {}
                 Err(failure) => {
                     state.failure.get_or_insert(failure);
                 }
             }
             drop(state);
-            self.bell.notify_all();
+            self.changed.notify_all();
         }
     }
 
-    fn next(&self) -> Option<(u32, Unlisted)> {
+    fn next(&self) -> Option<(u32, PendingDirectory)> {
         let mut state = self.lock();
         loop {
             if state.failure.is_some() {
@@ -102,7 +102,7 @@ impl Walk<'_> {
             if state.busy == 0 {
                 return None;
             }
-            state = self.bell.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -112,8 +112,8 @@ impl Walk<'_> {
         let slashes = listing.path.iter().filter(|byte| **byte == b'/').count();
         let depth = if is_root { 1 } else { slashes + 2 };
         for (nth, listed) in listing.names.iter_mut().enumerate() {
-            let What::Directory(inside) = &mut listed.what else { continue };
-            if listed.look.fence.device != device && !self.options.cross_file_systems {
+            let EntryKind::Directory(inside) = &mut listed.kind else { continue };
+            if listed.stat.file_version.device != device && !self.options.cross_file_systems {
                 continue;
             }
             let path = join(&listing.path, &listed.name);
@@ -125,13 +125,13 @@ impl Walk<'_> {
             let next = state.listings.len() as u32;
             *inside = Some(next);
             state.listings.push(None);
-            let unlisted = Unlisted {
+            let pending = PendingDirectory {
                 path: path.into(),
-                look: listed.look,
+                stat: listed.stat,
                 ignores: Arc::clone(&listing.ignores),
-                place: Some((number, nth as u32)),
+                location: Some((number, nth as u32)),
             };
-            state.waiting.push((next, unlisted));
+            state.waiting.push((next, pending));
         }
         state.listings[number as usize] = Some(listing);
     }

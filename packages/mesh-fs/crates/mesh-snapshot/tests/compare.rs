@@ -1,12 +1,12 @@
 //! Differences between two trees, as a cache of one of them needs them.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-mod forest;
+mod test_tree;
 
-use forest::{Forest, find, take, tree};
 use mesh_snapshot::{Change, NodeId, Tree, compare};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use test_tree::{TestTree, find, take, tree};
 
 /// Describes changes as text, without changes of the times of directories.
 fn words(old: &Tree, new: &Tree) -> Vec<String> {
@@ -24,9 +24,9 @@ fn words(old: &Tree, new: &Tree) -> Vec<String> {
 
 #[test]
 fn equal_trees_have_no_changes() {
-    let forest = Forest::new();
-    forest.write("a/b", b"c");
-    let (old, new) = (tree(&take(&forest)), tree(&take(&forest)));
+    let test_tree = TestTree::new();
+    test_tree.write("a/b", b"c");
+    let (old, new) = (tree(&take(&test_tree)), tree(&take(&test_tree)));
     let comparison = compare(&old, &new);
     assert!(comparison.changes.is_empty());
     assert_eq!(comparison.matches, [0, 1, 2].map(|node| Some(NodeId(node))));
@@ -34,22 +34,22 @@ fn equal_trees_have_no_changes() {
 
 #[test]
 fn each_change_is_told_once() {
-    let forest = Forest::new();
+    let test_tree = TestTree::new();
     for name in ["attributes", "content", "inside/same", "inside/gone", "kind", "removed/x"] {
-        forest.write(name, name.as_bytes());
+        test_tree.write(name, name.as_bytes());
     }
-    symlink("one", forest.path("link")).unwrap();
-    let old = tree(&take(&forest));
-    fs::set_permissions(forest.path("attributes"), fs::Permissions::from_mode(0o711)).unwrap();
-    forest.write("content", b"different");
-    forest.write("added/with/more", b"");
-    fs::remove_file(forest.path("inside/gone")).unwrap();
-    fs::remove_file(forest.path("kind")).unwrap();
-    forest.directory("kind");
-    fs::remove_file(forest.path("link")).unwrap();
-    symlink("two", forest.path("link")).unwrap();
-    fs::remove_dir_all(forest.path("removed")).unwrap();
-    let new = tree(&take(&forest));
+    symlink("one", test_tree.path("link")).unwrap();
+    let old = tree(&take(&test_tree));
+    fs::set_permissions(test_tree.path("attributes"), fs::Permissions::from_mode(0o711)).unwrap();
+    test_tree.write("content", b"different");
+    test_tree.write("added/with/more", b"");
+    fs::remove_file(test_tree.path("inside/gone")).unwrap();
+    fs::remove_file(test_tree.path("kind")).unwrap();
+    test_tree.directory("kind");
+    fs::remove_file(test_tree.path("link")).unwrap();
+    symlink("two", test_tree.path("link")).unwrap();
+    fs::remove_dir_all(test_tree.path("removed")).unwrap();
+    let new = tree(&take(&test_tree));
     let attributes = find(&old, "attributes").0;
     let expected = [
         "added added".to_owned(),
@@ -70,16 +70,16 @@ fn each_change_is_told_once() {
 
 #[test]
 fn no_two_nodes_go_on_from_the_same_one() {
-    let forest = Forest::new();
-    let path = forest.write("a", b"content");
-    fs::hard_link(&path, forest.path("b")).unwrap();
-    forest.write("c", b"other");
-    let old = tree(&take(&forest));
-    fs::remove_file(forest.path("b")).unwrap();
-    forest.write("b", b"content");
-    fs::remove_file(forest.path("c")).unwrap();
-    fs::hard_link(&path, forest.path("c")).unwrap();
-    let new = tree(&take(&forest));
+    let test_tree = TestTree::new();
+    let path = test_tree.write("a", b"content");
+    fs::hard_link(&path, test_tree.path("b")).unwrap();
+    test_tree.write("c", b"other");
+    let old = tree(&take(&test_tree));
+    fs::remove_file(test_tree.path("b")).unwrap();
+    test_tree.write("b", b"content");
+    fs::remove_file(test_tree.path("c")).unwrap();
+    fs::hard_link(&path, test_tree.path("c")).unwrap();
+    let new = tree(&take(&test_tree));
     let comparison = compare(&old, &new);
     let (a, b, c) = (find(&old, "a"), find(&new, "b"), find(&old, "c"));
     let expected = [

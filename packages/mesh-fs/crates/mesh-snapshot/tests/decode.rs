@@ -1,9 +1,8 @@
 //! Arbitrary bytes are either decoded to a valid tree or rejected.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-mod forest;
+mod test_tree;
 
-use forest::{Forest, take};
 use mesh_snapshot::{
     ChunkId, DEPTH_MAX, DecodeError, Joined, Kind, NodeId, RECIPE_LEN_MAX, Recipe, Tree, compare,
 };
@@ -11,6 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::fs;
 use std::os::unix::fs::symlink;
+use test_tree::{TestTree, take};
 
 const ROOT: &[u8] = b"meshtree\x01\x01\x00\x00\x00\x00\x00";
 const DIRECTORY: &[u8] = b"\x01\x00\x00\x00\x00\x00";
@@ -54,18 +54,18 @@ fn visit(tree: &Tree) {
 
 /// A description with nodes of several kinds.
 fn sample() -> Vec<u8> {
-    let forest = Forest::new();
+    let test_tree = TestTree::new();
     for nth in 0..20 {
-        forest.random(&format!("{}/file-{nth}", nth % 3), nth * 3000, nth as u64);
+        test_tree.random(&format!("{}/file-{nth}", nth % 3), nth * 3000, nth as u64);
     }
-    let path = forest.write("a/b/c", b"content");
+    let path = test_tree.write("a/b/c", b"content");
     let name = "user.name";
     let _ = rustix::fs::setxattr(&path, name, b"value", rustix::fs::XattrFlags::empty());
-    fs::hard_link(&path, forest.path("b")).unwrap();
-    fs::hard_link(&path, forest.path("0/again")).unwrap();
-    symlink("b", forest.path("z")).unwrap();
-    fs::File::create(forest.path("hole")).unwrap().set_len(10_000_000).unwrap();
-    take(&forest).stream().to_vec()
+    fs::hard_link(&path, test_tree.path("b")).unwrap();
+    fs::hard_link(&path, test_tree.path("0/again")).unwrap();
+    symlink("b", test_tree.path("z")).unwrap();
+    fs::File::create(test_tree.path("hole")).unwrap().set_len(10_000_000).unwrap();
+    take(&test_tree).stream().to_vec()
 }
 
 #[test]
@@ -202,7 +202,7 @@ proptest! {
     #[test]
     fn changed_bytes_never_do_harm(seed in any::<u64>(), changes in 1_usize..6) {
         let mut stream = sample_once().clone();
-        let numbers = forest::random(changes * 16, seed);
+        let numbers = test_tree::random(changes * 16, seed);
         for number in numbers.chunks(16) {
             let at = u64::from_le_bytes(number[..8].try_into().unwrap()) as usize % stream.len();
             match number[8] % 4 {

@@ -1,35 +1,35 @@
 //! Repeated snapshots: few chunks are new, and unchanged files are not read.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-mod forest;
+mod test_tree;
 
-use forest::{Forest, content, find, moved, random, take, tree};
 use mesh_snapshot::{Options, Snapshot};
 use std::fs;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
+use test_tree::{TestTree, content, find, moved, random, take, tree};
 
-fn take_again(forest: &Forest, previous: &Snapshot) -> Snapshot {
-    Snapshot::take(forest.root(), &Options::default(), Some(previous)).unwrap()
+fn take_again(test_tree: &TestTree, previous: &Snapshot) -> Snapshot {
+    Snapshot::take(test_tree.root(), &Options::default(), Some(previous)).unwrap()
 }
 
 /// Creates small files in directories of a hundred.
-fn many(forest: &Forest, count: usize) {
+fn many(test_tree: &TestTree, count: usize) {
     for nth in 0..count {
         let name = format!("directory-{:03}/file-{nth:06}", nth / 100);
-        forest.random(&name, 100 + nth % 900, nth as u64);
+        test_tree.random(&name, 100 + nth % 900, nth as u64);
     }
 }
 
 #[test]
 fn a_changed_byte_moves_little_of_a_large_file() {
-    let forest = Forest::new();
-    let mut bytes = forest.random("large", 20_000_000, 1);
-    many(&forest, 300);
-    let before = take(&forest);
+    let test_tree = TestTree::new();
+    let mut bytes = test_tree.random("large", 20_000_000, 1);
+    many(&test_tree, 300);
+    let before = take(&test_tree);
     bytes[11_111_111] ^= 1;
-    forest.write("large", &bytes);
-    let after = take(&forest);
+    test_tree.write("large", &bytes);
+    let after = take(&test_tree);
     let (files, description) = moved(&before, &after);
     assert!(files > 0 && files + description <= 300_000, "{files} + {description}");
     let tree = tree(&after);
@@ -38,21 +38,21 @@ fn a_changed_byte_moves_little_of_a_large_file() {
 
 #[test]
 fn a_byte_more_at_the_front_moves_little_of_a_large_file() {
-    let forest = Forest::new();
-    let bytes = forest.random("large", 20_000_000, 2);
-    let before = take(&forest);
-    forest.write("large", &[b"x", &bytes[..]].concat());
-    let (files, _) = moved(&before, &take(&forest));
+    let test_tree = TestTree::new();
+    let bytes = test_tree.random("large", 20_000_000, 2);
+    let before = take(&test_tree);
+    test_tree.write("large", &[b"x", &bytes[..]].concat());
+    let (files, _) = moved(&before, &take(&test_tree));
     assert!(files > 0 && files <= 1_000_000, "{files}");
 }
 
 #[test]
 fn a_file_more_moves_little_of_the_description() {
-    let forest = Forest::new();
-    many(&forest, 3000);
-    let before = take(&forest);
-    forest.write("directory-014/file-between", b"new");
-    let after = take(&forest);
+    let test_tree = TestTree::new();
+    many(&test_tree, 3000);
+    let before = take(&test_tree);
+    test_tree.write("directory-014/file-between", b"new");
+    let after = take(&test_tree);
     let (files, description) = moved(&before, &after);
     assert_eq!(files, 3);
     assert!(before.stream().len() > 150_000);
@@ -61,19 +61,19 @@ fn a_file_more_moves_little_of_the_description() {
 
 #[test]
 fn what_is_as_it_was_is_not_read_again() {
-    let forest = Forest::new();
-    many(&forest, 200);
-    fs::hard_link(forest.path("directory-000/file-000007"), forest.path("again")).unwrap();
-    forest.tick();
-    let before = take(&forest);
+    let test_tree = TestTree::new();
+    many(&test_tree, 200);
+    fs::hard_link(test_tree.path("directory-000/file-000007"), test_tree.path("again")).unwrap();
+    test_tree.tick();
+    let before = take(&test_tree);
     assert_eq!(before.reused(), 0);
-    forest.write("directory-001/file-000150", b"new");
-    fs::rename(forest.path("directory-000/file-000000"), forest.path("moved")).unwrap();
-    forest.write("new", b"file");
-    let after = take_again(&forest, &before);
+    test_tree.write("directory-001/file-000150", b"new");
+    fs::rename(test_tree.path("directory-000/file-000000"), test_tree.path("moved")).unwrap();
+    test_tree.write("new", b"file");
+    let after = take_again(&test_tree, &before);
     // A rename changes the ctime, so the file that moved is read too.
     assert_eq!(after.reused(), 198);
-    assert_eq!(after.stream(), take(&forest).stream());
+    assert_eq!(after.stream(), take(&test_tree).stream());
     let tree = tree(&after);
     assert_eq!(content(&after, &tree, find(&tree, "directory-001/file-000150")), b"new");
     assert_eq!(find(&tree, "again"), find(&tree, "directory-000/file-000007"));
@@ -81,13 +81,13 @@ fn what_is_as_it_was_is_not_read_again() {
 
 #[test]
 fn a_change_in_the_same_moment_is_not_overlooked() {
-    let forest = Forest::new();
+    let test_tree = TestTree::new();
     for nth in 0..50_u8 {
-        forest.write("file", &[nth; 10]);
-        let before = take(&forest);
+        test_tree.write("file", &[nth; 10]);
+        let before = take(&test_tree);
         // The same size, and the same time within the resolution of the system's clock.
-        forest.write("file", &[nth ^ 0xff; 10]);
-        let after = take_again(&forest, &before);
+        test_tree.write("file", &[nth ^ 0xff; 10]);
+        let after = take_again(&test_tree, &before);
         let tree = tree(&after);
         assert_eq!(content(&after, &tree, find(&tree, "file")), [nth ^ 0xff; 10]);
     }
@@ -95,14 +95,14 @@ fn a_change_in_the_same_moment_is_not_overlooked() {
 
 #[test]
 fn holes_and_extended_attributes_are_kept_without_reading() {
-    let forest = Forest::new();
-    let file = fs::File::create(forest.path("sparse")).unwrap();
+    let test_tree = TestTree::new();
+    let file = fs::File::create(test_tree.path("sparse")).unwrap();
     file.set_len(1 << 20).unwrap();
     rustix::io::pwrite(&file, &random(5000, 3), 500_000).unwrap();
     let _ = rustix::fs::fsetxattr(&file, "user.a", b"b", rustix::fs::XattrFlags::empty());
-    forest.tick();
-    let before = take(&forest);
-    let after = take_again(&forest, &before);
+    test_tree.tick();
+    let before = take(&test_tree);
+    let after = take_again(&test_tree, &before);
     assert_eq!(after.reused(), 1);
     assert_eq!(after.stream(), before.stream());
     assert_eq!(after.id(), before.id());
@@ -110,15 +110,15 @@ fn holes_and_extended_attributes_are_kept_without_reading() {
 
 #[test]
 fn any_number_of_threads_take_the_same() {
-    let forest = Forest::new();
-    many(&forest, 500);
-    forest.random("large", 40 << 20, 4);
-    let file = fs::File::create(forest.path("sparse")).unwrap();
+    let test_tree = TestTree::new();
+    many(&test_tree, 500);
+    test_tree.random("large", 40 << 20, 4);
+    let file = fs::File::create(test_tree.path("sparse")).unwrap();
     file.set_len(100 << 20).unwrap();
     rustix::io::pwrite(&file, &random(17 << 20, 5), 30 << 20).unwrap();
     let take = |threads| {
         let options = Options { threads, ..Options::default() };
-        Snapshot::take(forest.root(), &options, None).unwrap()
+        Snapshot::take(test_tree.root(), &options, None).unwrap()
     };
     let one = take(1);
     for threads in [0, 2, 3, 8] {
@@ -130,16 +130,16 @@ fn any_number_of_threads_take_the_same() {
 
 #[test]
 fn a_file_that_grows_all_the_time_is_a_part_of_what_was_written() {
-    let forest = Forest::new();
+    let test_tree = TestTree::new();
     let all = random(32 << 20, 6);
     // Large enough to be read by several threads.
     let begun = 17 << 20;
-    forest.write("log", &all[..begun]);
-    many(&forest, 20);
+    test_tree.write("log", &all[..begun]);
+    many(&test_tree, 20);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut log = fs::File::options().append(true).open(forest.path("log")).unwrap();
+            let mut log = fs::File::options().append(true).open(test_tree.path("log")).unwrap();
             for piece in all[begun..].chunks(1000) {
                 if is_over.load(Ordering::Relaxed) {
                     return;
@@ -147,7 +147,7 @@ fn a_file_that_grows_all_the_time_is_a_part_of_what_was_written() {
                 log.write_all(piece).unwrap();
             }
         });
-        let snapshots: Vec<_> = (0..2).map(|_| take(&forest)).collect();
+        let snapshots: Vec<_> = (0..2).map(|_| take(&test_tree)).collect();
         is_over.store(true, Ordering::Relaxed);
         for snapshot in snapshots {
             let tree = tree(&snapshot);
@@ -159,20 +159,20 @@ fn a_file_that_grows_all_the_time_is_a_part_of_what_was_written() {
 
 #[test]
 fn names_that_come_and_go_meanwhile_do_no_harm() {
-    let forest = Forest::new();
-    many(&forest, 100);
+    let test_tree = TestTree::new();
+    many(&test_tree, 100);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                let path = forest.write("coming/inside/file", b"here");
-                fs::rename(&path, forest.path("directory-000/gone")).unwrap();
-                fs::remove_dir_all(forest.path("coming")).unwrap();
-                fs::remove_file(forest.path("directory-000/gone")).unwrap();
+                let path = test_tree.write("coming/inside/file", b"here");
+                fs::rename(&path, test_tree.path("directory-000/gone")).unwrap();
+                fs::remove_dir_all(test_tree.path("coming")).unwrap();
+                fs::remove_file(test_tree.path("directory-000/gone")).unwrap();
             }
         });
         for _ in 0..20 {
-            let tree = tree(&take(&forest));
+            let tree = tree(&take(&test_tree));
             assert!(tree.totals().files >= 100);
             find(&tree, "directory-000/file-000050");
         }

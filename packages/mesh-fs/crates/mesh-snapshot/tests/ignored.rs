@@ -1,13 +1,13 @@
 //! Files that are excluded from a snapshot.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-mod forest;
+mod test_tree;
 
-use forest::{Forest, find, tree};
 use mesh_snapshot::{NodeId, Options, Snapshot, SnapshotError, Tree};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use test_tree::{TestTree, find, tree};
 
 /// Returns all paths of a tree, with a slash after directories.
 fn paths(tree: &Tree) -> Vec<String> {
@@ -29,11 +29,11 @@ fn paths(tree: &Tree) -> Vec<String> {
 
 #[track_caller]
 fn check(options: &Options, files: &[(&str, &str)], expected: &[&str]) {
-    let forest = Forest::new();
+    let test_tree = TestTree::new();
     for (name, content) in files {
-        forest.write(name, content.as_bytes());
+        test_tree.write(name, content.as_bytes());
     }
-    let snapshot = Snapshot::take(forest.root(), options, None).unwrap();
+    let snapshot = Snapshot::take(test_tree.root(), options, None).unwrap();
     assert_eq!(paths(&tree(&snapshot)), expected);
 }
 
@@ -104,26 +104,26 @@ fn the_options_have_the_last_word() {
 
 #[test]
 fn a_pattern_without_meaning_is_an_error() {
-    let forest = Forest::new();
-    let error = Snapshot::take(forest.root(), &ignoring(&["a", "x[b-a]"]), None).unwrap_err();
+    let test_tree = TestTree::new();
+    let error = Snapshot::take(test_tree.root(), &ignoring(&["a", "x[b-a]"]), None).unwrap_err();
     assert!(matches!(&error, SnapshotError::Pattern { pattern, .. } if pattern == "x[b-a]"));
-    forest.write("a/.meshignore", b"{x");
-    let error = Snapshot::take(forest.root(), &Options::default(), None).unwrap_err();
+    test_tree.write("a/.meshignore", b"{x");
+    let error = Snapshot::take(test_tree.root(), &Options::default(), None).unwrap_err();
     assert!(error.to_string().contains("a/.meshignore"), "{error}");
 }
 
 #[test]
 fn what_cannot_be_read_is_an_error_or_skipped() {
-    let forest = Forest::new();
+    let test_tree = TestTree::new();
     for name in ["closed-file", "closed/inside", "open/file"] {
-        let path = forest.write(name, b"content");
-        let path = if name == "closed/inside" { forest.path("closed") } else { path };
+        let path = test_tree.write(name, b"content");
+        let path = if name == "closed/inside" { test_tree.path("closed") } else { path };
         let mode = if name == "open/file" { 0o600 } else { 0 };
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
     let take = |skip_unreadable| {
         let options = Options { skip_unreadable, threads: 1, ..Options::default() };
-        Snapshot::take(forest.root(), &options, None)
+        Snapshot::take(test_tree.root(), &options, None)
     };
     std::thread::scope(|scope| {
         let tested = scope.spawn(|| {
@@ -135,7 +135,7 @@ fn what_cannot_be_read_is_an_error_or_skipped() {
             let error = take(false).unwrap_err();
             assert!(matches!(error, SnapshotError::Unreadable { .. }), "{error}");
             let snapshot = take(true).unwrap();
-            let skipped = [forest.path("closed"), forest.path("closed-file")];
+            let skipped = [test_tree.path("closed"), test_tree.path("closed-file")];
             assert_eq!(snapshot.skipped(), skipped);
             let tree = tree(&snapshot);
             assert_eq!(paths(&tree), ["closed/", "open/", "open/file"]);
@@ -143,5 +143,5 @@ fn what_cannot_be_read_is_an_error_or_skipped() {
         });
         let _ = tested.join().map_err(|panic| std::panic::resume_unwind(panic));
     });
-    fs::set_permissions(forest.path("closed"), fs::Permissions::from_mode(0o700)).unwrap();
+    fs::set_permissions(test_tree.path("closed"), fs::Permissions::from_mode(0o700)).unwrap();
 }

@@ -1,9 +1,8 @@
 //! A snapshot preserves all kinds of files and their attributes.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-mod forest;
+mod test_tree;
 
-use forest::{Forest, check, content, find, take, tree};
 use mesh_snapshot::{Kind, Options, Snapshot, SnapshotError, Tree};
 use rustix::fs::{Mode, SeekFrom, Timespec, Timestamps, XattrFlags, mknodat};
 use std::ffi::OsStr;
@@ -11,27 +10,28 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
+use test_tree::{TestTree, check, content, find, take, tree};
 
 #[test]
 fn files_of_all_sizes_come_back() {
-    let forest = Forest::new();
+    let test_tree = TestTree::new();
     for len in [0, 1, 8191, 8192, 8193, 100_000, 1 << 20, (1 << 20) + 1] {
-        forest.random(&format!("of-{len}"), len, len as u64);
+        test_tree.random(&format!("of-{len}"), len, len as u64);
     }
-    forest.directory("empty");
-    forest.random("some/where/inside", 5000, 7);
-    check(&forest);
+    test_tree.directory("empty");
+    test_tree.random("some/where/inside", 5000, 7);
+    check(&test_tree);
 }
 
 #[test]
 fn attributes_are_kept() {
-    let forest = Forest::new();
-    let path = forest.write("file", b"content");
+    let test_tree = TestTree::new();
+    let path = test_tree.write("file", b"content");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o6751)).unwrap();
     let at = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
     let times = Timestamps { last_access: at(1, 1), last_modification: at(-5, 123_456_789) };
     rustix::fs::utimensat(rustix::fs::CWD, &path, &times, rustix::fs::AtFlags::empty()).unwrap();
-    let tree = tree(&take(&forest));
+    let tree = tree(&take(&test_tree));
     let attributes = tree.attributes(find(&tree, "file"));
     assert_eq!(attributes.permissions, 0o6751);
     assert_eq!((attributes.modified_s, attributes.modified_ns), (-5, 123_456_789));
@@ -44,14 +44,14 @@ fn attributes_are_kept() {
 
 #[test]
 fn a_file_with_several_names_is_one_node() {
-    let forest = Forest::new();
-    let first = forest.write("b/first", b"content");
-    forest.directory("a/deep");
-    fs::hard_link(&first, forest.path("a/deep/second")).unwrap();
-    fs::hard_link(&first, forest.path("c")).unwrap();
-    let outside = tempfile::tempdir_in(forest.root().parent().unwrap()).unwrap();
+    let test_tree = TestTree::new();
+    let first = test_tree.write("b/first", b"content");
+    test_tree.directory("a/deep");
+    fs::hard_link(&first, test_tree.path("a/deep/second")).unwrap();
+    fs::hard_link(&first, test_tree.path("c")).unwrap();
+    let outside = tempfile::tempdir_in(test_tree.root().parent().unwrap()).unwrap();
     fs::hard_link(&first, outside.path().join("outside")).unwrap();
-    let snapshot = take(&forest);
+    let snapshot = take(&test_tree);
     let tree = tree(&snapshot);
     let node = find(&tree, "b/first");
     assert_eq!(find(&tree, "a/deep/second"), node);
@@ -65,12 +65,12 @@ fn a_file_with_several_names_is_one_node() {
 
 #[test]
 fn holes_have_no_chunks() {
-    let forest = Forest::new();
-    let file = fs::File::create(forest.path("sparse")).unwrap();
+    let test_tree = TestTree::new();
+    let file = fs::File::create(test_tree.path("sparse")).unwrap();
     file.set_len(64 << 20).unwrap();
     rustix::io::pwrite(&file, &[7; 5000], 32 << 20).unwrap();
-    fs::File::create(forest.path("hole")).unwrap().set_len(5).unwrap();
-    let snapshot = take(&forest);
+    fs::File::create(test_tree.path("hole")).unwrap().set_len(5).unwrap();
+    let snapshot = take(&test_tree);
     let tree = tree(&snapshot);
     let node = find(&tree, "sparse");
     let attributes = tree.attributes(node);
@@ -86,12 +86,12 @@ fn holes_have_no_chunks() {
 
 #[test]
 fn names_may_be_any_bytes() {
-    let forest = Forest::new();
+    let test_tree = TestTree::new();
     let names: [&[u8]; 5] = [b"\xff\xfe", b"new\nline", b" ", b"-", &[b'x'; 255]];
     for name in names {
-        fs::write(forest.root().join(OsStr::from_bytes(name)), name).unwrap();
+        fs::write(test_tree.root().join(OsStr::from_bytes(name)), name).unwrap();
     }
-    let snapshot = take(&forest);
+    let snapshot = take(&test_tree);
     let tree = tree(&snapshot);
     for name in names {
         let node = tree.lookup(Tree::ROOT, name).unwrap();
@@ -105,13 +105,13 @@ fn names_may_be_any_bytes() {
 
 #[test]
 fn what_is_no_file_is_a_node_without_content() {
-    let forest = Forest::new();
-    symlink("some/where", forest.path("link")).unwrap();
-    let _socket = UnixListener::bind(forest.path("socket")).unwrap();
-    let fifo = forest.path("fifo");
+    let test_tree = TestTree::new();
+    symlink("some/where", test_tree.path("link")).unwrap();
+    let _socket = UnixListener::bind(test_tree.path("socket")).unwrap();
+    let fifo = test_tree.path("fifo");
     let mode = Mode::from_raw_mode(0o640);
     mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    let tree = tree(&take(&forest));
+    let tree = tree(&take(&test_tree));
     let link = find(&tree, "link");
     assert_eq!(tree.target(link), b"some/where");
     assert_eq!(tree.attributes(link).size, 10);
@@ -125,8 +125,8 @@ fn what_is_no_file_is_a_node_without_content() {
 
 #[test]
 fn extended_attributes_are_kept_where_there_are_some() {
-    let forest = Forest::new();
-    let path = forest.write("file", b"content");
+    let test_tree = TestTree::new();
+    let path = test_tree.write("file", b"content");
     let set =
         |name: &str, value: &[u8]| rustix::fs::setxattr(&path, name, value, XattrFlags::empty());
     if set("user.b", b"second").is_err() {
@@ -134,7 +134,7 @@ fn extended_attributes_are_kept_where_there_are_some() {
         return;
     }
     set("user.a", b"").unwrap();
-    let tree = tree(&take(&forest));
+    let tree = tree(&take(&test_tree));
     let xattrs: Vec<_> = tree.xattrs(find(&tree, "file")).collect();
     assert_eq!(xattrs, [(&b"user.a"[..], &b""[..]), (b"user.b", b"second")]);
     assert_eq!(tree.xattrs(Tree::ROOT).count(), 0);
@@ -142,9 +142,9 @@ fn extended_attributes_are_kept_where_there_are_some() {
 
 #[test]
 fn five_hundred_directories_may_be_inside_each_other() {
-    let forest = Forest::new();
+    let test_tree = TestTree::new();
     // The whole path is longer than the kernel accepts.
-    let mut directory = fs::File::open(forest.root()).unwrap();
+    let mut directory = fs::File::open(test_tree.root()).unwrap();
     for level in 0..500 {
         let name = format!("level-{level:03}");
         rustix::fs::mkdirat(&directory, &name, Mode::RWXU).unwrap();
@@ -154,7 +154,7 @@ fn five_hundred_directories_may_be_inside_each_other() {
     let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CREATE;
     let file = rustix::fs::openat(&directory, "file", flags, Mode::RUSR).unwrap();
     rustix::io::write(&file, b"deep").unwrap();
-    let snapshot = take(&forest);
+    let snapshot = take(&test_tree);
     let tree = tree(&snapshot);
     let mut node = Tree::ROOT;
     for level in 0..500 {
@@ -168,9 +168,9 @@ fn five_hundred_directories_may_be_inside_each_other() {
 
 #[test]
 fn a_root_that_is_no_directory_is_an_error() {
-    let forest = Forest::new();
-    let path = forest.write("file", b"");
-    for path in [path, forest.path("nothing")] {
+    let test_tree = TestTree::new();
+    let path = test_tree.write("file", b"");
+    for path in [path, test_tree.path("nothing")] {
         let error = Snapshot::take(&path, &Options::default(), None).unwrap_err();
         assert!(matches!(error, SnapshotError::Root { .. }), "{error}");
     }

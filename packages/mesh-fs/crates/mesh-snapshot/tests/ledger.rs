@@ -1,35 +1,35 @@
 //! A program does not read again what an earlier program has recorded.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-mod forest;
+mod test_tree;
 
-use forest::{Forest, content, find, random, take, tree};
-use mesh_snapshot::{ChunkId, DecodeError, Ledger, LedgerPlace, Options, Snapshot};
+use mesh_snapshot::{ChunkId, DecodeError, Ledger, LedgerFile, Options, Snapshot};
 use proptest::prelude::*;
 use rustix::fs::{Timespec, Timestamps, XattrFlags};
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use test_tree::{TestTree, content, find, random, take, tree};
 
-fn resume(forest: &Forest, ledger: &[u8]) -> Snapshot {
+fn resume(test_tree: &TestTree, ledger: &[u8]) -> Snapshot {
     let ledger = Ledger::decode(ledger).unwrap();
-    Snapshot::resume(forest.root(), &Options::default(), &ledger).unwrap()
+    Snapshot::resume(test_tree.root(), &Options::default(), &ledger).unwrap()
 }
 
 /// Files of several kinds that have been unchanged for a while.
-fn calm() -> Forest {
-    let forest = Forest::new();
-    forest.random("large", 20_000_000, 1);
+fn calm() -> TestTree {
+    let test_tree = TestTree::new();
+    test_tree.random("large", 20_000_000, 1);
     for nth in 0..50 {
-        forest.random(&format!("{}/file-{nth}", nth % 3), nth * 700, nth as u64);
+        test_tree.random(&format!("{}/file-{nth}", nth % 3), nth * 700, nth as u64);
     }
-    let path = forest.write("a/b/c", b"content");
+    let path = test_tree.write("a/b/c", b"content");
     let _ = rustix::fs::setxattr(&path, "user.name", b"value", XattrFlags::empty());
-    fs::hard_link(&path, forest.path("0/again")).unwrap();
-    symlink("b", forest.path("z")).unwrap();
-    File::create(forest.path("hole")).unwrap().set_len(10_000_000).unwrap();
-    forest.tick();
-    forest
+    fs::hard_link(&path, test_tree.path("0/again")).unwrap();
+    symlink("b", test_tree.path("z")).unwrap();
+    File::create(test_tree.path("hole")).unwrap().set_len(10_000_000).unwrap();
+    test_tree.tick();
+    test_tree
 }
 
 fn times_of(path: &Path) -> Timestamps {
@@ -42,10 +42,10 @@ fn times_of(path: &Path) -> Timestamps {
 
 #[test]
 fn what_is_known_is_not_read() {
-    let forest = calm();
-    let before = take(&forest);
+    let test_tree = calm();
+    let before = take(&test_tree);
     assert_eq!((before.files_read(), before.reused()), (53, 0));
-    let after = resume(&forest, &before.ledger());
+    let after = resume(&test_tree, &before.ledger());
     assert_eq!((after.files_read(), after.bytes_read(), after.reused()), (0, 0, 53));
     assert_eq!(after.id(), before.id());
     // The records carry over to the next ledger.
@@ -56,17 +56,17 @@ fn what_is_known_is_not_read() {
 
 #[test]
 fn what_was_changed_is_read_though_its_time_and_size_say_nothing() {
-    let forest = calm();
-    let ledger = take(&forest).ledger();
-    let path = forest.path("1/file-40");
+    let test_tree = calm();
+    let ledger = take(&test_tree).ledger();
+    let path = test_tree.path("1/file-40");
     let times = times_of(&path);
-    forest.random("1/file-40", 28_000, 99);
+    test_tree.random("1/file-40", 28_000, 99);
     rustix::fs::utimensat(rustix::fs::CWD, &path, &times, rustix::fs::AtFlags::empty()).unwrap();
-    forest.write("1/new", b"new");
-    fs::remove_file(forest.path("2/file-2")).unwrap();
-    fs::rename(forest.path("large"), forest.path("larger")).unwrap();
-    let after = resume(&forest, &ledger);
-    assert_eq!(after.id(), take(&forest).id());
+    test_tree.write("1/new", b"new");
+    fs::remove_file(test_tree.path("2/file-2")).unwrap();
+    fs::rename(test_tree.path("large"), test_tree.path("larger")).unwrap();
+    let after = resume(&test_tree, &ledger);
+    assert_eq!(after.id(), take(&test_tree).id());
     let tree = tree(&after);
     assert!(content(&after, &tree, find(&tree, "1/file-40")) == random(28_000, 99));
     assert!(after.bytes_read() <= 28_003 + 20_000_000);
@@ -74,25 +74,25 @@ fn what_was_changed_is_read_though_its_time_and_size_say_nothing() {
 
 #[test]
 fn another_file_at_the_same_path_is_read() {
-    let forest = calm();
-    let ledger = take(&forest).ledger();
-    let (path, other) = (forest.path("1/file-40"), forest.path("other"));
+    let test_tree = calm();
+    let ledger = take(&test_tree).ledger();
+    let (path, other) = (test_tree.path("1/file-40"), test_tree.path("other"));
     fs::copy(&path, &other).unwrap();
     let times = times_of(&path);
     rustix::fs::utimensat(rustix::fs::CWD, &other, &times, rustix::fs::AtFlags::empty()).unwrap();
     fs::rename(&other, &path).unwrap();
-    let after = resume(&forest, &ledger);
+    let after = resume(&test_tree, &ledger);
     assert_eq!((after.files_read(), after.bytes_read()), (1, 28_000));
 }
 
 #[test]
 fn a_change_in_the_moment_of_the_first_snapshot_is_seen() {
-    let forest = Forest::new();
+    let test_tree = TestTree::new();
     for nth in 0..100_u8 {
-        forest.write("file", &[nth, 0]);
-        let ledger = take(&forest).ledger();
-        forest.write("file", &[nth, 1]);
-        let after = resume(&forest, &ledger);
+        test_tree.write("file", &[nth, 0]);
+        let ledger = take(&test_tree).ledger();
+        test_tree.write("file", &[nth, 1]);
+        let after = resume(&test_tree, &ledger);
         let tree = tree(&after);
         assert_eq!(content(&after, &tree, find(&tree, "file")), [nth, 1]);
     }
@@ -100,12 +100,12 @@ fn a_change_in_the_moment_of_the_first_snapshot_is_seen() {
 
 #[test]
 fn new_names_for_the_same_bytes_make_another_version() {
-    let forest = Forest::new();
-    forest.random("file", 3_000_000, 7);
-    let names: Vec<u8> = tree(&take(&forest)).chunks().flat_map(|(chunk, _)| chunk.0).collect();
+    let test_tree = TestTree::new();
+    test_tree.random("file", 3_000_000, 7);
+    let names: Vec<u8> = tree(&take(&test_tree)).chunks().flat_map(|(chunk, _)| chunk.0).collect();
     let sum = ChunkId::of(&names).to_string();
     // A change of chunking or naming must raise the version of ledgers, and update this checksum.
-    assert_eq!((&sum[..16], take(&forest).ledger()[8]), ("ce01da916ae19d37", 1));
+    assert_eq!((&sum[..16], take(&test_tree).ledger()[8]), ("ce01da916ae19d37", 1));
 }
 
 #[test]
@@ -118,8 +118,8 @@ fn another_version_is_told_from_damage() {
     assert!(matches!(Ledger::decode(&ledger[..ledger.len() - 1]), Err(DecodeError::Wrong(_))));
 }
 
-fn place(folder: &Path, root: &Path) -> LedgerPlace {
-    LedgerPlace::open(folder, root, &Options::default()).unwrap()
+fn place(folder: &Path, root: &Path) -> LedgerFile {
+    LedgerFile::open(folder, root, &Options::default()).unwrap()
 }
 
 fn files_in(folder: &Path) -> Vec<PathBuf> {
@@ -130,17 +130,17 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn a_place_gives_what_was_kept_for_the_same_directory_and_options() {
-    let (forest, folder) = (calm(), tempfile::tempdir().unwrap());
-    let snapshot = take(&forest);
-    let here = place(folder.path(), forest.root());
+    let (test_tree, folder) = (calm(), tempfile::tempdir().unwrap());
+    let snapshot = take(&test_tree);
+    let here = place(folder.path(), test_tree.root());
     assert!(here.load().is_none());
-    here.keep(&snapshot.ledger()).unwrap();
-    here.keep(&snapshot.ledger()).unwrap();
-    let same = place(folder.path(), &forest.root().join("a/.."));
+    here.save(&snapshot.ledger()).unwrap();
+    here.save(&snapshot.ledger()).unwrap();
+    let same = place(folder.path(), &test_tree.root().join("a/.."));
     assert_eq!(same.load().unwrap().len(), 53);
-    assert!(place(folder.path(), &forest.path("a")).load().is_none());
+    assert!(place(folder.path(), &test_tree.path("a")).load().is_none());
     let ignoring = Options { ignore: vec!["x".into()], ..Options::default() };
-    let others = LedgerPlace::open(folder.path(), forest.root(), &ignoring).unwrap();
+    let others = LedgerFile::open(folder.path(), test_tree.root(), &ignoring).unwrap();
     assert!(others.load().is_none());
     let files = files_in(folder.path());
     assert_eq!(files.len(), 1);
@@ -149,9 +149,9 @@ fn a_place_gives_what_was_kept_for_the_same_directory_and_options() {
 
 #[test]
 fn what_is_no_ledger_is_as_good_as_nothing() {
-    let (forest, folder) = (calm(), tempfile::tempdir().unwrap());
-    let here = place(folder.path(), forest.root());
-    here.keep(&take(&forest).ledger()).unwrap();
+    let (test_tree, folder) = (calm(), tempfile::tempdir().unwrap());
+    let here = place(folder.path(), test_tree.root());
+    here.save(&take(&test_tree).ledger()).unwrap();
     let [file] = &files_in(folder.path())[..] else { panic!("there is one") };
     let good = fs::read(file).unwrap();
     for bad in [&b""[..], b"meshkept", &good[..good.len() / 2]] {
@@ -173,32 +173,32 @@ fn what_is_no_ledger_is_as_good_as_nothing() {
     )
     .unwrap();
     assert!(here.load().is_none());
-    here.keep(&good).unwrap();
+    here.save(&good).unwrap();
     assert!(here.load().is_some());
 }
 
 #[test]
 fn a_folder_of_others_is_not_used() {
-    let (forest, folder) = (Forest::new(), tempfile::tempdir().unwrap());
+    let (test_tree, folder) = (TestTree::new(), tempfile::tempdir().unwrap());
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o722)).unwrap();
-    assert!(LedgerPlace::open(folder.path(), forest.root(), &Options::default()).is_err());
+    assert!(LedgerFile::open(folder.path(), test_tree.root(), &Options::default()).is_err());
     if rustix::process::geteuid().is_root() {
-        let (folder, file) = (tempfile::tempdir().unwrap(), forest.write("file", b"content"));
-        forest.tick();
-        let here = place(folder.path(), forest.root());
-        here.keep(&take(&forest).ledger()).unwrap();
+        let (folder, file) = (tempfile::tempdir().unwrap(), test_tree.write("file", b"content"));
+        test_tree.tick();
+        let here = place(folder.path(), test_tree.root());
+        here.save(&take(&test_tree).ledger()).unwrap();
         assert!(here.load().is_some());
         std::os::unix::fs::chown(&files_in(folder.path())[0], Some(12_345), None).unwrap();
         assert!(here.load().is_none(), "a file of others");
         std::os::unix::fs::chown(folder.path(), Some(12_345), None).unwrap();
-        assert!(LedgerPlace::open(folder.path(), &file, &Options::default()).is_err());
+        assert!(LedgerFile::open(folder.path(), &file, &Options::default()).is_err());
     }
 }
 
 #[test]
 fn the_ledgers_that_were_used_last_are_kept_and_nothing_unfinished() {
-    let (forest, folder) = (Forest::new(), tempfile::tempdir().unwrap());
-    let ledger = take(&forest).ledger();
+    let (test_tree, folder) = (TestTree::new(), tempfile::tempdir().unwrap());
+    let ledger = take(&test_tree).ledger();
     let left = folder.path().join("0.0.unfinished");
     let busy = folder.path().join("0.1.unfinished");
     fs::write(&left, "of a writer that was killed").unwrap();
@@ -206,8 +206,8 @@ fn the_ledgers_that_were_used_last_are_kept_and_nothing_unfinished() {
     rustix::fs::flock(&writing, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let first = place(folder.path(), Path::new("/0"));
     for nth in 0..300 {
-        place(folder.path(), Path::new(&format!("/{nth}"))).keep(&ledger).unwrap();
-        forest.tick();
+        place(folder.path(), Path::new(&format!("/{nth}"))).save(&ledger).unwrap();
+        test_tree.tick();
         assert!(first.load().is_some(), "it is used again and again");
     }
     assert!(!left.exists() && busy.exists());
@@ -218,22 +218,22 @@ fn the_ledgers_that_were_used_last_are_kept_and_nothing_unfinished() {
 
 #[test]
 fn programs_that_keep_at_the_same_time_leave_one_whole_ledger() {
-    let (forest, folder) = (calm(), tempfile::tempdir().unwrap());
-    let ledger = take(&forest).ledger();
+    let (test_tree, folder) = (calm(), tempfile::tempdir().unwrap());
+    let ledger = take(&test_tree).ledger();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let here = place(folder.path(), forest.root());
+                let here = place(folder.path(), test_tree.root());
                 for _ in 0..50 {
                     // Another thread may have removed the temporary file before it was locked.
-                    let _ = here.keep(&ledger);
+                    let _ = here.save(&ledger);
                     let found = here.load();
                     assert!(found.is_none_or(|found| found.len() == 53));
                 }
             });
         }
     });
-    place(folder.path(), forest.root()).keep(&ledger).unwrap();
+    place(folder.path(), test_tree.root()).save(&ledger).unwrap();
     assert_eq!(files_in(folder.path()).len(), 1);
 }
 
@@ -275,8 +275,8 @@ proptest! {
 fn sample() -> &'static Vec<u8> {
     static SAMPLE: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
     SAMPLE.get_or_init(|| {
-        let forest = calm();
-        fs::remove_file(forest.path("large")).unwrap();
-        take(&forest).ledger()
+        let test_tree = calm();
+        fs::remove_file(test_tree.path("large")).unwrap();
+        take(&test_tree).ledger()
     })
 }

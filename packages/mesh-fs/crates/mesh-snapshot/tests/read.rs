@@ -1,26 +1,26 @@
 //! Chunks are read again from the files that contain them while these are unchanged.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-mod forest;
+mod test_tree;
 
-use forest::{Forest, content, find, random, take, tree};
 use mesh_snapshot::{ChunkId, ReadError};
 use std::fs;
+use test_tree::{TestTree, content, find, random, take, tree};
 
 #[test]
 fn a_chunk_is_read_from_any_file_that_still_has_it() {
-    let forest = Forest::new();
-    let bytes = forest.random("one", 5000, 1);
-    forest.write("two", &bytes);
-    forest.write("three", &bytes);
-    let snapshot = take(&forest);
+    let test_tree = TestTree::new();
+    let bytes = test_tree.random("one", 5000, 1);
+    test_tree.write("two", &bytes);
+    test_tree.write("three", &bytes);
+    let snapshot = take(&test_tree);
     let chunk = ChunkId::of(&bytes);
     let mut into = b"before".to_vec();
-    fs::remove_file(forest.path("one")).unwrap();
+    fs::remove_file(test_tree.path("one")).unwrap();
     snapshot.read(&chunk, &mut into).unwrap();
     assert_eq!(into, bytes);
-    forest.write("two", &random(5000, 2));
-    forest.write("three", b"short");
+    test_tree.write("two", &random(5000, 2));
+    test_tree.write("three", b"short");
     let error = snapshot.read(&chunk, &mut into).unwrap_err();
     assert!(matches!(error, ReadError::Changed { .. }), "{error}");
     assert!(into.is_empty());
@@ -28,16 +28,16 @@ fn a_chunk_is_read_from_any_file_that_still_has_it() {
 
 #[test]
 fn a_file_that_was_replaced_is_opened_again() {
-    let forest = Forest::new();
-    let bytes = forest.random("one", 5000, 1);
-    let snapshot = take(&forest);
+    let test_tree = TestTree::new();
+    let bytes = test_tree.random("one", 5000, 1);
+    let snapshot = take(&test_tree);
     let chunk = ChunkId::of(&bytes);
     let mut into = Vec::new();
     snapshot.read(&chunk, &mut into).unwrap();
     // The cached descriptor refers to the replaced file, which is empty now.
-    let open = fs::File::options().write(true).open(forest.path("one")).unwrap();
-    fs::write(forest.path("new"), &bytes).unwrap();
-    fs::rename(forest.path("new"), forest.path("one")).unwrap();
+    let open = fs::File::options().write(true).open(test_tree.path("one")).unwrap();
+    fs::write(test_tree.path("new"), &bytes).unwrap();
+    fs::rename(test_tree.path("new"), test_tree.path("one")).unwrap();
     open.set_len(0).unwrap();
     snapshot.read(&chunk, &mut into).unwrap();
     assert_eq!(into, bytes);
@@ -45,18 +45,18 @@ fn a_file_that_was_replaced_is_opened_again() {
 
 #[test]
 fn a_chunk_of_nothing_is_unknown() {
-    let forest = Forest::new();
-    let error = take(&forest).read(&ChunkId([7; 32]), &mut Vec::new()).unwrap_err();
+    let test_tree = TestTree::new();
+    let error = take(&test_tree).read(&ChunkId([7; 32]), &mut Vec::new()).unwrap_err();
     assert!(matches!(error, ReadError::Unknown(_)), "{error}");
 }
 
 #[test]
 fn many_threads_read_many_files() {
-    let forest = Forest::new();
+    let test_tree = TestTree::new();
     for nth in 0..200_u64 {
-        forest.random(&format!("file-{nth}"), 100 + nth as usize * 500, nth);
+        test_tree.random(&format!("file-{nth}"), 100 + nth as usize * 500, nth);
     }
-    let snapshot = take(&forest);
+    let snapshot = take(&test_tree);
     let tree = tree(&snapshot);
     std::thread::scope(|scope| {
         for first in 0..4 {

@@ -4,18 +4,18 @@
 //! is not in the store is *wanted*: the read is suspended, the fetcher is notified, and the read
 //! completes when the chunk has arrived, or fails if the chunk cannot be fetched.
 
+mod chunk_requests;
+mod compiled_modules;
 mod content;
-mod deadline;
 mod directory;
-mod edges;
 mod manifest;
-mod modules;
 mod nodes;
-mod parked;
+mod partial_chunks;
+mod read_timeout;
 mod refresh;
+mod suspended_reads;
 mod unpack;
 mod view;
-mod wanted;
 mod workspace;
 
 pub use manifest::names as manifest_names;

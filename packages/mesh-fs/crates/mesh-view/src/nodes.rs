@@ -54,7 +54,7 @@ impl Nodes {
     }
 
     /// Increments the lookup count of an inode number.
-    pub(crate) fn hand_out(&self, number: u64) {
+    pub(crate) fn add_lookup(&self, number: u64) {
         if let Some(count) = self.count(number) {
             count.fetch_add(1, Ordering::Relaxed);
         }

@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use mesh_chunks::{ChunkId, Store};
 use mesh_fuse::{
-    Answer, Attributes, DirectoryReply, Entry, FileSystem, Kind, ReadReply, Seek, Space,
+    Attributes, DirectoryReply, Entry, FileSystem, FsResult, Kind, ReadReply, Seek, Space,
 };
 use mesh_snapshot::{Comparison, Extent, NodeId, Tree};
 use rustix::io::Errno;
 
-use crate::deadline;
-use crate::edges::Edges;
+use crate::chunk_requests::ChunkRequests;
 use crate::nodes::Nodes;
-use crate::parked::{Parked, Request};
+use crate::partial_chunks::PartialChunks;
+use crate::read_timeout;
 use crate::refresh::{Refresh, stale};
-use crate::wanted::Wanted;
+use crate::suspended_reads::{Request, SuspendedReads};
 
 /// Maximum number of times a read is suspended. More are needed only if chunks are evicted before
 /// they are read, because the store is too small for its readers.
@@ -49,9 +49,9 @@ pub struct View {
     nodes: RwLock<Nodes>,
     store: Arc<Store>,
     options: ViewOptions,
-    edges: Edges,
-    parked: Arc<Parked>,
-    wanted: Wanted,
+    partial_chunks: PartialChunks,
+    suspended_reads: Arc<SuspendedReads>,
+    chunk_requests: ChunkRequests,
 }
 
 thread_local! {
@@ -65,11 +65,18 @@ impl View {
     ///
     /// An eventfd or a thread cannot be created.
     pub fn new(tree: Arc<Tree>, store: Arc<Store>, options: ViewOptions) -> std::io::Result<Self> {
-        let parked = Arc::new(Parked::default());
-        deadline::watch(&parked, options.read_limit)?;
+        let suspended_reads = Arc::new(SuspendedReads::default());
+        read_timeout::watch(&suspended_reads, options.read_limit)?;
         let nodes = RwLock::new(Nodes::new(tree));
-        let edges = Edges::default();
-        Ok(Self { nodes, store, options, edges, parked, wanted: Wanted::new()? })
+        let partial_chunks = PartialChunks::default();
+        Ok(Self {
+            nodes,
+            store,
+            options,
+            partial_chunks,
+            suspended_reads,
+            chunk_requests: ChunkRequests::new()?,
+        })
     }
 
     /// Returns the current tree.
@@ -91,35 +98,35 @@ impl View {
     }
 
     /// File descriptor that is readable while chunks are wanted and not taken.
-    pub fn bell(&self) -> BorrowedFd<'_> {
-        self.wanted.bell()
+    pub fn waker(&self) -> BorrowedFd<'_> {
+        self.chunk_requests.waker()
     }
 
     /// Takes up to `count_max` wanted chunks. The caller fetches them and calls `arrived` or
     /// `refuse`.
-    pub fn take_wanted(&self, count_max: usize) -> Vec<ChunkId> {
-        self.wanted.take(count_max)
+    pub fn take_requests(&self, count_max: usize) -> Vec<ChunkId> {
+        self.chunk_requests.take(count_max)
     }
 
     /// Completes the reads that waited for these chunks, which are in the store now.
     pub fn arrived(&self, chunks: &[ChunkId]) {
-        self.wanted.conclude(chunks);
-        for request in self.parked.arrived(chunks) {
+        self.chunk_requests.complete(chunks);
+        for request in self.suspended_reads.arrived(chunks) {
             self.serve(request);
         }
     }
 
     /// Fails the reads that wait for these chunks, which cannot be fetched.
     pub fn refuse(&self, chunks: &[ChunkId]) {
-        self.wanted.conclude(chunks);
-        for request in self.parked.refuse(chunks) {
+        self.chunk_requests.complete(chunks);
+        for request in self.suspended_reads.refuse(chunks) {
             request.reply.error(Errno::IO);
         }
     }
 
     /// Fails all suspended reads, and later reads that would have to wait.
     pub fn end(&self) {
-        self.parked.end();
+        self.suspended_reads.close();
     }
 
     /// Serves a read, or suspends it if chunks are missing.
@@ -142,7 +149,7 @@ impl View {
                 BUFFER.with_borrow(|buffer| request.reply.bytes(buffer));
             }
             Ok(_) if request.rounds == ROUNDS_MAX => request.reply.error(Errno::IO),
-            Ok(missing) => self.park(request, missing, &tree, node, end),
+            Ok(missing) => self.suspend(request, missing, &tree, node, end),
         }
     }
 
@@ -154,7 +161,7 @@ impl View {
         node: NodeId,
         offset: u64,
         buffer: &mut [u8],
-    ) -> Answer<Vec<ChunkId>> {
+    ) -> FsResult<Vec<ChunkId>> {
         let extents = tree.extents(node);
         let mut at = extents.partition_point(|extent| extent.end <= offset);
         let mut start = at.checked_sub(1).map_or(0, |before| extents[before].end);
@@ -186,17 +193,17 @@ impl View {
         len: usize,
         start: usize,
         part: &mut [u8],
-    ) -> Answer<bool> {
+    ) -> FsResult<bool> {
         if part.len() == len {
             return self.store.read(chunk, 0, part).map_err(|_| Errno::IO);
         }
-        let known = self.edges.get(chunk);
+        let known = self.partial_chunks.get(chunk);
         let bytes = match known {
             Some(bytes) => bytes,
             None => match self.store.get(chunk).map_err(|_| Errno::IO)? {
                 Some(bytes) => {
                     let bytes: Arc<[u8]> = bytes.into();
-                    self.edges.keep(*chunk, Arc::clone(&bytes));
+                    self.partial_chunks.put(*chunk, Arc::clone(&bytes));
                     bytes
                 }
                 None => return Ok(false),
@@ -206,7 +213,7 @@ impl View {
         Ok(true)
     }
 
-    fn park(
+    fn suspend(
         &self,
         mut request: Request,
         mut missing: Vec<ChunkId>,
@@ -218,9 +225,9 @@ impl View {
         missing.dedup();
         let first = missing.clone();
         request.rounds += 1;
-        self.parked.park(request, missing);
-        self.wanted.want(first.iter().copied());
-        self.wanted.want(self.behind(tree, node, end));
+        self.suspended_reads.suspend(request, missing);
+        self.chunk_requests.request(first.iter().copied());
+        self.chunk_requests.request(self.behind(tree, node, end));
         // A chunk that arrived before the read was suspended has notified no one.
         let there: Vec<_> = first.into_iter().filter(|chunk| self.store.has(chunk)).collect();
         if !there.is_empty() {
@@ -256,12 +263,12 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        self.parked.end();
+        self.suspended_reads.close();
     }
 }
 
 impl FileSystem for View {
-    fn lookup(&self, parent: u64, name: &[u8]) -> Answer<Entry> {
+    fn lookup(&self, parent: u64, name: &[u8]) -> FsResult<Entry> {
         if name.len() > NAME_LEN_MAX {
             return Err(Errno::NAMETOOLONG);
         }
@@ -273,7 +280,7 @@ impl FileSystem for View {
         }
         let node = tree.lookup(directory, name).ok_or(Errno::NOENT)?;
         let number = nodes.number(node);
-        nodes.hand_out(number);
+        nodes.add_lookup(number);
         Ok(Entry { ino: number, attributes: attributes(tree, node, number) })
     }
 
@@ -284,13 +291,13 @@ impl FileSystem for View {
         }
     }
 
-    fn attributes(&self, ino: u64) -> Answer<Attributes> {
+    fn attributes(&self, ino: u64) -> FsResult<Attributes> {
         let nodes = self.nodes();
         let (tree, node) = nodes.find(ino).ok_or(Errno::STALE)?;
         Ok(attributes(tree, node, ino))
     }
 
-    fn read_link(&self, ino: u64) -> Answer<Vec<u8>> {
+    fn read_link(&self, ino: u64) -> FsResult<Vec<u8>> {
         let nodes = self.nodes();
         let (tree, node) = nodes.find(ino).ok_or(Errno::STALE)?;
         Ok(tree.target(node).to_vec())
@@ -302,10 +309,10 @@ impl FileSystem for View {
     }
 
     fn abandon(&self, _ino: u64, read: u64) {
-        self.parked.abandon(read);
+        self.suspended_reads.abandon(read);
     }
 
-    fn read_directory(&self, ino: u64, offset: u64, entries: &mut DirectoryReply) -> Answer<()> {
+    fn read_directory(&self, ino: u64, offset: u64, entries: &mut DirectoryReply) -> FsResult<()> {
         let nodes = self.nodes();
         let (tree, directory) = nodes.find(ino).ok_or(Errno::STALE)?;
         let is_shown = Arc::ptr_eq(tree, nodes.tree());
@@ -325,7 +332,7 @@ impl FileSystem for View {
             let number = nodes.number(node);
             next += 1;
             let is_added = entries.add(name, next, number, kind(tree, node), || {
-                nodes.hand_out(number);
+                nodes.add_lookup(number);
                 Entry { ino: number, attributes: attributes(tree, node, number) }
             });
             if !is_added {
@@ -335,20 +342,20 @@ impl FileSystem for View {
         Ok(())
     }
 
-    fn xattr(&self, ino: u64, name: &[u8]) -> Answer<Vec<u8>> {
+    fn xattr(&self, ino: u64, name: &[u8]) -> FsResult<Vec<u8>> {
         let nodes = self.nodes();
         let (tree, node) = nodes.find(ino).ok_or(Errno::STALE)?;
         let found = tree.xattrs(node).find(|(given, _)| *given == name);
         found.map(|(_, value)| value.to_vec()).ok_or(Errno::NODATA)
     }
 
-    fn xattr_names(&self, ino: u64) -> Answer<Vec<Vec<u8>>> {
+    fn xattr_names(&self, ino: u64) -> FsResult<Vec<Vec<u8>>> {
         let nodes = self.nodes();
         let (tree, node) = nodes.find(ino).ok_or(Errno::STALE)?;
         Ok(tree.xattrs(node).map(|(name, _)| name.to_vec()).collect())
     }
 
-    fn seek(&self, ino: u64, offset: u64, whence: Seek) -> Answer<u64> {
+    fn seek(&self, ino: u64, offset: u64, whence: Seek) -> FsResult<u64> {
         let nodes = self.nodes();
         let (tree, node) = nodes.find(ino).ok_or(Errno::STALE)?;
         let size = tree.attributes(node).size;

@@ -11,10 +11,10 @@ use mesh_chunks::{ChunkId, Store};
 use mesh_snapshot::{Attributes, Kind, NodeId, Tree};
 use rustix::fs::{FileType, FlockOperation, OFlags, Stat};
 
+use crate::compiled_modules::CompiledModules;
 use crate::content::write_content;
 use crate::directory::{Created, Directory, is_directory};
 use crate::manifest::{self, Look, Manifest, OWN, Written};
-use crate::modules::Modules;
 use crate::unpack::{Outcome, UnpackError, at, joined, open_root};
 
 /// Temporary name of a file. Files are written one at a time, so one name suffices.
@@ -312,12 +312,12 @@ impl Update<'_> {
     fn remove(&mut self, gone: &[(Vec<u8>, Written)]) -> Outcome<()> {
         let (directories, files): (Vec<_>, Vec<_>) =
             gone.iter().partition(|(_, written)| written.is_directory);
-        let mut modules = Modules::default();
+        let mut compiled_modules = CompiledModules::default();
         for (name, written) in files {
             self.remove_file(name, written)?;
-            modules.add(name);
+            compiled_modules.add(name);
         }
-        modules.forget(self.root);
+        compiled_modules.forget(self.root);
         for (name, _) in directories {
             if let Ok((directory, last)) = self.root.parent_of(name) {
                 // A directory with files of other programs is kept and is not ours any more.
@@ -350,20 +350,20 @@ impl Update<'_> {
     }
 
     fn write(&mut self, steps: &[Step]) -> Outcome<()> {
-        let mut modules = Modules::default();
+        let mut compiled_modules = CompiledModules::default();
         let mut done = Ok(());
         for step in steps {
             done = if step.is_directory() {
                 self.make_directory(step)
             } else {
-                modules.add(&step.name);
+                compiled_modules.add(&step.name);
                 self.replace(step)
             };
             if done.is_err() {
                 break;
             }
         }
-        modules.forget(self.root);
+        compiled_modules.forget(self.root);
         done
     }
 

@@ -40,19 +40,19 @@ class _Connection:
         self.provider = provider
         self.slots = Slots()
         self._window = window
-        self._is_seen = True
+        self._is_shared = True
         try:
             # The memory of a provider on the same machine is accessed directly, without a copy.
             self._memory = window.view()
         except RDMATransportError:
-            self._is_seen = False
+            self._is_shared = False
             self._memory = allocate(len(window))
 
     async def bytes_of(self, slot: int, count: int) -> memoryview:
         """Return the data in a slot, which is valid until the slot is released."""
         start = slot * SLOT_BYTES
         memory = self._memory[start : start + count]
-        if count and not self._is_seen:
+        if count and not self._is_shared:
             await self._window.read_into(memory, offset=start, length=count)
         return memory
 
@@ -90,13 +90,13 @@ class ChunkFetcher:
             # Retrieve the exception here; the next fetch raises it.
             self._connection.add_done_callback(lambda made: made.cancelled() or made.exception())
 
-    async def bring(self, names: bytes, *, is_urgent: bool = False) -> dict[bytes, str]:
+    async def ensure(self, names: bytes, *, is_urgent: bool = False) -> dict[bytes, str]:
         """Wait until chunks are in the store; return unavailable chunks, each with the reason."""
-        wanted = split(self._store.missing(names))
-        fresh = [name for name in wanted if name not in self._in_flight]
-        waits = {self._in_flight[name] for name in wanted if name in self._in_flight}
-        for start in range(0, len(fresh), BATCH_MAX):
-            batch = fresh[start : start + BATCH_MAX]
+        missing = split(self._store.missing(names))
+        new = [name for name in missing if name not in self._in_flight]
+        waits = {self._in_flight[name] for name in missing if name in self._in_flight}
+        for start in range(0, len(new), BATCH_MAX):
+            batch = new[start : start + BATCH_MAX]
             for name in batch:
                 self._refused.pop(name, None)
             task = asyncio.create_task(self._fetch(batch, is_urgent=is_urgent))
@@ -104,7 +104,7 @@ class ChunkFetcher:
             self._in_flight |= dict.fromkeys(batch, task)
         if waits:
             await asyncio.wait(waits)
-        return {name: why for name in wanted if (why := self._refused.get(name)) is not None}
+        return {name: why for name in missing if (why := self._refused.get(name)) is not None}
 
     async def _fetch(self, names: list[bytes], *, is_urgent: bool) -> None:
         left, tries = names, 0
@@ -117,7 +117,7 @@ class ChunkFetcher:
             self._refuse(left, "its bytes repeatedly arrived damaged")
         except StoreError as error:
             self._refuse(left, str(error))
-        except _NoProviderLeft:
+        except _ProvidersExhausted:
             self._refuse(left, "all of its providers are lost")
         except Exception as error:
             self._refuse(left, f"{type(error).__name__}: {error}")
@@ -128,12 +128,12 @@ class ChunkFetcher:
 
     async def _fetch_some(self, names: list[bytes], *, is_urgent: bool) -> list[bytes] | None:
         """Fetch as many chunks as fit into a slot; return the remaining ones."""
-        connection = await self._connected()
+        connection = await self._get_connection()
         slot = await connection.slots.take(is_urgent=is_urgent)
         try:
             lengths = await connection.provider.fetch.call_one(self._reader, slot, joined(names))
             count = sum(length for length in lengths if length > 0)
-            return await self._take_in(names, lengths, await connection.bytes_of(slot, count))
+            return await self._receive(names, lengths, await connection.bytes_of(slot, count))
         except StoreError:
             raise
         except MeshError as error:
@@ -142,41 +142,41 @@ class ChunkFetcher:
         finally:
             await connection.slots.give(slot)
 
-    async def _take_in(
+    async def _receive(
         self, names: list[bytes], lengths: list[int], memory: memoryview
     ) -> list[bytes]:
-        told = list(zip(names, lengths, strict=False))
+        results = list(zip(names, lengths, strict=False))
         self._refuse(
-            [name for name, length in told if length < 0], "its file changed on the client"
+            [name for name, length in results if length < 0], "its file changed on the client"
         )
-        come = [(name, length) for name, length in told if length >= 0]
-        bad = await asyncio.to_thread(self._keep, come, memory)
-        self.fetched_bytes += sum(length for _, length in come)
+        received = [(name, length) for name, length in results if length >= 0]
+        bad = await asyncio.to_thread(self._add_to_store, received, memory)
+        self.fetched_bytes += sum(length for _, length in received)
         return [*bad, *names[len(lengths) :]]
 
-    def _keep(self, come: list[tuple[bytes, int]], memory: memoryview) -> set[bytes]:
+    def _add_to_store(self, received: list[tuple[bytes, int]], memory: memoryview) -> set[bytes]:
         """Add chunks to the store, and complete waiting reads; return damaged chunks.
 
         It runs in a separate thread, because completing reads takes time in proportion to the data.
         """
-        ids, sizes = joined(name for name, _ in come), [length for _, length in come]
-        bad = {come[place][0] for place in self._store.take_in(ids, sizes, memory)}
-        self._on_arrival(joined(name for name, _ in come if name not in bad) if bad else ids)
+        ids, sizes = joined(name for name, _ in received), [length for _, length in received]
+        bad = {received[place][0] for place in self._store.take_in(ids, sizes, memory)}
+        self._on_arrival(joined(name for name, _ in received if name not in bad) if bad else ids)
         return bad
 
-    async def _connected(self) -> _Connection:
+    async def _get_connection(self) -> _Connection:
         """Return the connection to the nearest provider, shared by all requests."""
         while True:
             if self._connection is None:
                 if not self._providers:
-                    raise _NoProviderLeft
+                    raise _ProvidersExhausted
                 self._connection = asyncio.ensure_future(self._connect(self._providers[0]))
             connecting = self._connection
             try:
                 return await asyncio.shield(connecting)
             except MeshError as error:
                 if self._connection is connecting:
-                    self._drop_first(error)
+                    self._drop_provider(error)
 
     async def _connect(self, provider: Provider) -> _Connection:
         return _Connection(provider, await provider.join.call_one(self._reader))
@@ -184,9 +184,9 @@ class ChunkFetcher:
     def _lose(self, connection: _Connection, error: MeshError) -> None:
         is_current = self._connection is not None and self._connection.done()
         if is_current and self._connection is not None and self._connection.result() is connection:
-            self._drop_first(error)
+            self._drop_provider(error)
 
-    def _drop_first(self, error: MeshError) -> None:
+    def _drop_provider(self, error: MeshError) -> None:
         self._connection = None
         lost = self._providers.pop(0)
         _logger.warning("%s no longer provides chunks: %s", lost, error)
@@ -195,7 +195,7 @@ class ChunkFetcher:
         self._refused |= dict.fromkeys(names, why)
 
 
-class _NoProviderLeft(Exception):
+class _ProvidersExhausted(Exception):
     """All providers are lost."""
 
 

@@ -59,7 +59,7 @@ class Relay(Actor):
     @concurrent_endpoint
     async def fetch(self, reader: str, slot: int, names: bytes) -> list[int]:
         """Put chunks into a slot of a reader; fetch missing chunks first."""
-        await self._bring(names, is_urgent=True)
+        await self._ensure(names, is_urgent=True)
         return await self._windows.fill(
             reader, slot, lambda memory: self._store.fill(names, memory)
         )
@@ -68,7 +68,7 @@ class Relay(Actor):
         """Fetch the description of a tree."""
         joined_now: _core.Recipe | _core.Tree = _core.Recipe(recipe)
         while isinstance(joined_now, _core.Recipe):
-            refused = await self._bring(joined_now.chunks(), is_urgent=True)
+            refused = await self._ensure(joined_now.chunks(), is_urgent=True)
             if refused:
                 why = next(iter(refused.values()))
                 raise SnapshotError(f"the description of the tree cannot be fetched: {why}")
@@ -82,14 +82,14 @@ class Relay(Actor):
 
         async def fetch_next() -> None:
             for batch in batches:
-                refused.update(await self._bring(batch))
+                refused.update(await self._ensure(batch))
 
         await asyncio.gather(*(fetch_next() for _ in range(_BATCHES_MAX)))
         return refused
 
-    async def _bring(self, names: bytes, *, is_urgent: bool = False) -> dict[bytes, str]:
+    async def _ensure(self, names: bytes, *, is_urgent: bool = False) -> dict[bytes, str]:
         assert self._fetcher is not None, "set_providers is called first"
-        refused = await self._fetcher.bring(names, is_urgent=is_urgent)
+        refused = await self._fetcher.ensure(names, is_urgent=is_urgent)
         if refused:
             self._problem = next(iter(refused.values()))
         return refused

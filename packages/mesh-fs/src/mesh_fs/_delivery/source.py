@@ -59,12 +59,12 @@ class Source(Actor):
         # The size of the ledger, and the cost of reading again what the ledger does not contain
         # yet.
         self._ledger_bytes = 0
-        self._unkept_bytes = 0
-        self._keeping = asyncio.Lock()
+        self._unsaved_bytes = 0
+        self._saving = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._snapshot: _core.Snapshot | None = None
         # Hosts may still fetch chunks of the previous snapshot.
-        self._before: _core.Snapshot | None = None
+        self._previous: _core.Snapshot | None = None
         self._taking = asyncio.Lock()
         self._windows = Windows()
         self._served_bytes = 0
@@ -75,9 +75,9 @@ class Source(Actor):
         async with self._taking:
             snapshot = await asyncio.to_thread(self._take)
             if self._snapshot is None or snapshot.id() != self._snapshot.id():
-                self._before = self._snapshot
+                self._previous = self._snapshot
             self._snapshot = snapshot
-        in_background(self._keep(snapshot), self._tasks)
+        in_background(self._save_ledger(snapshot), self._tasks)
         skipped = tuple(str(path) for path in snapshot.skipped())
         return SnapshotManifest(snapshot.id(), snapshot.recipe(), skipped)
 
@@ -141,19 +141,19 @@ class Source(Actor):
             _logger.info("the ledger of %s is not saved: %s", self._root, error)
             return None
 
-    async def _keep(self, snapshot: _core.Snapshot) -> None:
+    async def _save_ledger(self, snapshot: _core.Snapshot) -> None:
         """Save the ledger for later programs, if that saves more than it costs."""
         files, count = snapshot.read()
-        self._unkept_bytes += files * _OPENING_BYTES + count
-        async with self._keeping:
-            if self._ledger is None or self._unkept_bytes <= self._ledger_bytes:
+        self._unsaved_bytes += files * _OPENING_BYTES + count
+        async with self._saving:
+            if self._ledger is None or self._unsaved_bytes <= self._ledger_bytes:
                 return
-            self._unkept_bytes = 0
+            self._unsaved_bytes = 0
             try:
-                self._ledger_bytes = await asyncio.to_thread(self._ledger.keep, snapshot)
+                self._ledger_bytes = await asyncio.to_thread(self._ledger.save, snapshot)
             except OSError as error:
                 _logger.info("the ledger of %s is not saved: %s", self._root, error)
 
     def _put(self, names: bytes, memory: memoryview) -> list[int]:
         assert self._snapshot is not None, "no chunk is known before a snapshot exists"
-        return self._snapshot.fill(names, memory, self._before)
+        return self._snapshot.fill(names, memory, self._previous)

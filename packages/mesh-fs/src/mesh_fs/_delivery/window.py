@@ -24,18 +24,18 @@ class Windows:
     """The windows that a process provides, one for each reader."""
 
     def __init__(self) -> None:
-        self._shown: dict[str, tuple[memoryview, RDMABuffer]] = {}
+        self._windows: dict[str, tuple[memoryview, RDMABuffer]] = {}
 
     def open(self, reader: str) -> RDMABuffer:
         """Return the window from which a reader reads the data that `fill` has put there."""
-        if reader not in self._shown:
+        if reader not in self._windows:
             memory = allocate(SLOT_BYTES * SLOT_COUNT)
-            self._shown[reader] = memory, RDMABuffer(memory)
-        return self._shown[reader][1]
+            self._windows[reader] = memory, RDMABuffer(memory)
+        return self._windows[reader][1]
 
     async def fill(self, reader: str, slot: int, put: Callable[[memoryview], T]) -> T:
         """Fill a slot in another thread; return the result of `put`."""
-        memory, _ = self._shown[reader]
+        memory, _ = self._windows[reader]
         return await asyncio.to_thread(put, memory[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES])
 
 

@@ -19,7 +19,7 @@ class BlockCache:
         self._blocks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._of_file: dict[int, set[int]] = {}
         #: The current size, in bytes.
-        self.held_bytes = 0
+        self.cached_bytes = 0
 
     def get(self, file: int, block: int) -> bytes | None:
         """Return a block, and mark it as recently used."""
@@ -37,8 +37,8 @@ class BlockCache:
         self._take(file, block)
         self._blocks[file, block] = content
         self._of_file.setdefault(file, set()).add(block)
-        self.held_bytes += len(content)
-        while self.held_bytes > self._budget_bytes:
+        self.cached_bytes += len(content)
+        while self.cached_bytes > self._budget_bytes:
             self._take(*next(iter(self._blocks)))
 
     def drop(self, file: int) -> None:
@@ -50,7 +50,7 @@ class BlockCache:
         content = self._blocks.pop((file, block), None)
         if content is None:
             return
-        self.held_bytes -= len(content)
+        self.cached_bytes -= len(content)
         blocks = self._of_file[file]
         blocks.discard(block)
         if not blocks:

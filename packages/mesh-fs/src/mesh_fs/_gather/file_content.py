@@ -67,33 +67,33 @@ class FileContent:
         self._on_status = on_status
         self._tasks: set[asyncio.Task[dict[int, bytes]]] = set()
 
-    async def read(self, reading: OpenFile, offset: int, size: int) -> bytes | memoryview:
+    async def read(self, open_file: OpenFile, offset: int, size: int) -> bytes | memoryview:
         """Read bytes of a file; fewer are returned at its end.
 
         Raises:
             OSError: The error of the host.
         """
-        node = reading.node
+        node = open_file.node
         node.is_read = True
-        epoch, blocks = node.epoch, await self._blocks(reading, offset, size)
+        epoch, blocks = node.epoch, await self._blocks(open_file, offset, size)
         for _ in range(_RETRIES_MAX):
             if node.epoch == epoch:
                 break
-            epoch, blocks = node.epoch, await self._blocks(reading, offset, size)
-        return _cut(blocks, offset - offset // BLOCK_BYTES * BLOCK_BYTES, size)
+            epoch, blocks = node.epoch, await self._blocks(open_file, offset, size)
+        return _slice(blocks, offset - offset // BLOCK_BYTES * BLOCK_BYTES, size)
 
     def drop(self, node: Inode) -> None:
         """Discard the cached content of a file that has changed or is no longer known."""
         node.epoch += 1
-        node.doubted_s = None
+        node.untrusted_from_s = None
         # Pending fetches complete only the reads that already wait for them.
-        node.coming.clear()
+        node.pending.clear()
         self._cache.drop(node.number)
 
     @property
-    def held_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """The size of the cache."""
-        return self._cache.held_bytes
+        return self._cache.cached_bytes
 
     async def close(self) -> None:
         """Cancel pending fetches."""
@@ -102,8 +102,8 @@ class FileContent:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _blocks(self, reading: OpenFile, offset: int, size: int) -> list[bytes]:
-        node = reading.node
+    async def _blocks(self, open_file: OpenFile, offset: int, size: int) -> list[bytes]:
+        node = open_file.node
         wanted = range(offset // BLOCK_BYTES, (offset + size - 1) // BLOCK_BYTES + 1)
         found: dict[int, bytes] = {}
         for index in wanted:
@@ -111,9 +111,9 @@ class FileContent:
             if content is not None:
                 found[index] = content
         self._start(node, wanted, is_urgent=True)
-        waits = {node.coming[index] for index in wanted if index in node.coming}
-        reading.move(offset, size, self._ahead_max)
-        self._read_ahead(reading)
+        waits = {node.pending[index] for index in wanted if index in node.pending}
+        open_file.move(offset, size, self._ahead_max)
+        self._read_ahead(open_file)
         if waits:
             await asyncio.wait(waits)
             for task in waits:
@@ -122,16 +122,16 @@ class FileContent:
                 found |= {index: one for index, one in task.result().items() if index in wanted}
         return [found.get(index, b"") for index in wanted]
 
-    def _read_ahead(self, reading: OpenFile) -> None:
+    def _read_ahead(self, open_file: OpenFile) -> None:
         """Fetch the next blocks when half of the previous read-ahead has been consumed."""
-        node, window = reading.node, reading.window_bytes
-        end = reading.next + window
+        node, window = open_file.node, open_file.window_bytes
+        end = open_file.next + window
         if node.status is not None:
             end = min(end, node.status.size)
-        start = max(reading.ahead, reading.next)
-        if not window or start >= end or reading.ahead - reading.next > window // 2:
+        start = max(open_file.ahead, open_file.next)
+        if not window or start >= end or open_file.ahead - open_file.next > window // 2:
             return
-        reading.ahead = end
+        open_file.ahead = end
         blocks = range(-(-start // BLOCK_BYTES), -(-end // BLOCK_BYTES))
         self._start(node, blocks, is_urgent=False)
 
@@ -140,39 +140,39 @@ class FileContent:
         missing = (
             index
             for index in wanted
-            if index not in node.coming and not self._cache.has(node.number, index)
+            if index not in node.pending and not self._cache.has(node.number, index)
         )
         for first, count in _runs(missing):
             task = asyncio.create_task(self._fetch(node, first, count, is_urgent=is_urgent))
             self._tasks.add(task)
             task.add_done_callback(self._done)
-            node.coming |= dict.fromkeys(range(first, first + count), task)
+            node.pending |= dict.fromkeys(range(first, first + count), task)
 
     async def _fetch(
         self, node: Inode, first: int, count: int, *, is_urgent: bool
     ) -> dict[int, bytes]:
         assert node.client is not None, "the top is no file"
         assert node.status is not None, "it was looked at before it was opened"
-        epoch, asked_s = node.epoch, asyncio.get_running_loop().time()
+        epoch, requested_s = node.epoch, asyncio.get_running_loop().time()
         try:
             result, contents = await node.client.blocks(
                 node.path, node.status.file, first, count, is_urgent=is_urgent
             )
             blocks = dict(enumerate(contents, first))
             if node.epoch == epoch:
-                self._on_status(node, result.status, asked_s)
+                self._on_status(node, result.status, requested_s)
                 if result.is_whole and node.status.version == result.status.version:
-                    self._keep(node, blocks, result.status)
+                    self._add_to_cache(node, blocks, result.status)
             return blocks
         finally:
             own = asyncio.current_task()
             for index in range(first, first + count):
-                if node.coming.get(index) is own:
-                    del node.coming[index]
+                if node.pending.get(index) is own:
+                    del node.pending[index]
 
-    def _keep(self, node: Inode, blocks: dict[int, bytes], status: FileStatus) -> None:
-        if not status.is_settled and node.doubted_s is None:
-            node.doubted_s = asyncio.get_running_loop().time() + self._ttl_s
+    def _add_to_cache(self, node: Inode, blocks: dict[int, bytes], status: FileStatus) -> None:
+        if not status.is_settled and node.untrusted_from_s is None:
+            node.untrusted_from_s = asyncio.get_running_loop().time() + self._ttl_s
         for index, content in blocks.items():
             self._cache.put(node.number, index, content)
 
@@ -197,7 +197,7 @@ def _runs(indices: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield first, count
 
 
-def _cut(blocks: list[bytes], start: int, size: int) -> bytes | memoryview:
+def _slice(blocks: list[bytes], start: int, size: int) -> bytes | memoryview:
     """Return bytes from consecutive blocks, up to the first block that is not full."""
     if len(blocks) == 1:
         return memoryview(blocks[0])[start : start + size]

@@ -57,7 +57,7 @@ class FileWatches:
         self._names: set[bytes] = set()
         self._is_all = False
         self._changed = asyncio.Event()
-        self._told_s = 0.0
+        self._reported_s = 0.0
         if self._inotify >= 0:
             asyncio.get_running_loop().add_reader(self._inotify, self._on_readable)
 
@@ -72,7 +72,7 @@ class FileWatches:
             if known is not None and known[1] == file:
                 self._of_path.move_to_end(path)
                 return
-            self._drop(path)
+            self._remove(path)
             there = f"/proc/self/fd/{descriptor}".encode()
             watch = self._system.inotify_add_watch(
                 self._inotify, there, _OF_FOLDER if is_folder else _OF_FILE
@@ -82,18 +82,18 @@ class FileWatches:
             self._of_path[path] = watch, file
             self._paths.setdefault(watch, set()).add(path)
             while len(self._of_path) > self._count_max:
-                self._drop(next(iter(self._of_path)))
+                self._remove(next(iter(self._of_path)))
 
     async def changes(self) -> FileChanges:
         """Wait until something has changed, and return the changes."""
         loop = asyncio.get_running_loop()
         await self._changed.wait()
         # Continuous changes are reported at intervals.
-        await asyncio.sleep(max(0.0, self._told_s + _PAUSE_S - loop.time()))
+        await asyncio.sleep(max(0.0, self._reported_s + _PAUSE_S - loop.time()))
         changes = FileChanges(frozenset(self._files), frozenset(self._names), self._is_all)
         self._files, self._names, self._is_all = set(), set(), False
         self._changed.clear()
-        self._told_s = loop.time()
+        self._reported_s = loop.time()
         return changes
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class FileWatches:
             asyncio.get_running_loop().remove_reader(inotify)
             os.close(inotify)
 
-    def _drop(self, path: bytes) -> None:
+    def _remove(self, path: bytes) -> None:
         watch, _ = self._of_path.pop(path, (-1, None))
         paths = self._paths.get(watch)
         if paths is not None:
@@ -115,16 +115,16 @@ class FileWatches:
 
     def _on_readable(self) -> None:
         try:
-            told = os.read(self._inotify, _READ_MAX)
+            data = os.read(self._inotify, _READ_MAX)
         except BlockingIOError:
             return
         with self._lock:
-            for watch, mask, name in _events(told):
-                self._note(watch, mask, name)
+            for watch, mask, name in _events(data):
+                self._record(watch, mask, name)
         if self._files or self._names or self._is_all:
             self._changed.set()
 
-    def _note(self, watch: int, mask: int, name: bytes) -> None:
+    def _record(self, watch: int, mask: int, name: bytes) -> None:
         if mask & _OVERFLOW or len(self._files) + len(self._names) > _CHANGES_MAX:
             self._files, self._names, self._is_all = set(), set(), True
             return
@@ -140,11 +140,11 @@ class FileWatches:
             (self._names if mask & _NAME else self._files).add(there)
 
 
-def _events(told: bytes) -> Iterator[tuple[int, int, bytes]]:
+def _events(data: bytes) -> Iterator[tuple[int, int, bytes]]:
     """Yield the watch, the mask and the name of each event."""
     at = 0
-    while at < len(told):
-        watch, mask, _, length = _EVENT.unpack_from(told, at)
+    while at < len(data):
+        watch, mask, _, length = _EVENT.unpack_from(data, at)
         at += _EVENT.size
-        yield watch, mask, told[at : at + length].rstrip(b"\0")
+        yield watch, mask, data[at : at + length].rstrip(b"\0")
         at += length

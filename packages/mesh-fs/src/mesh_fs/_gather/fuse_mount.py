@@ -98,9 +98,9 @@ class FuseMount:
         return cls(files, point, source, guard, allow_other=options.allow_other)
 
     @property
-    def held_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """The size of the cached file content, in bytes."""
-        return self._files.held_bytes
+        return self._files.cached_bytes
 
     async def close(self) -> None:
         """Unmount, even while files are open.

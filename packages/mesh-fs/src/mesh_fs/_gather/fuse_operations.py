@@ -35,16 +35,16 @@ _WRITE = 0o222
 _BLOCK_BYTES = 4096
 _NAME_MAX = 255
 #: How long an open waits for the kernel to drop its cached data of the file.
-_TOLD_LIMIT_S = 1.0
+_INVALIDATE_TIMEOUT_S = 1.0
 
 _logger = logging.getLogger("mesh_fs")
 
 
-def _answered(handler: F) -> F:
+def _with_errno(handler: F) -> F:
     """Convert every error to an error number for the kernel."""
 
     @functools.wraps(handler)
-    async def answer(*args: Any) -> Any:
+    async def wrapper(*args: Any) -> Any:
         try:
             return await handler(*args)
         except OSError as error:
@@ -55,7 +55,7 @@ def _answered(handler: F) -> F:
             _logger.exception("%s failed", handler.__name__)
             raise pyfuse3.FUSEError(errno.EIO) from None
 
-    return answer  # type: ignore[return-value]
+    return wrapper  # type: ignore[return-value]
 
 
 class FuseOperations:
@@ -77,14 +77,14 @@ class FuseOperations:
         self._options = options
         self.clients = clients
         self._inodes = InodeTable(clients, is_direct=is_direct)
-        self._content = FileContent(options, self._learn)
+        self._content = FileContent(options, self._update_status)
         self._listings = Listings(options.attributes_ttl_s)
         self._invalidator = CacheInvalidator(pyfuse3)
-        self._readings: dict[int, OpenFile] = {}
+        self._open_files: dict[int, OpenFile] = {}
         self._folders: dict[int, Listing | None] = {}
         self._open_folders: dict[int, Inode] = {}
         self._handles = count(1)
-        self._began_ns = time.time_ns()
+        self._started_ns = time.time_ns()
         self._owner = os.getuid(), os.getgid()
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[None]]:
@@ -103,7 +103,7 @@ class FuseOperations:
     def stacktrace(self) -> None:
         """Do nothing; pyfuse3 calls it for debugging."""
 
-    @_answered
+    @_with_errno
     async def lookup(self, parent: int, name: bytes, context: object) -> Any:
         """Look up a name in a directory."""
         folder = self._inodes[parent]
@@ -113,8 +113,8 @@ class FuseOperations:
                 raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
             await self._refresh_host(node)
         else:
-            path, asked_s = folder.under(name), self._now()
-            node = self._node(folder.client, path, await folder.client.stat(path, None), asked_s)
+            path, requested_s = folder.under(name), self._now()
+            node = self._node(folder.client, path, await folder.client.stat(path, None), requested_s)
         node.lookups += 1
         return self._entry(node)
 
@@ -126,21 +126,21 @@ class FuseOperations:
                 self._content.drop(node)
                 self._listings.drop(node)
 
-    @_answered
+    @_with_errno
     async def getattr(self, number: int, context: object) -> Any:
         """Return the attributes of a file."""
         node = self._inodes[number]
         await self._refresh(node)
         return self._entry(node)
 
-    @_answered
+    @_with_errno
     async def readlink(self, number: int, context: object) -> bytes:
         """Return the target of a symbolic link, as on the host."""
         node = self._inodes[number]
         assert node.client is not None, "the top is no symlink"
         return await node.client.target(node.path)
 
-    @_answered
+    @_with_errno
     async def opendir(self, number: int, context: object) -> int:
         """Open a directory."""
         node = self._inodes[number]
@@ -152,7 +152,7 @@ class FuseOperations:
         self._open_folders[handle] = node
         return handle
 
-    @_answered
+    @_with_errno
     async def readdir(self, handle: int, start: int, token: Any) -> None:
         """List a directory with attributes, as far as the reply has room."""
         folder, listing = self._open_folders[handle], self._folders[handle]
@@ -164,19 +164,19 @@ class FuseOperations:
             # A reader that starts again must see the current content.
             listing = self._folders[handle] = self._listings.of(folder)
         while (found := await listing.at(start)) is not None:
-            name, status, asked_s = found
+            name, status, requested_s = found
             start += 1
-            node = self._node(folder.client, folder.under(name), status, asked_s)
+            node = self._node(folder.client, folder.under(name), status, requested_s)
             if not pyfuse3.readdir_reply(token, name, self._entry(node), start):
                 break
             node.lookups += 1
 
-    @_answered
+    @_with_errno
     async def releasedir(self, handle: int) -> None:
         """Close a directory."""
         del self._folders[handle], self._open_folders[handle]
 
-    @_answered
+    @_with_errno
     async def open(self, number: int, flags: int, context: object) -> Any:
         """Open a file."""
         if flags & os.O_ACCMODE != os.O_RDONLY:
@@ -184,48 +184,48 @@ class FuseOperations:
         node = self._inodes[number]
         assert node.client is not None, "the top is no file"
         assert node.status is not None, "it was looked up"
-        asked_s = self._now()
+        requested_s = self._now()
         # Every open queries the host, so that it shows the current state of the file. If the file
         # was replaced, the kernel repeats the lookup.
-        self._learn(node, await node.client.open(node.path, node.status.file), asked_s)
-        if node.doubted_s is not None:
+        self._update_status(node, await node.client.open(node.path, node.status.file), requested_s)
+        if node.untrusted_from_s is not None:
             self._drop_content(node)
             node.kernel_status = None
-        await self._tell_of(node)
+        await self._invalidate_outdated(node)
         handle = next(self._handles)
-        self._readings[handle] = OpenFile(node)
+        self._open_files[handle] = OpenFile(node)
         node.opened += 1
         # The kernel's cache is always invalidated explicitly when it is outdated.
         return pyfuse3.FileInfo(fh=handle, keep_cache=True)
 
-    @_answered
+    @_with_errno
     async def read(self, handle: int, offset: int, size: int) -> bytes | memoryview:
         """Read from a file."""
         try:
             async with asyncio.timeout(self._options.read_limit_s):
-                return await self._content.read(self._readings[handle], offset, size)
+                return await self._content.read(self._open_files[handle], offset, size)
         except TimeoutError:
             raise OSError(errno.EIO, os.strerror(errno.EIO)) from None
 
-    @_answered
+    @_with_errno
     async def flush(self, handle: int) -> None:
         """Do nothing, because the file system is read-only."""
 
-    @_answered
+    @_with_errno
     async def release(self, handle: int) -> None:
         """Close a file."""
-        node = self._readings.pop(handle).node
+        node = self._open_files.pop(handle).node
         node.opened -= 1
         if not node.opened and node.client is not None and node.status is not None:
             node.client.release(node.path, node.status.file)
 
-    @_answered
+    @_with_errno
     async def statfs(self, context: object) -> Any:
         """Return the total usage of the file systems of all hosts."""
         living = [client for client in self.clients if client.lost is None]
-        asked = (client.space() for client in living)
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        spaces = [answer for answer in answers if not isinstance(answer, BaseException)]
+        requests = (client.space() for client in living)
+        replies = await asyncio.gather(*requests, return_exceptions=True)
+        spaces = [reply for reply in replies if not isinstance(reply, BaseException)]
         whole = pyfuse3.StatvfsData()
         whole.f_bsize = whole.f_frsize = _BLOCK_BYTES
         whole.f_blocks = sum(space.total for space in spaces) // _BLOCK_BYTES
@@ -242,33 +242,33 @@ class FuseOperations:
             self._listings.clear()
             for node in self._inodes:
                 if node.client is client:
-                    self._doubt(node)
+                    self._mark_outdated(node)
             return
         for path in changes.files | changes.names:
             known = self._inodes.at(client, path)
             if known is not None:
-                self._doubt(known)
+                self._mark_outdated(known)
         for path in changes.files:
             # The listing contains its attributes.
             self._drop_listing(client, path)
         for path in changes.names:
             parent = self._drop_listing(client, path)
             if parent is not None:
-                self._doubt(parent)
+                self._mark_outdated(parent)
                 self._invalidator.name(parent.number, path.rpartition(b"/")[2])
 
     def on_lost(self, client: HostClient) -> None:
         """Invalidate all data of a host in the kernel."""
         for node in self._inodes:
             if node.client is client:
-                self._doubt(node)
+                self._mark_outdated(node)
         if self._inodes.top.client is None:
             self._invalidator.name(ROOT, client.name)
 
     @property
-    def held_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """The size of the cached file content, in bytes."""
-        return self._content.held_bytes
+        return self._content.cached_bytes
 
     async def close(self) -> None:
         """Cancel waiting requests, and stop notifying the kernel."""
@@ -293,38 +293,38 @@ class FuseOperations:
             await self._refresh_host(node)
             return
         file = None if node.status is None else node.status.file
-        asked_s = self._now()
-        self._learn(node, await node.client.stat(node.path, file), asked_s)
+        requested_s = self._now()
+        self._update_status(node, await node.client.stat(node.path, file), requested_s)
 
     async def _refresh_host(self, node: Inode) -> None:
         """Like `_refresh`, for the folder of a host, which exists even if the host is lost."""
         assert node.client is not None, "it is the folder of a host"
-        asked_s = self._now()
-        if node.fresh_until_s > asked_s:
+        requested_s = self._now()
+        if node.fresh_until_s > requested_s:
             return
         try:
-            self._learn(node, await node.client.stat(b"", None), asked_s)
+            self._update_status(node, await node.client.stat(b"", None), requested_s)
         except OSError:
             node.status = None
             node.fresh_until_s = self._now() + self._options.attributes_ttl_s
 
-    def _node(self, client: HostClient, path: bytes, status: FileStatus, asked_s: float) -> Inode:
+    def _node(self, client: HostClient, path: bytes, status: FileStatus, requested_s: float) -> Inode:
         node = self._inodes.of(client, path, status)
-        self._learn(node, status, asked_s)
+        self._update_status(node, status, requested_s)
         return node
 
-    def _learn(self, node: Inode, status: FileStatus, asked_s: float) -> None:
+    def _update_status(self, node: Inode, status: FileStatus, requested_s: float) -> None:
         """Process a status that a host has reported."""
-        if node.status is not None and asked_s < node.asked_s:
+        if node.status is not None and requested_s < node.requested_s:
             return  # A later status is already known.
         before, node.status = node.status, status
-        node.asked_s = asked_s
-        node.fresh_until_s = asked_s + self._options.attributes_ttl_s
+        node.requested_s = requested_s
+        node.fresh_until_s = requested_s + self._options.attributes_ttl_s
         is_new = before is not None and before.version != status.version
-        if is_new or (node.doubted_s is not None and node.doubted_s <= self._now()):
+        if is_new or (node.untrusted_from_s is not None and node.untrusted_from_s <= self._now()):
             self._drop_content(node)
 
-    def _doubt(self, node: Inode) -> None:
+    def _mark_outdated(self, node: Inode) -> None:
         """Mark a file as outdated, so that the next use checks it."""
         node.fresh_until_s = 0.0
         self._drop_content(node)
@@ -336,7 +336,7 @@ class FuseOperations:
         if node.is_read:
             self._invalidator.content(node.number)
 
-    async def _tell_of(self, node: Inode) -> None:
+    async def _invalidate_outdated(self, node: Inode) -> None:
         """Let the kernel drop outdated data of a file before it is read."""
         if (
             node.kernel_status is None
@@ -346,7 +346,7 @@ class FuseOperations:
             notice = self._invalidator.content(node.number)
             if notice is not None:
                 # This may block on other reads of a host that does not respond.
-                await asyncio.wait([asyncio.wrap_future(notice)], timeout=_TOLD_LIMIT_S)
+                await asyncio.wait([asyncio.wrap_future(notice)], timeout=_INVALIDATE_TIMEOUT_S)
 
     def _drop_listing(self, client: HostClient, path: bytes) -> Inode | None:
         """Discard the listing of the directory that contains a path; return that directory."""
@@ -369,7 +369,7 @@ class FuseOperations:
         if status is None:
             entry.entry_timeout = entry.attr_timeout = self._options.attributes_ttl_s
             entry.st_mode, entry.st_nlink = _FOLDER_MODE, 2
-            entry.st_atime_ns = entry.st_mtime_ns = entry.st_ctime_ns = self._began_ns
+            entry.st_atime_ns = entry.st_mtime_ns = entry.st_ctime_ns = self._started_ns
             return entry
         entry.st_mode, entry.st_nlink = status.mode & ~_WRITE, status.links
         entry.st_size, entry.st_blocks, entry.st_rdev = status.size, status.blocks, status.special

@@ -55,9 +55,9 @@ class Gatherer(Actor):
         )
 
     @concurrent_endpoint
-    async def held_bytes(self) -> int:
+    async def cached_bytes(self) -> int:
         """Return the size of the cached file content, in bytes."""
-        return 0 if self._mount is None else self._mount.held_bytes
+        return 0 if self._mount is None else self._mount.cached_bytes
 
     @endpoint
     async def close(self) -> None:

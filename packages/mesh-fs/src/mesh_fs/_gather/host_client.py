@@ -36,7 +36,7 @@ FETCH_BLOCKS_MAX = SLOT_BYTES // BLOCK_BYTES
 #: Reads of at least this size use the window instead of the reply message.
 _LARGE_BYTES = 256 << 10
 #: The maximum number of pending requests to one host.
-_QUESTIONS_MAX = 256
+_REQUESTS_MAX = 256
 
 _logger = logging.getLogger("mesh_fs")
 
@@ -44,10 +44,10 @@ _logger = logging.getLogger("mesh_fs")
 class _Window:
     """The memory window of a host, and local memory into which it is copied."""
 
-    def __init__(self, theirs: RDMABuffer) -> None:
-        self.theirs = theirs
+    def __init__(self, remote: RDMABuffer) -> None:
+        self.remote = remote
         self.slots = Slots()
-        self.memory = allocate(len(theirs))
+        self.memory = allocate(len(remote))
 
 
 class HostClient:
@@ -74,8 +74,8 @@ class HostClient:
         self._folder = folder
         self._reader = reader
         self._limit_s = limit_s
-        self._called = os.fsdecode(name) or "the host"
-        self._room = asyncio.Semaphore(_QUESTIONS_MAX)
+        self._label = os.fsdecode(name) or "the host"
+        self._request_limit = asyncio.Semaphore(_REQUESTS_MAX)
         self._joining: asyncio.Future[_Window] | None = None
         self._limits: set[asyncio.Timeout] = set()
         self._stat = folder.stat.options(timeout=limit_s)
@@ -87,23 +87,23 @@ class HostClient:
 
     async def stat(self, path: bytes, file: tuple[int, int] | None) -> FileStatus:
         """Return the status of a path, or of a particular file that had this path."""
-        return await self._ask(lambda: self._stat.call_one(path, file))
+        return await self._request(lambda: self._stat.call_one(path, file))
 
     async def open(self, path: bytes, file: tuple[int, int]) -> FileStatus:
         """Open a file on the host; raise ESTALE if the path now refers to another file."""
-        return await self._ask(lambda: self._open.call_one(path, file))
+        return await self._request(lambda: self._open.call_one(path, file))
 
     async def target(self, path: bytes) -> bytes:
         """Return the target of a symbolic link."""
-        return await self._ask(lambda: self._target.call_one(path))
+        return await self._request(lambda: self._target.call_one(path))
 
     async def page(self, path: bytes, after: bytes) -> DirectoryPage:
         """List a part of a directory."""
-        return await self._ask(lambda: self._page.call_one(path, after))
+        return await self._request(lambda: self._page.call_one(path, after))
 
     async def space(self) -> FileSystemUsage:
         """Return the usage of the file system."""
-        return await self._ask(self._space.call_one)
+        return await self._request(self._space.call_one)
 
     async def blocks(
         self, path: bytes, file: tuple[int, int], first: int, count: int, *, is_urgent: bool
@@ -115,22 +115,22 @@ class HostClient:
         """
         offset, length = first * BLOCK_BYTES, count * BLOCK_BYTES
         if length < _LARGE_BYTES:
-            result = await self._ask(lambda: self._read.call_one(path, file, offset, length))
+            result = await self._request(lambda: self._read.call_one(path, file, offset, length))
             return result, [result.content] if result.content else []
-        window = await self._joined()
+        window = await self._get_window()
         slot = await window.slots.take(is_urgent=is_urgent)
         try:
-            result = await self._ask(
+            result = await self._request(
                 lambda: self._folder.fill.call_one(self._reader, slot, path, file, offset, length),
                 is_limited=False,
             )
             start = slot * SLOT_BYTES
             memory = window.memory[start : start + result.length]
             if result.length:
-                copied = window.theirs.read_into(
+                copied = window.remote.read_into(
                     memory, offset=start, length=result.length, timeout=self._limit_s
                 )
-                await self._guarded(copied)
+                await self._checked(copied)
             return result, [
                 bytes(memory[at : at + BLOCK_BYTES]) for at in range(0, result.length, BLOCK_BYTES)
             ]
@@ -144,13 +144,13 @@ class HostClient:
                 self._folder.release.broadcast(path, file)
             except MeshError as error:
                 # The host closes the least recently read files anyway.
-                _logger.debug("%s was not notified of a closed file: %s", self._called, error)
+                _logger.debug("%s was not notified of a closed file: %s", self._label, error)
 
     async def changes(self) -> FileChanges:
         """Wait until something has changed on the host, without a time limit."""
         call = self._folder.changes.call_one()
         try:
-            return await self._guarded(call)
+            return await self._checked(call)
         finally:
             # A pending call would delay the exit of the host's process.
             call.cancel()
@@ -162,7 +162,7 @@ class HostClient:
         for limit in self._limits:
             limit.reschedule(now_s)
 
-    async def _joined(self) -> _Window:
+    async def _get_window(self) -> _Window:
         """Return the window, which is opened once for all requests."""
         if self._joining is None:
             self._joining = asyncio.ensure_future(self._join())
@@ -175,32 +175,32 @@ class HostClient:
             raise
 
     async def _join(self) -> _Window:
-        return _Window(await self._ask(lambda: self._folder.join.call_one(self._reader)))
+        return _Window(await self._request(lambda: self._folder.join.call_one(self._reader)))
 
-    async def _ask(self, begin: Callable[[], Awaitable[T | int]], *, is_limited: bool = True) -> T:
+    async def _request(self, begin: Callable[[], Awaitable[T | int]], *, is_limited: bool = True) -> T:
         self._check()
         limit = asyncio.timeout(self._limit_s if is_limited else None)
         self._limits.add(limit)
         try:
-            async with limit, self._room:
+            async with limit, self._request_limit:
                 self._check()
-                answer = await self._guarded(begin())
+                reply = await self._checked(begin())
         except TimeoutError as error:
             raise _failed() from error
         finally:
             self._limits.discard(limit)
-        if isinstance(answer, int):
-            raise OSError(answer, os.strerror(answer))
-        return answer
+        if isinstance(reply, int):
+            raise OSError(reply, os.strerror(reply))
+        return reply
 
-    async def _guarded(self, answer: Awaitable[T]) -> T:
+    async def _checked(self, reply: Awaitable[T]) -> T:
         try:
-            return await answer
+            return await reply
         except SupervisionError as error:
             self._lose(error)
             raise _failed() from error
         except MeshError as error:
-            _logger.warning("%s: %s", self._called, error)
+            _logger.warning("%s: %s", self._label, error)
             raise _failed() from error
 
     def _check(self) -> None:
@@ -210,7 +210,7 @@ class HostClient:
     def _lose(self, error: SupervisionError) -> None:
         if self.lost is None:
             self.lost = str(error)
-            _logger.warning("%s is lost, so its files are not shown: %s", self._called, error)
+            _logger.warning("%s is lost, so its files are not shown: %s", self._label, error)
 
 
 def _failed() -> OSError:

@@ -27,22 +27,22 @@ class Inode:
         path: The path on the host.
         status: The status that the host has reported; None before the first report.
         kernel_status: The status that the kernel was last given.
-        asked_s: The time at which the status was requested.
+        requested_s: The time at which the status was requested.
         fresh_until_s: The time until which the status need not be requested again.
         lookups: The number of lookups that the kernel has not yet forgotten.
         epoch: Increases when the content changes.
-        doubted_s: The time from which cached content is not trusted, because the file may have
+        untrusted_from_s: The time from which cached content is not trusted, because the file may have
             changed undetected while it was read; None if no such content is cached.
         is_read: Whether the kernel may have cached content of it.
         opened: The number of open handles.
-        coming: The pending fetches, by block.
+        pending: The pending fetches, by block.
     """
 
     __slots__ = (
-        "asked_s",
+        "requested_s",
         "client",
-        "coming",
-        "doubted_s",
+        "pending",
+        "untrusted_from_s",
         "epoch",
         "fresh_until_s",
         "is_read",
@@ -60,14 +60,14 @@ class Inode:
         self.path = path
         self.status: FileStatus | None = None
         self.kernel_status: FileStatus | None = None
-        self.asked_s = 0.0
+        self.requested_s = 0.0
         self.fresh_until_s = 0.0
         self.lookups = 0
         self.epoch = 0
-        self.doubted_s: float | None = None
+        self.untrusted_from_s: float | None = None
         self.is_read = False
         self.opened = 0
-        self.coming: dict[int, asyncio.Task[dict[int, bytes]]] = {}
+        self.pending: dict[int, asyncio.Task[dict[int, bytes]]] = {}
 
     @property
     def is_host(self) -> bool:
@@ -142,8 +142,8 @@ class InodeTable:
 
     def _number(self, client: HostClient, path: bytes, file: tuple[int, int]) -> int:
         """Return the same number for the same file, even if the kernel has forgotten it."""
-        told = b"%d %d %d %b" % (client.rank, *file, path)
-        number = int.from_bytes(blake2b(told, digest_size=8).digest(), "little") & _NUMBERS
+        data = b"%d %d %d %b" % (client.rank, *file, path)
+        number = int.from_bytes(blake2b(data, digest_size=8).digest(), "little") & _NUMBERS
         while number <= ROOT or self._is_other(number, client, path, file):
             number = (number + 1) & _NUMBERS
         return number

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Listing", "Listings"]
 
-_KEPT_MAX = 64
+_LISTINGS_MAX = 64
 
 
 class Listing:
@@ -22,8 +22,8 @@ class Listing:
         self._node = node
         self._entries: list[tuple[bytes, FileStatus, float]] = []
         self._is_complete = False
-        self._turn = asyncio.Lock()
-        self.begun_s = asyncio.get_running_loop().time()
+        self._lock = asyncio.Lock()
+        self.started_s = asyncio.get_running_loop().time()
 
     async def at(self, place: int) -> tuple[bytes, FileStatus, float] | None:
         """Return an entry: its name, its status and the time of the request; None at the end.
@@ -32,7 +32,7 @@ class Listing:
             OSError: The error of the host.
         """
         while place >= len(self._entries):
-            async with self._turn:
+            async with self._lock:
                 if place < len(self._entries):
                     break
                 if self._is_complete:
@@ -43,10 +43,10 @@ class Listing:
     async def _load(self) -> None:
         node = self._node
         assert node.client is not None, "the top is no directory of a host"
-        asked_s = asyncio.get_running_loop().time()
+        requested_s = asyncio.get_running_loop().time()
         after = self._entries[-1][0] if self._entries else b""
         page = await node.client.page(node.path, after)
-        self._entries += [(name, status, asked_s) for name, status in page.entries]
+        self._entries += [(name, status, requested_s) for name, status in page.entries]
         # If all entries after the last one were removed, no position is left to continue from.
         self._is_complete = page.is_last or not page.entries
 
@@ -60,23 +60,23 @@ class Listings:
 
     def __init__(self, ttl_s: float) -> None:
         self._ttl_s = ttl_s
-        self._kept: OrderedDict[int, Listing] = OrderedDict()
+        self._listings: OrderedDict[int, Listing] = OrderedDict()
 
     def of(self, node: Inode) -> Listing:
         """Return a current listing of a directory."""
         now_s = asyncio.get_running_loop().time()
-        kept = self._kept.pop(node.number, None)
-        if kept is None or kept.begun_s + self._ttl_s < now_s:
+        kept = self._listings.pop(node.number, None)
+        if kept is None or kept.started_s + self._ttl_s < now_s:
             kept = Listing(node)
-        self._kept[node.number] = kept
-        while len(self._kept) > _KEPT_MAX:
-            self._kept.popitem(last=False)
+        self._listings[node.number] = kept
+        while len(self._listings) > _LISTINGS_MAX:
+            self._listings.popitem(last=False)
         return kept
 
     def drop(self, node: Inode) -> None:
         """Discard the listing of a directory that has changed."""
-        self._kept.pop(node.number, None)
+        self._listings.pop(node.number, None)
 
     def clear(self) -> None:
         """Discard all listings."""
-        self._kept.clear()
+        self._listings.clear()

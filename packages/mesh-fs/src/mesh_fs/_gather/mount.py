@@ -68,7 +68,7 @@ class GatherMount:
         """
         if self._procs is None:
             raise MountError(f"{self.local_mount_point!r} is closed: mount it again")
-        return self._gatherer.held_bytes.call_one().get()
+        return self._gatherer.cached_bytes.call_one().get()
 
     def close(self) -> None:
         """Unmount, even while files are open. Calling it again has no effect.

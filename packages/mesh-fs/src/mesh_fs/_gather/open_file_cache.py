@@ -27,7 +27,7 @@ class _File:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self.users = 0
-        self.is_kept = True
+        self.is_cached = True
 
 
 class OpenFileCache:
@@ -55,7 +55,7 @@ class OpenFileCache:
         try:
             yield used.descriptor
         finally:
-            self._leave(used)
+            self._release(used)
 
     @contextmanager
     def use_known(self, path: bytes, file: tuple[int, int]) -> Iterator[int | None]:
@@ -67,20 +67,20 @@ class OpenFileCache:
         try:
             yield used.descriptor
         finally:
-            self._leave(used)
+            self._release(used)
 
     def release(self, path: bytes, file: tuple[int, int]) -> None:
         """Remove a file that is no longer read."""
         with self._lock:
             used = self._files.pop((path, file), None)
             if used is not None:
-                self._give_up(used)
+                self._evict(used)
 
     def close(self) -> None:
         """Close all files."""
         with self._lock:
             for used in self._files.values():
-                self._give_up(used)
+                self._evict(used)
             self._files.clear()
 
     def _known(self, path: bytes, file: tuple[int, int]) -> _File | None:
@@ -105,19 +105,19 @@ class OpenFileCache:
             # use.
             other = self._files.pop((path, file), None)
             if other is not None:
-                self._give_up(other)
+                self._evict(other)
             self._files[path, file] = used
             while len(self._files) > self._count_max:
-                self._give_up(self._files.popitem(last=False)[1])
+                self._evict(self._files.popitem(last=False)[1])
         return used
 
-    def _leave(self, used: _File) -> None:
+    def _release(self, used: _File) -> None:
         with self._lock:
             used.users -= 1
-            if not used.users and not used.is_kept:
+            if not used.users and not used.is_cached:
                 os.close(used.descriptor)
 
-    def _give_up(self, used: _File) -> None:
-        used.is_kept = False
+    def _evict(self, used: _File) -> None:
+        used.is_cached = False
         if not used.users:
             os.close(used.descriptor)

@@ -81,7 +81,7 @@ class SharedFolder(Actor):
     @concurrent_endpoint
     async def stat(self, path: bytes, file: tuple[int, int] | None) -> FileStatus | int:
         """Return the status of a path, or of a particular file, even if it has been replaced."""
-        return await self._answer(lambda: self._stat(path, file))
+        return await self._run(lambda: self._stat(path, file))
 
     @concurrent_endpoint
     async def open(self, path: bytes, file: tuple[int, int]) -> FileStatus | int:
@@ -95,7 +95,7 @@ class SharedFolder(Actor):
             except FileNotFoundError as error:
                 raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path) from error
 
-        return await self._answer(look)
+        return await self._run(look)
 
     @concurrent_endpoint
     async def target(self, path: bytes) -> bytes | int:
@@ -105,12 +105,12 @@ class SharedFolder(Actor):
             with folder_of(self._root, path) as (folder, name):
                 return os.readlink(name, dir_fd=folder)
 
-        return await self._answer(read)
+        return await self._run(read)
 
     @concurrent_endpoint
     async def page(self, path: bytes, after: bytes) -> DirectoryPage | int:
         """List the entries of a directory after a name, with their attributes."""
-        return await self._answer(lambda: self._page(path, after))
+        return await self._run(lambda: self._page(path, after))
 
     @concurrent_endpoint
     async def read(
@@ -129,7 +129,7 @@ class SharedFolder(Actor):
             result = self._read(path, file, take)
             return result._replace(content=content)
 
-        return await self._answer(read)
+        return await self._run(read)
 
     @concurrent_endpoint
     async def join(self, reader: str) -> RDMABuffer:
@@ -171,7 +171,7 @@ class SharedFolder(Actor):
                 found.f_namemax,
             )
 
-        return await self._answer(look)
+        return await self._run(look)
 
     @concurrent_endpoint
     async def changes(self) -> FileChanges:
@@ -186,7 +186,7 @@ class SharedFolder(Actor):
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._open.close()
 
-    async def _answer(self, work: Callable[[], T]) -> T | int:
+    async def _run(self, work: Callable[[], T]) -> T | int:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except OSError as error:
@@ -196,7 +196,7 @@ class SharedFolder(Actor):
         if not path:
             return FileStatus.of(os.stat(self._root))
         try:
-            status = self._look(path)
+            status = self._lstat(path)
         except OSError:
             if file is None:
                 raise
@@ -209,7 +209,7 @@ class SharedFolder(Actor):
                 return FileStatus.of(os.fstat(descriptor))
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
 
-    def _look(self, path: bytes) -> FileStatus:
+    def _lstat(self, path: bytes) -> FileStatus:
         with folder_of(self._root, path) as (folder, name):
             # Watch the directory, so that the creation of a missing file is reported, too.
             self._watch(path.rpartition(b"/")[0], folder, is_folder=True)
@@ -261,8 +261,8 @@ class SharedFolder(Actor):
 
 def machine() -> str:
     """Return an identifier shared by processes for which the same path is the same file."""
-    with open(_BOOT_ID) as told:
-        boot = told.read().strip()
+    with open(_BOOT_ID) as data:
+        boot = data.read().strip()
     return f"{boot}/{os.stat('/proc/self/ns/mnt').st_ino}"
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mesh_core import Actor, MeshError, SupervisionError, endpoint, this_host
 from mesh_fs._delivery.source import Source
 from mesh_fs._errors import SnapshotError
-from mesh_fs._mount.mounted_hosts import MountedHosts, places_in
+from mesh_fs._mount.mounted_hosts import MountedHosts, mountpoints_in
 from mesh_fs._watch.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ class MountController(Actor):
         self._snapshot = snapshot
         self._cache = cache
         self._options = options
-        self._near: ProcMesh | None = None
+        self._source_procs: ProcMesh | None = None
         self._source: Source | None = None
-        self._shown: list[MountedHosts] = []
+        self._meshes: list[MountedHosts] = []
         self._watcher: Watcher | None = None
         self._manifest: SnapshotManifest | None = None
         self._has_lost = False
@@ -69,16 +69,16 @@ class MountController(Actor):
         """
         try:
             # A separate process hashes and serves files while the program computes.
-            self._near = this_host().spawn_procs(name="mesh-fs-source")
-            self._source = self._near.spawn(
+            self._source_procs = this_host().spawn_procs(name="mesh-fs-source")
+            self._source = self._source_procs.spawn(
                 "source", Source, self._root, self._snapshot, self._cache
             )
             walk = self._source.take.call_one()
             # The hosts are prepared while the source walks the directory.
-            shown = self._started(hosts, places_in(hosts, mountpoint))
+            mounted = self._start(hosts, mountpoints_in(hosts, mountpoint))
             self._manifest = walk.get()
-            shown.files.show.call(self._manifest.recipe).get()
-            shown.monitor_recovery(controller)
+            mounted.files.show.call(self._manifest.recipe).get()
+            mounted.monitor_recovery(controller)
         except BaseException:
             self._close()
             raise
@@ -92,22 +92,22 @@ class MountController(Actor):
             The number of hosts that were added.
         """
         assert self._manifest is not None, "the handler asks only between `open` and `close`"
-        flat, places = hosts.flatten("host"), places_in(hosts, mountpoint)
+        flat, mountpoints = hosts.flatten("host"), mountpoints_in(hosts, mountpoint)
         known = {
-            shown.hosts.slice(host=rank)
-            for shown in self._shown
-            for rank in range(len(shown.hosts))
+            mounted.hosts.slice(host=rank)
+            for mounted in self._meshes
+            for rank in range(len(mounted.hosts))
         }
         new = [rank for rank in range(len(flat)) if flat.slice(host=rank) not in known]
         if not new:
             return 0
-        shown = self._started(flat.slice(host=new), [places[rank] for rank in new])
+        mounted = self._start(flat.slice(host=new), [mountpoints[rank] for rank in new])
         try:
-            shown.files.show.call(self._manifest.recipe).get()
-            shown.monitor_recovery(controller)
+            mounted.files.show.call(self._manifest.recipe).get()
+            mounted.monitor_recovery(controller)
         except BaseException:
-            self._shown.remove(shown)
-            _end([shown])
+            self._meshes.remove(mounted)
+            _unmount([mounted])
             raise
         return len(new)
 
@@ -126,8 +126,8 @@ class MountController(Actor):
         self._manifest = manifest
         errors: list[MeshError] = []
         if is_new or self._has_refused:
-            answers = [one for shown in self._shown for one in shown.show(manifest.recipe).values()]
-            errors = [answer for answer in answers if isinstance(answer, MeshError)]
+            results = [one for mounted in self._meshes for one in mounted.show(manifest.recipe).values()]
+            errors = [result for result in results if isinstance(result, MeshError)]
         refusals = [error for error in errors if not isinstance(error, SupervisionError)]
         self._has_refused = bool(refusals)
         if errors or self._has_lost:
@@ -144,9 +144,9 @@ class MountController(Actor):
         return not any(result.failures for result in self._recover())
 
     @endpoint
-    def shown(self) -> list[HostFiles]:
+    def host_files(self) -> list[HostFiles]:
         """Return the actors that show the directory, by mesh in the order of addition."""
-        return [shown.files for shown in self._shown]
+        return [mounted.files for mounted in self._meshes]
 
     @endpoint
     def watch(self, controller: MountController) -> None:
@@ -158,8 +158,8 @@ class MountController(Actor):
         if self._watcher is not None:
             return
         assert self._source is not None, "the handler asks only between `open` and `close`"
-        assert self._near is not None, "it is the process of the source"
-        watcher = self._near.spawn("watcher", Watcher, self._root, self._source, controller)
+        assert self._source_procs is not None, "it is the process of the source"
+        watcher = self._source_procs.spawn("watcher", Watcher, self._root, self._source, controller)
         try:
             watcher.begin.call_one().get()
         except BaseException:
@@ -190,24 +190,24 @@ class MountController(Actor):
                 f"the process that reads {self._root!r} has exited: close() and open() it again"
             ) from error
 
-    def _started(self, hosts: HostMesh, mountpoints: list[str]) -> MountedHosts:
+    def _start(self, hosts: HostMesh, mountpoints: list[str]) -> MountedHosts:
         assert self._source is not None, "it is started before those who fetch from it"
-        before = tuple(shown.files for shown in self._shown)
-        shown = MountedHosts(hosts, mountpoints, before, self._cache, self._options)
-        self._shown.append(shown)
+        before = tuple(mounted.files for mounted in self._meshes)
+        mounted = MountedHosts(hosts, mountpoints, before, self._cache, self._options)
+        self._meshes.append(mounted)
         try:
-            shown.set_providers(self._source)
+            mounted.set_providers(self._source)
         except BaseException:
-            self._shown.remove(shown)
-            _end([shown])
+            self._meshes.remove(mounted)
+            _unmount([mounted])
             raise
-        return shown
+        return mounted
 
     def _recover(self) -> list[RecoveryResult]:
         """Restore the mount on hosts that are reachable again."""
         assert self._source is not None, "the handler asks only between `open` and `close`"
         assert self._manifest is not None, "what is shown was taken before"
-        results = [shown.recover(self._source, self._manifest.recipe) for shown in self._shown]
+        results = [mounted.recover(self._source, self._manifest.recipe) for mounted in self._meshes]
         self._has_lost = any(result.failures for result in results)
         return results
 
@@ -216,17 +216,17 @@ class MountController(Actor):
         if watcher is not None:
             with suppress(MeshError):
                 watcher.end.call_one().get()
-        shown, self._shown = self._shown, []
-        near, self._near, self._source = self._near, None, None
-        _end(shown)
-        if near is not None:
+        mounted, self._meshes = self._meshes, []
+        source_procs, self._source_procs, self._source = self._source_procs, None, None
+        _unmount(mounted)
+        if source_procs is not None:
             with suppress(MeshError):
-                near.stop().get()
+                source_procs.stop().get()
 
 
-def _end(shown: list[MountedHosts]) -> None:
+def _unmount(mounted: list[MountedHosts]) -> None:
     """Unmount on some hosts."""
-    stops = [stop for one in reversed(shown) for stop in one.close()]
+    stops = [stop for one in reversed(mounted) for stop in one.close()]
     for stop in stops:
         with suppress(MeshError):
             stop.get()

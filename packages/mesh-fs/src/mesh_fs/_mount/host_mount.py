@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mesh_fs._mount.backends import MountBackend
     from mesh_fs._options import CacheOptions, MountOptions
 
-__all__ = ["HostFiles", "HostStatus", "shown_here"]
+__all__ = ["HostFiles", "HostStatus", "local_statuses"]
 
 #: The maximum number of attempts to show a tree whose chunks are damaged on disk.
 _TRIES_MAX = 3
@@ -64,7 +64,7 @@ class HostStatus:
 
 
 #: The instances in this process that show a tree, or are about to.
-_here: WeakSet[HostFiles] = WeakSet()
+_mounted: WeakSet[HostFiles] = WeakSet()
 
 
 class HostFiles(Relay):
@@ -95,7 +95,7 @@ class HostFiles(Relay):
         """Show a tree, or replace the current one, and fetch its files."""
         tree = await self._fetch_tree(recipe)
         self._tree = tree
-        _here.add(self)
+        _mounted.add(self)
         self._fetched.clear()
         self._is_complete, self._problem = False, None
         if self._backend is None:
@@ -104,7 +104,7 @@ class HostFiles(Relay):
             )
             self._backend = backend
             if isinstance(backend, FuseBackend):
-                asyncio.get_running_loop().add_reader(backend.view, self._on_wanted)
+                asyncio.get_running_loop().add_reader(backend.view, self._on_chunk_requests)
         if self._backend.needs_all:
             await self._show_all(self._backend, tree)
         else:
@@ -120,12 +120,12 @@ class HostFiles(Relay):
             await self._fetched.wait()
         else:
             await self._fetch_all(self._tree)
-        return await self._told()
+        return await self._status()
 
     @concurrent_endpoint
     async def status(self) -> HostStatus:
         """Return the status of the mount."""
-        return await self._told()
+        return await self._status()
 
     @endpoint
     async def close(self) -> None:
@@ -140,7 +140,7 @@ class HostFiles(Relay):
         for task in list(self._tasks):
             task.cancel()
         backend, self._backend = self._backend, None
-        _here.discard(self)
+        _mounted.discard(self)
         if backend is not None:
             if isinstance(backend, FuseBackend):
                 asyncio.get_running_loop().remove_reader(backend.view)
@@ -166,16 +166,16 @@ class HostFiles(Relay):
             self._is_complete = not refused
             self._fetched.set()
 
-    def _on_wanted(self) -> None:
+    def _on_chunk_requests(self) -> None:
         if isinstance(self._backend, FuseBackend):
-            names = self._backend.view.take_wanted(BATCH_MAX)
+            names = self._backend.view.take_requests(BATCH_MAX)
             if names:
-                in_background(self._answer(names), self._tasks)
+                in_background(self._fetch_requested(names), self._tasks)
 
-    async def _answer(self, names: bytes) -> None:
+    async def _fetch_requested(self, names: bytes) -> None:
         """Fetch chunks that reads wait for. Reads that also wait for other chunks keep waiting."""
         try:
-            refused = await self._bring(names, is_urgent=True)
+            refused = await self._ensure(names, is_urgent=True)
         except Exception as error:
             refused = dict.fromkeys(split(names), str(error))
         if isinstance(self._backend, FuseBackend):
@@ -188,10 +188,10 @@ class HostFiles(Relay):
         if isinstance(backend, FuseBackend):
             backend.view.arrived(names)
 
-    async def _told(self) -> HostStatus:
-        return await asyncio.to_thread(self.told)
+    async def _status(self) -> HostStatus:
+        return await asyncio.to_thread(self.current_status)
 
-    def told(self) -> HostStatus:
+    def current_status(self) -> HostStatus:
         """Return the status of the mount; callable from any thread."""
         tree, backend = self._tree, self._backend
         assert tree is not None, "it is asked for a tree that is shown"
@@ -220,6 +220,6 @@ class HostFiles(Relay):
         return total if not missing else total * (len(names) - missing) // len(names)
 
 
-def shown_here() -> list[HostStatus]:
+def local_statuses() -> list[HostStatus]:
     """Return the status of each mount of this process."""
-    return [files.told() for files in list(_here)]
+    return [files.current_status() for files in list(_mounted)]

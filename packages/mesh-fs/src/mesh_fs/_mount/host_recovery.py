@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["RecoveryMonitor", "restart_process"]
 
 #: The interval at which to check whether a lost host has been replaced.
-_LOOK_S = 0.25
-_ANSWER_S = 10.0
+_CHECK_INTERVAL_S = 0.25
+_REPLY_TIMEOUT_S = 10.0
 #: The pause before a failed recovery is retried. It doubles each time, up to the maximum.
 _PAUSE_MIN_S = 0.5
 _PAUSE_MAX_S = 30.0
@@ -40,7 +40,7 @@ def restart_process(hosts: HostMesh, procs: ProcMesh, rank: int) -> bool:
         MeshError: The host is reachable, but the process cannot be started.
     """
     try:
-        hosts.slice(host=rank).initialized.get(timeout=_ANSWER_S)
+        hosts.slice(host=rank).initialized.get(timeout=_REPLY_TIMEOUT_S)
     except (HostDied, TimeoutError):
         return False
     try:
@@ -74,18 +74,18 @@ class RecoveryMonitor(Actor):
         for task in list(self._tasks):
             task.cancel()
 
-    async def _run(self, told: int) -> None:
+    async def _run(self, seen_epoch: int) -> None:
         pause_s = _PAUSE_MIN_S
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_CHECK_INTERVAL_S)
             epoch = self._hosts.host_epoch
-            if epoch == told:
+            if epoch == seen_epoch:
                 continue
             is_whole = False
             with suppress(MeshError):
                 is_whole = await self._controller.recover.call_one()
             if is_whole:
-                told, pause_s = epoch, _PAUSE_MIN_S
+                seen_epoch, pause_s = epoch, _PAUSE_MIN_S
                 continue
             _logger.warning("a host that returned does not show its files yet")
             await asyncio.sleep(pause_s)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mesh_fs._mount.controller import MountController
     from mesh_fs._options import CacheOptions, MountOptions
 
-__all__ = ["MountedHosts", "RecoveryResult", "places_in"]
+__all__ = ["MountedHosts", "RecoveryResult", "mountpoints_in"]
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class MountedHosts:
 
     def show(self, recipe: bytes) -> ValueMesh[HostStatus | MeshError]:
         """Show a tree on all hosts; a host that fails has an error in the result."""
-        shown = self.files.show.options(return_exceptions=True).call(recipe).get()
-        return cast("ValueMesh[HostStatus | MeshError]", shown)
+        statuses = self.files.show.options(return_exceptions=True).call(recipe).get()
+        return cast("ValueMesh[HostStatus | MeshError]", statuses)
 
     def monitor_recovery(self, controller: MountController) -> None:
         """Have the controller notified when a lost host is reachable again."""
@@ -85,8 +85,8 @@ class MountedHosts:
 
     def recover(self, source: Source, recipe: bytes) -> RecoveryResult:
         """Show a tree on reachable hosts that show none."""
-        asked: Any = self.files.status.options(return_exceptions=True).call().get()
-        lost = [rank for rank, told in enumerate(asked.values()) if isinstance(told, MeshError)]
+        statuses: Any = self.files.status.options(return_exceptions=True).call().get()
+        lost = [rank for rank, status in enumerate(statuses.values()) if isinstance(status, MeshError)]
         count, failures = len(self.hosts) - len(lost), []
         for rank in lost:
             try:
@@ -101,16 +101,16 @@ class MountedHosts:
 
     def close(self) -> list[Any]:
         """Unmount everywhere; return the pending stops of all processes and actors."""
-        ends: list[Any] = []
+        stops: list[Any] = []
         if self._monitor is not None:
-            ends.append(self._monitor.stop())
+            stops.append(self._monitor.stop())
         # A lost host has no mount.
         with suppress(MeshError):
             self.files.close.options(return_exceptions=True).call().get()
-        return [*ends, self._procs.stop()]
+        return [*stops, self._procs.stop()]
 
 
-def places_in(hosts: HostMesh, mountpoint: str) -> list[str]:
+def mountpoints_in(hosts: HostMesh, mountpoint: str) -> list[str]:
     """Return the mountpoint of each host; `$SUBDIR` is replaced by its position in the mesh."""
     numbers = ValueMesh(hosts.extent, range(len(hosts)))
     return [with_subdirectory(mountpoint, point) for point, _ in numbers.items()]

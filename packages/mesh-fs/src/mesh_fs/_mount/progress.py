@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mesh_core import MeshError
 
-__all__ = ["Arrived", "shown_progress"]
+__all__ = ["TransferProgress", "progress_reporter"]
 
 #: The interval between lines if stderr is not a terminal.
 _LINE_S = 1.0
@@ -24,7 +24,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 @dataclass(frozen=True)
-class Arrived:
+class TransferProgress:
     """The total progress of all hosts.
 
     Attributes:
@@ -42,15 +42,15 @@ class Arrived:
     here_bytes: int
 
     @staticmethod
-    def of(statuses: Iterable[HostStatus | MeshError]) -> Arrived:
+    def of(statuses: Iterable[HostStatus | MeshError]) -> TransferProgress:
         """Sum up the statuses of hosts."""
-        told = [one for one in statuses if isinstance(one, HostStatus)]
-        return Arrived(
-            hosts=len(told),
-            whole_hosts=sum(one.is_complete for one in told),
-            files=max((one.files for one in told), default=0),
-            total_bytes=sum(one.total_bytes for one in told),
-            here_bytes=sum(one.here_bytes for one in told),
+        known = [one for one in statuses if isinstance(one, HostStatus)]
+        return TransferProgress(
+            hosts=len(known),
+            whole_hosts=sum(one.is_complete for one in known),
+            files=max((one.files for one in known), default=0),
+            total_bytes=sum(one.total_bytes for one in known),
+            here_bytes=sum(one.here_bytes for one in known),
         )
 
     def line(self, elapsed_s: float, first_bytes: int) -> str:
@@ -64,15 +64,15 @@ class Arrived:
             f"{self.files} files on {self.whole_hosts} of {self.hosts} hosts, "
             f"{_size(self.here_bytes)} of {_size(self.total_bytes)}"
         )
-        come, left = self.here_bytes - first_bytes, self.total_bytes - self.here_bytes
-        if elapsed_s <= 0 or come <= 0:
+        received, left = self.here_bytes - first_bytes, self.total_bytes - self.here_bytes
+        if elapsed_s <= 0 or received <= 0:
             return text
-        rate = come / elapsed_s
+        rate = received / elapsed_s
         return f"{text}, {_size(rate)}/s, {left / rate:.0f} s left"
 
 
 @contextmanager
-def shown_progress(progress: bool | None) -> Iterator[Callable[[Arrived], None] | None]:
+def progress_reporter(progress: bool | None) -> Iterator[Callable[[TransferProgress], None] | None]:
     """Yield a function that reports progress, or None if progress is not shown.
 
     Args:
@@ -85,38 +85,38 @@ def shown_progress(progress: bool | None) -> Iterator[Callable[[Arrived], None] 
         # rich is optional, and only programs that show progress on a terminal need it.
         from mesh_fs._mount.progress_bar import progress_bar  # noqa: PLC0415
 
-        with progress_bar() as tell:
-            yield tell
+        with progress_bar() as report:
+            yield report
     else:
-        with _lines() as tell:
-            yield tell
+        with _lines() as report:
+            yield report
 
 
 @contextmanager
-def _lines() -> Iterator[Callable[[Arrived], None]]:
+def _lines() -> Iterator[Callable[[TransferProgress], None]]:
     began = time.monotonic()
     first: list[int] = []
-    told_at = began - _LINE_S
-    latest, told = "", ""
+    reported_at = began - _LINE_S
+    latest, written = "", ""
 
     def write() -> None:
-        nonlocal told
-        if latest != told:
-            told = latest
+        nonlocal written
+        if latest != written:
+            written = latest
             print(latest, file=sys.stderr, flush=True)
 
-    def tell(arrived: Arrived) -> None:
-        nonlocal told_at, latest
+    def report(progress: TransferProgress) -> None:
+        nonlocal reported_at, latest
         now = time.monotonic()
-        first.append(arrived.here_bytes)
+        first.append(progress.here_bytes)
         del first[1:]
-        latest = arrived.line(now - began, first[0])
-        if now - told_at >= _LINE_S:
-            told_at = now
+        latest = progress.line(now - began, first[0])
+        if now - reported_at >= _LINE_S:
+            reported_at = now
             write()
 
     try:
-        yield tell
+        yield report
     finally:
         # Report the final state.
         write()

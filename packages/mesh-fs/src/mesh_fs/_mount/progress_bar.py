@@ -11,13 +11,13 @@ from rich.console import Console
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mesh_fs._mount.progress import Arrived
+    from mesh_fs._mount.progress import TransferProgress
 
 __all__ = ["progress_bar"]
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[Arrived], None]]:
+def progress_bar() -> Iterator[Callable[[TransferProgress], None]]:
     """Show a bar until the `with` block ends; yield the function that updates it."""
     columns = (
         progress.TextColumn("{task.description}"),
@@ -29,13 +29,13 @@ def progress_bar() -> Iterator[Callable[[Arrived], None]]:
     with progress.Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("files", total=None)
 
-        def tell(arrived: Arrived) -> None:
+        def report(progress: TransferProgress) -> None:
             bar.update(
                 task,
-                description=f"{arrived.files} files on {arrived.whole_hosts} of "
-                f"{arrived.hosts} hosts",
-                total=arrived.total_bytes,
-                completed=arrived.here_bytes,
+                description=f"{progress.files} files on {progress.whole_hosts} of "
+                f"{progress.hosts} hosts",
+                total=progress.total_bytes,
+                completed=progress.here_bytes,
             )
 
-        yield tell
+        yield report

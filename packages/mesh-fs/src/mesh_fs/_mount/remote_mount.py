@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mesh_core import Extent, ValueMesh, this_proc
 from mesh_fs._errors import MountError, SnapshotError
 from mesh_fs._mount.controller import MountController
-from mesh_fs._mount.progress import Arrived, shown_progress
+from mesh_fs._mount.progress import TransferProgress, progress_reporter
 from mesh_fs._options import CacheOptions, MountOptions, SnapshotOptions
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class MountHandler:
             StoreError: A host has no space and keeps the previous state; the other hosts show the
                 new one.
         """
-        return self._opened().refresh.call_one().get()
+        return self._require_open().refresh.call_one().get()
 
     def add_hosts(self, host_mesh: HostMesh, mntpoint: str | os.PathLike[str] | None = None) -> int:
         """Show the directory on more hosts, of another mesh or of a larger slice.
@@ -131,7 +131,7 @@ class MountHandler:
             4
         """
         there = self.mntpoint if mntpoint is None else _absolute(os.fspath(mntpoint))
-        controller = self._opened()
+        controller = self._require_open()
         return controller.add.call_one(controller, host_mesh, there).get()
 
     def watch(self) -> None:
@@ -145,7 +145,7 @@ class MountHandler:
             WatchError: The tree contains too many directories; `refresh()` still works.
             MountError: The mount is not open.
         """
-        controller = self._opened()
+        controller = self._require_open()
         controller.watch.call_one(controller).get()
 
     def status(self) -> ValueMesh[HostStatus | MeshError]:
@@ -154,8 +154,8 @@ class MountHandler:
         The result has the dimensions of the mesh. After `add_hosts`, it has the single dimension
         `hosts` with all hosts.
         """
-        shown = self._opened().shown.call_one().get()
-        return self._told([one.status.options(return_exceptions=True).call() for one in shown])
+        files = self._require_open().host_files.call_one().get()
+        return self._collect([one.status.options(return_exceptions=True).call() for one in files])
 
     def wait(
         self, timeout: float | None = None, *, progress: bool | None = False
@@ -172,24 +172,24 @@ class MountHandler:
             TimeoutError: Some host does not have all files in time. The transfers continue.
         """
         latest = None if timeout is None else time.monotonic() + timeout
-        shown = self._opened().shown.call_one().get()
-        ends = [one.complete.options(return_exceptions=True).call() for one in shown]
-        with shown_progress(progress) as tell:
+        files = self._require_open().host_files.call_one().get()
+        completions = [one.complete.options(return_exceptions=True).call() for one in files]
+        with progress_reporter(progress) as report:
             while True:
                 left_s = None if latest is None else max(0.0, latest - time.monotonic())
-                step_s = left_s if tell is None else min(_PROGRESS_S, left_s or _PROGRESS_S)
+                step_s = left_s if report is None else min(_PROGRESS_S, left_s or _PROGRESS_S)
                 try:
-                    for end in ends:
-                        end.get(step_s)
+                    for completion in completions:
+                        completion.get(step_s)
                 except TimeoutError:
-                    if tell is None or (left_s is not None and left_s <= 0):
+                    if report is None or (left_s is not None and left_s <= 0):
                         raise
-                    tell(Arrived.of(self.status().values()))
+                    report(TransferProgress.of(self.status().values()))
                     continue
-                told = self._told(ends)
-                if tell is not None:
-                    tell(Arrived.of(told.values()))
-                return told
+                statuses = self._collect(completions)
+                if report is not None:
+                    report(TransferProgress.of(statuses.values()))
+                return statuses
 
     def explain(self) -> str:
         """Return a text that names, for each host, the method by which it shows files and why."""
@@ -202,7 +202,7 @@ class MountHandler:
 
     def sent_bytes(self) -> int:
         """Return the number of bytes that the client has sent for this mount."""
-        return self._opened().sent_bytes.call_one().get()
+        return self._require_open().sent_bytes.call_one().get()
 
     def close(self) -> None:
         """Unmount on all hosts, even while files are open. Calling it again has no effect."""
@@ -222,13 +222,13 @@ class MountHandler:
     ) -> None:
         self.close()
 
-    def _told(self, answers: Sequence[Future[ValueMesh[Any]]]) -> ValueMesh[HostStatus | MeshError]:
-        values = [value for answer in answers for value in answer.get().values()]
-        is_one_mesh = len(answers) == 1
+    def _collect(self, pending: Sequence[Future[ValueMesh[Any]]]) -> ValueMesh[HostStatus | MeshError]:
+        values = [value for call in pending for value in call.get().values()]
+        is_one_mesh = len(pending) == 1
         extent = self._hosts.extent if is_one_mesh else Extent(["hosts"], [len(values)])
         return ValueMesh(extent, values)
 
-    def _opened(self) -> MountController:
+    def _require_open(self) -> MountController:
         if self._controller is None:
             raise MountError(f"{self.sourcepath!r} is not mounted: call open() first")
         return self._controller

@@ -62,8 +62,8 @@ def mounts_of_user(user: int) -> list[MountEntry]:
 
 
 def _uncovered() -> list[MountEntry]:
-    with open("/proc/self/mountinfo", "rb") as told:
-        entries = [_entry(line) for line in told]
+    with open("/proc/self/mountinfo", "rb") as table:
+        entries = [_entry(line) for line in table]
     covered = {(entry.parent, entry.point) for entry in entries}
     return [entry for entry in entries if (entry.id, entry.point) not in covered]
 

@@ -63,7 +63,7 @@ class Reloader(Actor):
             except (SyntaxError, ValueError) as error:
                 # An error in a file that has not changed is not new, because the file was executed
                 # before.
-                failures |= {name: _told(error)} if name in changed else {}
+                failures |= {name: _describe(error)} if name in changed else {}
         modules: list[str] = []
         left = set(failures)
         for name in in_order(dependents(changed, graph) - left, graph):
@@ -91,7 +91,7 @@ class Reloader(Actor):
         except (Exception, SystemExit) as error:
             _restore(module, before)
             self._sources.note(name, None)
-            return _told(error)
+            return _describe(error)
         for gone in names_before - _names(text):
             vars(module).pop(gone, None)
         update(before, vars(module), name)
@@ -122,5 +122,5 @@ def _names(text: bytes | None) -> set[str]:
     return {name for name in found if not name.startswith("__")}
 
 
-def _told(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     return "".join(traceback.format_exception_only(error)).strip()

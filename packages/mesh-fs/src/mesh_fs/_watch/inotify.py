@@ -27,10 +27,10 @@ _BUFFER_BYTES = 1 << 16
 _CHANGES = 0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
 _ONLY_DIRECTORIES = 0x01000000 | 0x02000000
 _UNMOUNTED = 0x2000
-_OVERFLOWN = 0x4000
-_ENDED = 0x8000
+_OVERFLOW = 0x4000
+_IGNORED = 0x8000
 
-_HEAD = struct.Struct("iIII")
+_EVENT_HEADER = struct.Struct("iIII")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -60,7 +60,7 @@ class InotifyWatches:
         """Return the file descriptor, which is readable when `take` has events to process."""
         return self._queue
 
-    def follow(self, paths: Iterable[str]) -> bool:
+    def watch_only(self, paths: Iterable[str]) -> bool:
         """Watch exactly these directories; return whether some of them were not watched before.
 
         A directory that does not exist is skipped, because its parent has changed.
@@ -99,9 +99,9 @@ class InotifyWatches:
                 break
             at = 0
             while at < len(events):
-                number, mask, _, name_bytes = _HEAD.unpack_from(events, at)
-                at += _HEAD.size + name_bytes
-                is_changed |= self._hear(number, mask)
+                number, mask, _, name_bytes = _EVENT_HEADER.unpack_from(events, at)
+                at += _EVENT_HEADER.size + name_bytes
+                is_changed |= self._process_event(number, mask)
         return is_changed
 
     def close(self) -> None:
@@ -110,10 +110,10 @@ class InotifyWatches:
         if queue >= 0:
             os.close(queue)
 
-    def _hear(self, number: int, mask: int) -> bool:
-        if mask & _ENDED:
+    def _process_event(self, number: int, mask: int) -> bool:
+        if mask & _IGNORED:
             self._watched.discard(number)
-        return bool(mask & (_CHANGES | _UNMOUNTED | _OVERFLOWN))
+        return bool(mask & (_CHANGES | _UNMOUNTED | _OVERFLOW))
 
     def _add(self, path: str) -> int | None:
         number: int = _libc.inotify_add_watch(

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Watcher"]
 
-#: A refresh waits until nothing has changed for `_QUIET_S`, but at most for `_UNREST_S`.
-_QUIET_S = 0.05
-_UNREST_S = 0.5
+#: A refresh waits until nothing has changed for `_DEBOUNCE_S`, but at most for `_DEBOUNCE_MAX_S`.
+_DEBOUNCE_S = 0.05
+_DEBOUNCE_MAX_S = 0.5
 #: The pause before a failed refresh is retried. It doubles each time, up to the maximum.
 _PAUSE_MIN_S = 0.5
 _PAUSE_MAX_S = 30.0
@@ -53,7 +53,7 @@ class Watcher(Actor):
             WatchError: The kernel does not permit watching all directories.
         """
         self._watches = InotifyWatches()
-        await self._follow(self._watches)
+        await self._update_watches(self._watches)
         asyncio.get_running_loop().add_reader(self._watches, self._on_events, self._watches)
         # The first refresh covers changes that were made before watching started.
         self._changed.set()
@@ -62,12 +62,12 @@ class Watcher(Actor):
     @endpoint
     async def end(self) -> None:
         """Stop watching; a refresh that is already running completes."""
-        self._end()
+        self._stop_watching()
 
     async def __cleanup__(self, error: Exception | None) -> None:
-        self._end()
+        self._stop_watching()
 
-    def _end(self) -> None:
+    def _stop_watching(self) -> None:
         for task in list(self._tasks):
             task.cancel()
         watches, self._watches = self._watches, None
@@ -83,13 +83,13 @@ class Watcher(Actor):
         pause_s = _PAUSE_MIN_S
         while True:
             await self._changed.wait()
-            await self._settle()
+            await self._debounce()
             self._changed.clear()
             try:
                 await self._controller.refresh.call_one()
                 # Another refresh covers files that were created in a new directory before it was
                 # watched.
-                if await self._follow(watches):
+                if await self._update_watches(watches):
                     self._changed.set()
                 pause_s = _PAUSE_MIN_S
             except MeshError as error:
@@ -98,16 +98,16 @@ class Watcher(Actor):
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)
                 self._changed.set()
 
-    async def _settle(self) -> None:
+    async def _debounce(self) -> None:
         """Wait until writers have paused, up to a limit."""
-        latest = time.monotonic() + _UNREST_S
+        latest = time.monotonic() + _DEBOUNCE_MAX_S
         while time.monotonic() < latest:
             self._changed.clear()
             try:
-                await asyncio.wait_for(self._changed.wait(), _QUIET_S)
+                await asyncio.wait_for(self._changed.wait(), _DEBOUNCE_S)
             except TimeoutError:
                 return
 
-    async def _follow(self, watches: InotifyWatches) -> bool:
+    async def _update_watches(self, watches: InotifyWatches) -> bool:
         inner = await self._source.directories.call_one()
-        return watches.follow([self._root, *(os.path.join(self._root, one) for one in inner)])
+        return watches.watch_only([self._root, *(os.path.join(self._root, one) for one in inner)])

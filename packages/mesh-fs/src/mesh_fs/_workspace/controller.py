@@ -84,20 +84,20 @@ class WorkspaceController(Actor):
         done = cast(
             "ValueMesh[HostSync | MeshError]", syncing.call(manifest.recipe, identity).get()
         )
-        answers = [
-            self._once_more(rank, manifest.recipe, identity)
-            if isinstance(answer, SupervisionError)
-            else answer
-            for rank, answer in enumerate(done.values())
+        results = [
+            self._retry(rank, manifest.recipe, identity)
+            if isinstance(result, SupervisionError)
+            else result
+            for rank, result in enumerate(done.values())
         ]
-        done = ValueMesh(done.extent, answers)
-        failed = [answer for answer in answers if isinstance(answer, MeshError)]
-        told = [answer for answer in failed if isinstance(answer, FilesError)]
-        if told or len(failed) == len(done.values()):
-            raise [*told, *failed][0]
+        done = ValueMesh(done.extent, results)
+        failed = [result for result in results if isinstance(result, MeshError)]
+        own_errors = [result for result in failed if isinstance(result, FilesError)]
+        if own_errors or len(failed) == len(done.values()):
+            raise [*own_errors, *failed][0]
         return done
 
-    def _once_more(
+    def _retry(
         self, rank: int, recipe: bytes, identity: DirectoryIdentity
     ) -> HostSync | MeshError:
         """Retry on a host whose process was lost, if the process can be restarted."""

@@ -175,7 +175,10 @@ fn what_was_read_leaves_the_page_cache_unless_it_was_lent() {
     }
     for chunk in &all {
         let mut into = vec![0; chunk.bytes.len()];
-        assert!(store.lend(&chunk.id, &mut into).expect("it can be read") && into == chunk.bytes);
+        assert!(
+            store.read_keeping_cached(&chunk.id, &mut into).expect("it can be read")
+                && into == chunk.bytes
+        );
     }
     assert_eq!(is_dropped(pack, middle), Some(false));
     assert_eq!(count_right(&store, &all), all.len());

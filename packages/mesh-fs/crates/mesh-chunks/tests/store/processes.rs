@@ -17,10 +17,10 @@ fn many_missing_chunks_cost_one_look() {
     let (store, other) = (open(folder.path(), SMALL), open(folder.path(), SMALL));
     let all = chunks(0..50);
     put(&store, &all[..40]);
-    let before = other.usage().looks;
+    let before = other.usage().scans;
     assert_eq!(other.missing(&ids(&all)), (40..50).collect::<Vec<_>>());
     // `usage` itself scans the folder once.
-    assert_eq!(other.usage().looks, before + 2);
+    assert_eq!(other.usage().scans, before + 2);
 }
 
 #[test]
@@ -29,10 +29,10 @@ fn what_is_known_costs_no_look() {
     let (store, other) = (open(folder.path(), SMALL), open(folder.path(), SMALL));
     let all = chunks(0..50);
     put(&store, &all);
-    let before = other.usage().looks;
+    let before = other.usage().scans;
     assert!(other.missing(&ids(&all)).is_empty());
     assert!(all.iter().all(|chunk| other.has(&chunk.id)));
-    assert_eq!(other.usage().looks, before + 1);
+    assert_eq!(other.usage().scans, before + 1);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Changes of files, and notifications to the kernel.
 
 use crate::memory::Content;
-use crate::shown::{Shown, noise};
+use crate::mounted_files::{MountedFiles, noise};
 use mesh_fuse::{Errno, ROOT};
 use std::fs::{self, File};
 use std::io;
@@ -12,97 +12,98 @@ use std::thread;
 
 #[test]
 fn changed_bytes_are_seen_when_the_kernel_is_told() {
-    let Some(shown) = Shown::new(|memory| memory.add_file(ROOT, "file", b"old")) else {
+    let Some(mounted) = MountedFiles::new(|memory| memory.add_file(ROOT, "file", b"old")) else {
         return;
     };
-    assert_eq!(shown.read("file"), b"old");
-    shown.memory.set(2, Content::File(b"new and longer".to_vec()));
-    assert_eq!(shown.read("file"), b"old");
-    shown.mount.invalidate_node(2, 0, 0).expect("it is mounted");
-    assert_eq!(shown.read("file"), b"new and longer");
+    assert_eq!(mounted.read("file"), b"old");
+    mounted.memory.set(2, Content::File(b"new and longer".to_vec()));
+    assert_eq!(mounted.read("file"), b"old");
+    mounted.mount.invalidate_node(2, 0, 0).expect("it is mounted");
+    assert_eq!(mounted.read("file"), b"new and longer");
 }
 
 #[test]
 fn a_range_of_changed_bytes_is_enough() {
-    let Some(shown) = Shown::new(|memory| memory.add_file(ROOT, "file", &noise(16_384))) else {
+    let Some(mounted) = MountedFiles::new(|memory| memory.add_file(ROOT, "file", &noise(16_384)))
+    else {
         return;
     };
-    assert!(shown.read("file") == noise(16_384));
-    shown.memory.set(2, Content::File(vec![7; 16_384]));
-    shown.mount.invalidate_node(2, 4096, 4096).expect("it is mounted");
+    assert!(mounted.read("file") == noise(16_384));
+    mounted.memory.set(2, Content::File(vec![7; 16_384]));
+    mounted.mount.invalidate_node(2, 4096, 4096).expect("it is mounted");
     let mut expected = noise(16_384);
     expected[4096..8192].fill(7);
-    assert!(shown.read("file") == expected);
+    assert!(mounted.read("file") == expected);
 }
 
 #[test]
 fn a_new_name_is_seen_when_the_kernel_is_told() {
-    let Some(shown) = Shown::new(|_| ()) else { return };
+    let Some(mounted) = MountedFiles::new(|_| ()) else { return };
     // One name with a cached negative lookup, and one without.
-    assert!(!shown.path("asked").exists());
-    assert!(shown.list("").is_empty());
-    shown.memory.add_file(ROOT, "asked", b"1");
-    shown.memory.add_file(ROOT, "not asked", b"2");
-    assert!(!shown.path("asked").exists());
-    assert!(shown.list("").is_empty());
-    shown.mount.invalidate_entry(ROOT, b"asked").expect("it is mounted");
-    assert_eq!(shown.list(""), ["asked", "not asked"]);
-    assert_eq!(shown.read("asked"), b"1");
-    shown.memory.add_file(ROOT, "third", b"3");
-    shown.mount.invalidate_entry(ROOT, b"third").expect("it is mounted");
-    assert_eq!(shown.list(""), ["asked", "not asked", "third"]);
-    assert_eq!(shown.read("third"), b"3");
+    assert!(!mounted.path("asked").exists());
+    assert!(mounted.list("").is_empty());
+    mounted.memory.add_file(ROOT, "asked", b"1");
+    mounted.memory.add_file(ROOT, "not asked", b"2");
+    assert!(!mounted.path("asked").exists());
+    assert!(mounted.list("").is_empty());
+    mounted.mount.invalidate_entry(ROOT, b"asked").expect("it is mounted");
+    assert_eq!(mounted.list(""), ["asked", "not asked"]);
+    assert_eq!(mounted.read("asked"), b"1");
+    mounted.memory.add_file(ROOT, "third", b"3");
+    mounted.mount.invalidate_entry(ROOT, b"third").expect("it is mounted");
+    assert_eq!(mounted.list(""), ["asked", "not asked", "third"]);
+    assert_eq!(mounted.read("third"), b"3");
 }
 
 #[test]
 fn a_name_that_is_gone_is_gone_and_forgotten_when_the_kernel_is_told() {
-    let Some(shown) = Shown::new(|memory| {
+    let Some(mounted) = MountedFiles::new(|memory| {
         memory.add_file(ROOT, "file", b"old");
         memory.add_file(ROOT, "watched", b"old");
     }) else {
         return;
     };
-    assert_eq!(shown.list(""), ["file", "watched"]);
-    let open = File::open(shown.path("file")).expect("it is there");
-    shown.memory.remove(ROOT, "file");
-    shown.mount.invalidate_entry(ROOT, b"file").expect("it is mounted");
-    assert!(!shown.path("file").exists());
-    assert_eq!(shown.list(""), ["watched"]);
-    assert!(shown.memory.lookups(2) > 0);
+    assert_eq!(mounted.list(""), ["file", "watched"]);
+    let open = File::open(mounted.path("file")).expect("it is there");
+    mounted.memory.remove(ROOT, "file");
+    mounted.mount.invalidate_entry(ROOT, b"file").expect("it is mounted");
+    assert!(!mounted.path("file").exists());
+    assert_eq!(mounted.list(""), ["watched"]);
+    assert!(mounted.memory.lookups(2) > 0);
     let mut bytes = [0; 3];
     open.read_exact_at(&mut bytes, 0).expect("who has it open keeps it");
     assert_eq!(&bytes, b"old");
     drop(open);
-    shown.memory.wait_forgotten(2);
+    mounted.memory.wait_forgotten(2);
 }
 
 #[test]
 fn who_has_a_deleted_file_open_sees_that_it_has_no_name() {
-    let Some(shown) = Shown::new(|memory| {
+    let Some(mounted) = MountedFiles::new(|memory| {
         memory.add_file(ROOT, "file", b"old");
         let folder = memory.add_directory(ROOT, "folder");
         memory.add_file(folder, "below", b"");
     }) else {
         return;
     };
-    let file = File::open(shown.path("file")).expect("it is there");
-    assert!(shown.path("folder/below").exists());
-    shown.memory.remove(ROOT, "file");
+    let file = File::open(mounted.path("file")).expect("it is there");
+    assert!(mounted.path("folder/below").exists());
+    mounted.memory.remove(ROOT, "file");
     assert_eq!(file.metadata().expect("it is open").nlink(), 1);
-    shown.mount.delete_entry(ROOT, 2, b"file").expect("it is mounted");
+    mounted.mount.delete_entry(ROOT, 2, b"file").expect("it is mounted");
     assert_eq!(file.metadata().expect("it is open").nlink(), 0);
-    assert!(!shown.path("file").exists());
-    assert_eq!(shown.list(""), ["folder"]);
-    shown.mount.delete_entry(ROOT, 2, b"folder").expect("that was another file");
-    assert!(shown.path("folder/below").exists());
+    assert!(!mounted.path("file").exists());
+    assert_eq!(mounted.list(""), ["folder"]);
+    mounted.mount.delete_entry(ROOT, 2, b"folder").expect("that was another file");
+    assert!(mounted.path("folder/below").exists());
 }
 
 #[test]
 fn what_the_kernel_does_not_know_can_be_told_as_well() {
-    let Some(shown) = Shown::new(|memory| memory.add_directory(ROOT, "folder")) else {
+    let Some(mounted) = MountedFiles::new(|memory| memory.add_directory(ROOT, "folder")) else {
         return;
     };
-    let mount = &shown.mount;
+    let mount = &mounted.mount;
     assert_eq!(mount.invalidate_node(77, 0, 0), Ok(()));
     assert_eq!(mount.invalidate_node(77, u64::MAX, u64::MAX), Ok(()));
     assert_eq!(mount.invalidate_entry(77, b"name"), Ok(()));
@@ -118,7 +119,7 @@ fn what_the_kernel_does_not_know_can_be_told_as_well() {
 
 #[test]
 fn changes_can_be_told_while_files_are_read() {
-    let Some(shown) = Shown::new(|memory| {
+    let Some(mounted) = MountedFiles::new(|memory| {
         for at in 0..4 {
             memory.add_file(ROOT, &format!("{at}"), &noise(200_000));
         }
@@ -131,15 +132,15 @@ fn changes_can_be_told_while_files_are_read() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !is_over.load(Relaxed) {
-                    (0..4).for_each(|at| used(fs::read(shown.path(&format!("{at}")))));
-                    assert_eq!(shown.list("").len(), 4);
+                    (0..4).for_each(|at| used(fs::read(mounted.path(&format!("{at}")))));
+                    assert_eq!(mounted.list("").len(), 4);
                 }
             });
         }
         for round in 0..200_u64 {
             let name = format!("{}", round % 4);
-            shown.mount.invalidate_node(2 + round % 4, 0, 0).expect("it is mounted");
-            shown.mount.invalidate_entry(ROOT, name.as_bytes()).expect("it is mounted");
+            mounted.mount.invalidate_node(2 + round % 4, 0, 0).expect("it is mounted");
+            mounted.mount.invalidate_entry(ROOT, name.as_bytes()).expect("it is mounted");
         }
         is_over.store(true, Relaxed);
     });

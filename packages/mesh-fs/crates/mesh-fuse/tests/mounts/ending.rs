@@ -1,8 +1,8 @@
 //! All ways in which a mount can end.
 
-use crate::memory::{Content, Memory};
-use crate::shown::{
-    Killed, LIMIT, Shown, folder, is_in_table, noise, or_skip, text, wait_out_of_table,
+use crate::memory::{Content, MemoryFileSystem};
+use crate::mounted_files::{
+    KillOnDrop, LIMIT, MountedFiles, folder, is_in_table, noise, or_skip, text, wait_out_of_table,
 };
 use mesh_fuse::{Mount, MountOptions, Panicked, ROOT};
 use rustix::mount::{UnmountFlags, unmount};
@@ -23,55 +23,60 @@ pub(crate) const PLACE: &str = "MESH_FUSE_TEST_PLACE";
 
 #[test]
 fn files_that_are_open_fail_when_the_mount_is_closed() {
-    let Some(shown) = Shown::new(|memory| memory.add_file(ROOT, "file", &noise(2 << 20))) else {
+    let Some(mounted) = MountedFiles::new(|memory| memory.add_file(ROOT, "file", &noise(2 << 20)))
+    else {
         return;
     };
-    let file = File::open(shown.path("file")).expect("it is there");
+    let file = File::open(mounted.path("file")).expect("it is there");
     file.read_exact_at(&mut [0; 10], 0).expect("it can be read");
-    assert!(shown.mount.is_open() && is_in_table(shown.mount.source()));
-    shown.mount.close().expect("it is ours");
-    assert!(!shown.mount.is_open() && !is_in_table(shown.mount.source()));
+    assert!(mounted.mount.is_open() && is_in_table(mounted.mount.source()));
+    mounted.mount.close().expect("it is ours");
+    assert!(!mounted.mount.is_open() && !is_in_table(mounted.mount.source()));
     // An offset that was not read ahead.
     file.read_exact_at(&mut [0; 10], (2 << 20) - 10).expect_err("nobody answers");
-    assert!(shown.folder.path().read_dir().expect("it is there").next().is_none());
-    shown.mount.close().expect("closing again does nothing");
-    shown.mount.wait();
+    assert!(mounted.folder.path().read_dir().expect("it is there").next().is_none());
+    mounted.mount.close().expect("closing again does nothing");
+    mounted.mount.wait();
 }
 
 #[test]
 fn reads_that_are_parked_fail_when_the_mount_is_closed() {
-    let Some(shown) = Shown::new(|memory| memory.add(ROOT, "late", Content::Late(4096))) else {
+    let Some(mounted) =
+        MountedFiles::new(|memory| memory.add(ROOT, "late", Content::SuspendedRead(4096)))
+    else {
         return;
     };
     thread::scope(|scope| {
-        let reading = scope.spawn(|| fs::read(shown.path("late")));
-        let parked = shown.told.next_late();
-        shown.mount.close().expect("it is ours");
+        let reading = scope.spawn(|| fs::read(mounted.path("late")));
+        let read = mounted.events.next_suspended();
+        mounted.mount.close().expect("it is ours");
         reading.join().expect("it ends").expect_err("nobody answers");
-        let abandoned = shown.told.next_abandoned();
-        assert_eq!(abandoned, parked.reply.id());
-        assert!(parked.reply.is_interrupted());
-        parked.reply.bytes(&noise(4096));
+        let abandoned = mounted.events.next_abandoned();
+        assert_eq!(abandoned, read.reply.id());
+        assert!(read.reply.is_interrupted());
+        read.reply.bytes(&noise(4096));
     });
 }
 
 #[test]
 fn a_change_that_waits_for_a_parked_read_does_not_keep_the_mount_from_closing() {
-    let Some(shown) = Shown::new(|memory| memory.add(ROOT, "late", Content::Late(4096))) else {
+    let Some(mounted) =
+        MountedFiles::new(|memory| memory.add(ROOT, "late", Content::SuspendedRead(4096)))
+    else {
         return;
     };
     thread::scope(|scope| {
-        let reading = scope.spawn(|| fs::read(shown.path("late")));
-        let _parked = shown.told.next_late();
+        let reading = scope.spawn(|| fs::read(mounted.path("late")));
+        let _read = mounted.events.next_suspended();
         let (telling, tells) = channel();
-        let mount = &shown.mount;
+        let mount = &mounted.mount;
         scope.spawn(move || {
             telling.send(()).expect("somebody waits");
             // This may run before, during or after the close.
             let _ = mount.invalidate_node(2, 0, 0);
         });
         tells.recv_timeout(LIMIT).expect("it begins");
-        shown.mount.close().expect("it is ours");
+        mounted.mount.close().expect("it is ours");
         reading.join().expect("it ends").expect_err("nobody answers");
     });
 }
@@ -87,7 +92,7 @@ fn a_thread_that_answers_may_close_the_mount() {
         closed.lock().expect("nobody panics with it").send(()).expect("somebody waits");
     };
     let options = MountOptions { on_panic: Some(Arc::new(hook)), ..MountOptions::default() };
-    let (folder, (memory, _told)) = (folder(), Memory::new());
+    let (folder, (memory, _told)) = (folder(), MemoryFileSystem::new());
     let Some(mount) = or_skip(Mount::open(folder.path(), &options, Arc::new(memory))) else {
         return;
     };
@@ -100,38 +105,39 @@ fn a_thread_that_answers_may_close_the_mount() {
 
 #[test]
 fn a_mount_that_others_take_away_notices() {
-    let Some(shown) = Shown::new(|memory| memory.add_file(ROOT, "file", b"bytes")) else {
+    let Some(mounted) = MountedFiles::new(|memory| memory.add_file(ROOT, "file", b"bytes")) else {
         return;
     };
-    assert_eq!(shown.read("file"), b"bytes");
-    if let Err(error) = unmount(shown.folder.path(), UnmountFlags::empty()) {
+    assert_eq!(mounted.read("file"), b"bytes");
+    if let Err(error) = unmount(mounted.folder.path(), UnmountFlags::empty()) {
         return println!("skipped: cannot unmount: {error}");
     }
-    shown.mount.wait();
-    assert!(!shown.mount.is_open());
-    shown.mount.close().expect("there is nothing to do");
+    mounted.mount.wait();
+    assert!(!mounted.mount.is_open());
+    mounted.mount.close().expect("there is nothing to do");
 }
 
 #[test]
 fn files_that_are_open_are_served_when_others_unmount_lazily() {
-    let Some(shown) = Shown::new(|memory| memory.add_file(ROOT, "file", &noise(4096))) else {
+    let Some(mounted) = MountedFiles::new(|memory| memory.add_file(ROOT, "file", &noise(4096)))
+    else {
         return;
     };
-    let file = File::open(shown.path("file")).expect("it is there");
-    if let Err(error) = unmount(shown.folder.path(), UnmountFlags::DETACH) {
+    let file = File::open(mounted.path("file")).expect("it is there");
+    if let Err(error) = unmount(mounted.folder.path(), UnmountFlags::DETACH) {
         return println!("skipped: cannot unmount: {error}");
     }
     let mut bytes = [0; 4096];
     file.read_exact_at(&mut bytes, 0).expect("it is served");
-    assert!(bytes == noise(4096)[..] && shown.mount.is_open());
+    assert!(bytes == noise(4096)[..] && mounted.mount.is_open());
     drop(file);
-    shown.mount.wait();
-    assert!(!shown.mount.is_open());
+    mounted.mount.wait();
+    assert!(!mounted.mount.is_open());
 }
 
 #[test]
 fn a_mount_is_taken_away_from_where_it_was_renamed_to() {
-    let (memory, _told) = Memory::new();
+    let (memory, _told) = MemoryFileSystem::new();
     let folder = folder();
     let (old, new) = (folder.path().join("old/a b"), folder.path().join("new"));
     fs::create_dir_all(&old).expect("there is room");
@@ -144,15 +150,15 @@ fn a_mount_is_taken_away_from_where_it_was_renamed_to() {
 
 #[test]
 fn what_is_mounted_over_it_is_left_alone() {
-    let Some(shown) = Shown::new(|_| ()) else { return };
-    let (point, flags) = (shown.folder.path(), rustix::mount::MountFlags::empty());
+    let Some(mounted) = MountedFiles::new(|_| ()) else { return };
+    let (point, flags) = (mounted.folder.path(), rustix::mount::MountFlags::empty());
     if let Err(error) = rustix::mount::mount("cover", point, "tmpfs", flags, None) {
         return println!("skipped: cannot mount: {error}");
     }
     fs::write(point.join("file"), "bytes").expect("it can be written");
-    shown.mount.close().expect_err("it is covered");
-    assert_eq!(shown.read("file"), b"bytes");
-    assert!(!shown.mount.is_open());
+    mounted.mount.close().expect_err("it is covered");
+    assert_eq!(mounted.read("file"), b"bytes");
+    assert!(!mounted.mount.is_open());
     unmount(point, UnmountFlags::DETACH).expect("the cover is ours");
     unmount(point, UnmountFlags::DETACH).expect("what was covered is there still");
 }
@@ -161,7 +167,7 @@ fn what_is_mounted_over_it_is_left_alone() {
 #[test]
 fn serves_where_it_is_told_to() {
     let Ok(place) = env::var(PLACE) else { return };
-    let (memory, _told) = Memory::new();
+    let (memory, _told) = MemoryFileSystem::new();
     memory.add_file(ROOT, "file", b"bytes");
     let mounted = Mount::open(Path::new(&place), &MountOptions::default(), Arc::new(memory));
     let Some(mount) = or_skip(mounted) else { return };
@@ -170,14 +176,14 @@ fn serves_where_it_is_told_to() {
 }
 
 /// Starts this program as a process that serves; returns the source of its mount.
-pub(crate) fn serve_elsewhere(command: &mut Command, place: &Path) -> Option<(Killed, String)> {
+pub(crate) fn serve_elsewhere(command: &mut Command, place: &Path) -> Option<(KillOnDrop, String)> {
     let child = command
         .args(["--exact", "ending::serves_where_it_is_told_to", "--nocapture"])
         .env(PLACE, place)
         .stdout(Stdio::piped())
         .spawn();
     let mut child = match child {
-        Ok(child) => Killed(child),
+        Ok(child) => KillOnDrop(child),
         Err(error) => {
             println!("skipped: cannot start {command:?}: {error}");
             return None;
@@ -231,14 +237,14 @@ fn the_guardian_has_nothing_of_ours_and_ends_with_the_mount() {
     // A descriptor that other programs would inherit.
     let ours = File::open("/dev/zero").expect("there are zeros");
     let inherited: OwnedFd = rustix::io::dup(&ours).expect("there are more descriptors");
-    let Some(shown) = Shown::new(|_| ()) else { return };
-    let begun = Instant::now();
+    let Some(mounted) = MountedFiles::new(|_| ()) else { return };
+    let started = Instant::now();
     // The arguments of a process become visible some time after its start.
     let process = loop {
-        if let Some(process) = guardian(shown.mount.source()) {
+        if let Some(process) = guardian(mounted.mount.source()) {
             break process;
         }
-        assert!(begun.elapsed() < LIMIT, "there is no guardian");
+        assert!(started.elapsed() < LIMIT, "there is no guardian");
         thread::yield_now();
     };
     let target = |fd: &str| fs::read_link(process.join("fd").join(fd)).expect("it is open");
@@ -255,6 +261,6 @@ fn the_guardian_has_nothing_of_ours_and_ends_with_the_mount() {
     let fields: Vec<_> = stat.rsplit_once(')').expect("it has a name").1.split(' ').collect();
     let pid = process.file_name().expect("it has a number");
     assert_eq!(fields[4], text(Path::new(pid)), "it is in a session of its own");
-    shown.mount.close().expect("it is ours");
-    assert!(guardian(shown.mount.source()).is_none());
+    mounted.mount.close().expect("it is ours");
+    assert!(guardian(mounted.mount.source()).is_none());
 }

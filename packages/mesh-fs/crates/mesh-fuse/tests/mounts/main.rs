@@ -2,9 +2,9 @@
 
 mod changes;
 mod ending;
-mod late;
 mod memory;
+mod mounted_files;
 mod reading;
 mod refusals;
 mod rights;
-mod shown;
+mod suspended_reads;

@@ -1,8 +1,8 @@
 //! An in-memory file system for tests.
 
-use crate::shown::LIMIT;
+use crate::mounted_files::LIMIT;
 use mesh_fuse::{
-    Answer, Attributes, DirectoryReply, Entry, Errno, FileSystem, Kind, ROOT, ReadReply, Seek,
+    Attributes, DirectoryReply, Entry, Errno, FileSystem, FsResult, Kind, ROOT, ReadReply, Seek,
     Space,
 };
 use std::collections::{BTreeMap, HashMap};
@@ -16,7 +16,7 @@ pub(crate) enum Content {
     Directory(BTreeMap<Vec<u8>, u64>),
     File(Vec<u8>),
     /// A file of this length whose reads are suspended.
-    Late(u64),
+    SuspendedRead(u64),
     /// A file whose reads fail with this error.
     Broken(Errno),
     /// A file whose reads panic.
@@ -36,7 +36,7 @@ struct Node {
 }
 
 /// A suspended read.
-pub(crate) struct Late {
+pub(crate) struct SuspendedRead {
     pub(crate) ino: u64,
     pub(crate) offset: u64,
     pub(crate) len: u32,
@@ -44,24 +44,24 @@ pub(crate) struct Late {
 }
 
 /// An in-memory file system.
-pub(crate) struct Memory {
+pub(crate) struct MemoryFileSystem {
     nodes: Mutex<HashMap<u64, Node>>,
     forgotten: Condvar,
     calls: Mutex<HashMap<&'static str, usize>>,
-    late: Sender<Late>,
+    suspended: Sender<SuspendedRead>,
     abandoned: Sender<u64>,
 }
 
 /// Events that the file system reports to the test.
-pub(crate) struct Told {
-    late: Mutex<Receiver<Late>>,
+pub(crate) struct Events {
+    suspended: Mutex<Receiver<SuspendedRead>>,
     abandoned: Mutex<Receiver<u64>>,
 }
 
-impl Told {
+impl Events {
     /// Returns the next suspended read.
-    pub(crate) fn next_late(&self) -> Late {
-        lock(&self.late).recv_timeout(LIMIT).expect("something is read")
+    pub(crate) fn next_suspended(&self) -> SuspendedRead {
+        lock(&self.suspended).recv_timeout(LIMIT).expect("something is read")
     }
 
     /// Returns the id of the next cancelled read.
@@ -74,19 +74,25 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Memory {
-    pub(crate) fn new() -> (Self, Told) {
-        let ((late, lates), (abandoned, abandons)) = (channel(), channel());
+impl MemoryFileSystem {
+    pub(crate) fn new() -> (Self, Events) {
+        let ((suspended, suspended_events), (abandoned, abandoned_events)) = (channel(), channel());
         let memory = Self {
             nodes: Mutex::default(),
             forgotten: Condvar::new(),
             calls: Mutex::default(),
-            late,
+            suspended,
             abandoned,
         };
         let root = memory.insert(Content::Directory(BTreeMap::new()));
         assert_eq!(root, ROOT);
-        (memory, Told { late: Mutex::new(lates), abandoned: Mutex::new(abandons) })
+        (
+            memory,
+            Events {
+                suspended: Mutex::new(suspended_events),
+                abandoned: Mutex::new(abandoned_events),
+            },
+        )
     }
 
     fn insert(&self, content: Content) -> u64 {
@@ -160,12 +166,16 @@ impl Memory {
         *lock(&self.calls).entry(call).or_default() += 1;
     }
 
-    fn look<T>(&self, ino: u64, look: impl FnOnce(&mut Node) -> Answer<T>) -> Answer<T> {
-        look(lock(&self.nodes).get_mut(&ino).ok_or(Errno::STALE)?)
+    fn with_node<T>(
+        &self,
+        ino: u64,
+        with_node: impl FnOnce(&mut Node) -> FsResult<T>,
+    ) -> FsResult<T> {
+        with_node(lock(&self.nodes).get_mut(&ino).ok_or(Errno::STALE)?)
     }
 
-    fn entry(&self, ino: u64) -> Answer<Entry> {
-        self.look(ino, |node| {
+    fn entry(&self, ino: u64) -> FsResult<Entry> {
+        self.with_node(ino, |node| {
             node.lookups += 1;
             Ok(Entry { ino, attributes: attributes(ino, node) })
         })
@@ -185,7 +195,7 @@ fn attributes(ino: u64, node: &Node) -> Attributes {
     let size = match &node.content {
         Content::File(bytes) => bytes.len() as u64,
         Content::Link(target) => target.len() as u64,
-        Content::Late(len) => *len,
+        Content::SuspendedRead(len) => *len,
         Content::Broken(_) | Content::Panicking | Content::Dropped => 4096,
         Content::Directory(_) | Content::Special(..) => 0,
     };
@@ -205,11 +215,11 @@ fn attributes(ino: u64, node: &Node) -> Attributes {
     }
 }
 
-impl FileSystem for Memory {
-    fn lookup(&self, parent: u64, name: &[u8]) -> Answer<Entry> {
+impl FileSystem for MemoryFileSystem {
+    fn lookup(&self, parent: u64, name: &[u8]) -> FsResult<Entry> {
         self.count("lookup");
         assert!(name != b"panic", "this name panics");
-        let ino = self.look(parent, |node| match &node.content {
+        let ino = self.with_node(parent, |node| match &node.content {
             Content::Directory(names) => names.get(name).copied().ok_or(Errno::NOENT),
             _ => Err(Errno::NOTDIR),
         })?;
@@ -217,7 +227,7 @@ impl FileSystem for Memory {
     }
 
     fn forget(&self, ino: u64, lookups: u64) {
-        let _ = self.look(ino, |node| {
+        let _ = self.with_node(ino, |node| {
             assert!(node.lookups >= lookups, "more is forgotten than was looked up");
             node.lookups -= lookups;
             Ok(())
@@ -225,14 +235,14 @@ impl FileSystem for Memory {
         self.forgotten.notify_all();
     }
 
-    fn attributes(&self, ino: u64) -> Answer<Attributes> {
+    fn attributes(&self, ino: u64) -> FsResult<Attributes> {
         self.count("attributes");
-        self.look(ino, |node| Ok(attributes(ino, node)))
+        self.with_node(ino, |node| Ok(attributes(ino, node)))
     }
 
-    fn read_link(&self, ino: u64) -> Answer<Vec<u8>> {
+    fn read_link(&self, ino: u64) -> FsResult<Vec<u8>> {
         self.count("read_link");
-        self.look(ino, |node| match &node.content {
+        self.with_node(ino, |node| match &node.content {
             Content::Link(target) => Ok(target.clone()),
             _ => Err(Errno::INVAL),
         })
@@ -240,7 +250,7 @@ impl FileSystem for Memory {
 
     fn read(&self, ino: u64, offset: u64, len: u32, reply: ReadReply) {
         self.count("read");
-        let content = self.look(ino, |node| {
+        let content = self.with_node(ino, |node| {
             Ok(match &node.content {
                 Content::File(bytes) => {
                     let start = bytes.len().min(offset as usize);
@@ -256,7 +266,9 @@ impl FileSystem for Memory {
                 reply.slices(&bytes.chunks(64).collect::<Vec<_>>());
             }
             Ok(Content::File(bytes)) => reply.bytes(&bytes),
-            Ok(Content::Late(_)) => drop(self.late.send(Late { ino, offset, len, reply })),
+            Ok(Content::SuspendedRead(_)) => {
+                drop(self.suspended.send(SuspendedRead { ino, offset, len, reply }))
+            }
             Ok(Content::Panicking) => panic!("this file panics"),
             Ok(Content::Broken(error)) | Err(error) => reply.error(error),
             Ok(_) => drop(reply),
@@ -267,11 +279,11 @@ impl FileSystem for Memory {
         let _ = self.abandoned.send(read);
     }
 
-    fn read_directory(&self, ino: u64, offset: u64, entries: &mut DirectoryReply) -> Answer<()> {
+    fn read_directory(&self, ino: u64, offset: u64, entries: &mut DirectoryReply) -> FsResult<()> {
         self.count("read_directory");
         // The offset of a name is its index; `.` and `..` come first.
         let mut listed = vec![(b".".to_vec(), ino), (b"..".to_vec(), ROOT)];
-        listed.extend(self.look(ino, |node| match &node.content {
+        listed.extend(self.with_node(ino, |node| match &node.content {
             Content::Directory(names) => {
                 let all = names.range::<[u8], _>((Bound::Unbounded::<&[u8]>, Bound::Unbounded));
                 Ok(all.map(|(name, ino)| (name.clone(), *ino)).collect::<Vec<_>>())
@@ -279,7 +291,7 @@ impl FileSystem for Memory {
             _ => Err(Errno::NOTDIR),
         })?);
         for (at, (name, ino)) in listed.iter().enumerate().skip(offset as usize) {
-            let kind = self.look(*ino, |node| Ok(kind(&node.content)))?;
+            let kind = self.with_node(*ino, |node| Ok(kind(&node.content)))?;
             let entry = || self.entry(*ino).expect("it was there");
             if !entries.add(name, at as u64 + 1, *ino, kind, entry) {
                 break;
@@ -288,15 +300,15 @@ impl FileSystem for Memory {
         Ok(())
     }
 
-    fn xattr(&self, ino: u64, name: &[u8]) -> Answer<Vec<u8>> {
-        self.look(ino, |node| node.xattrs.get(name).cloned().ok_or(Errno::NODATA))
+    fn xattr(&self, ino: u64, name: &[u8]) -> FsResult<Vec<u8>> {
+        self.with_node(ino, |node| node.xattrs.get(name).cloned().ok_or(Errno::NODATA))
     }
 
-    fn xattr_names(&self, ino: u64) -> Answer<Vec<Vec<u8>>> {
-        self.look(ino, |node| Ok(node.xattrs.keys().cloned().collect()))
+    fn xattr_names(&self, ino: u64) -> FsResult<Vec<Vec<u8>>> {
+        self.with_node(ino, |node| Ok(node.xattrs.keys().cloned().collect()))
     }
 
-    fn seek(&self, ino: u64, offset: u64, whence: Seek) -> Answer<u64> {
+    fn seek(&self, ino: u64, offset: u64, whence: Seek) -> FsResult<u64> {
         // The first 4096 bytes of each file count as data, the rest as a hole.
         let len = self.attributes(ino)?.size;
         let data = len.min(4096);

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::memory::Content;
-use crate::shown::{Shown, noise};
+use crate::mounted_files::{MountedFiles, noise};
 use mesh_fuse::{Errno, Kind, ROOT};
 use rustix::fs::{
     SeekFrom, XattrFlags, getxattr, getxattr_query, listxattr, listxattr_query, lsetxattr, seek,
@@ -17,7 +17,7 @@ use std::path::Path;
 #[test]
 fn files_have_their_bytes() {
     let big = noise(5_000_001);
-    let Some(shown) = Shown::new(|memory| {
+    let Some(mounted) = MountedFiles::new(|memory| {
         memory.add_file(ROOT, "empty", b"");
         memory.add_file(ROOT, "small", b"some bytes");
         memory.add_file(ROOT, "big", &big);
@@ -27,12 +27,12 @@ fn files_have_their_bytes() {
     }) else {
         return;
     };
-    assert_eq!(shown.read("empty"), b"");
-    assert_eq!(shown.read("small"), b"some bytes");
-    assert!(shown.read("big") == big);
-    assert_eq!(shown.read("deep/deeper/one"), b"1");
+    assert_eq!(mounted.read("empty"), b"");
+    assert_eq!(mounted.read("small"), b"some bytes");
+    assert!(mounted.read("big") == big);
+    assert_eq!(mounted.read("deep/deeper/one"), b"1");
     let mut part = [0; 1000];
-    let file = File::open(shown.path("big")).expect("it is there");
+    let file = File::open(mounted.path("big")).expect("it is there");
     file.read_exact_at(&mut part, 4_999_001).expect("it is long enough");
     assert_eq!(part, big[4_999_001..]);
     assert_eq!(file.read_at(&mut part, 5_000_001).expect("beyond the end is nothing"), 0);
@@ -41,10 +41,10 @@ fn files_have_their_bytes() {
 #[test]
 fn files_can_be_mapped() {
     let big = noise(5_000_000);
-    let Some(shown) = Shown::new(|memory| memory.add_file(ROOT, "big", &big)) else {
+    let Some(mounted) = MountedFiles::new(|memory| memory.add_file(ROOT, "big", &big)) else {
         return;
     };
-    let file = File::open(shown.path("big")).expect("it is there");
+    let file = File::open(mounted.path("big")).expect("it is there");
     let (none, read, shared) = (std::ptr::null_mut(), ProtFlags::READ, MapFlags::SHARED);
     // SAFETY: this creates a new mapping, to which no other reference exists.
     let map = unsafe { mmap(none, big.len(), read, shared, &file, 0) }.expect("it can be mapped");
@@ -58,7 +58,7 @@ fn files_can_be_mapped() {
 #[test]
 fn stat_tells_what_a_file_is() {
     let device = rustix::fs::makedev(0x123, 0x4_5678);
-    let Some(shown) = Shown::new(|memory| {
+    let Some(mounted) = MountedFiles::new(|memory| {
         let file = memory.add_file(ROOT, "file", &noise(1025));
         memory.set_permissions(file, 0o4751);
         memory.add(ROOT, "link", Content::Link(b"there/is nothing".to_vec()));
@@ -69,7 +69,7 @@ fn stat_tells_what_a_file_is() {
     }) else {
         return;
     };
-    let stat = |name: &str| fs::symlink_metadata(shown.path(name)).expect("it is there");
+    let stat = |name: &str| fs::symlink_metadata(mounted.path(name)).expect("it is there");
     let file = stat("file");
     assert!(file.is_file());
     assert_eq!((file.mode(), file.len(), file.blocks(), file.nlink()), (0o10_4751, 1025, 3, 1));
@@ -77,7 +77,7 @@ fn stat_tells_what_a_file_is() {
     assert_eq!((file.mtime(), file.mtime_nsec()), (1_700_000_000, 123_456_789));
     let link = stat("link");
     assert!(link.is_symlink() && link.len() == 16);
-    let target = fs::read_link(shown.path("link")).expect("it is a link");
+    let target = fs::read_link(mounted.path("link")).expect("it is a link");
     assert_eq!(target, Path::new("there/is nothing"));
     assert!(stat("fifo").file_type().is_fifo());
     assert!(stat("socket").file_type().is_socket());
@@ -91,7 +91,7 @@ fn stat_tells_what_a_file_is() {
 #[test]
 fn a_big_directory_is_listed_whole_and_then_kept() {
     let mut names: Vec<_> = (0..10_000).map(|at| format!("a file with the number {at}")).collect();
-    let Some(shown) = Shown::new(|memory| {
+    let Some(mounted) = MountedFiles::new(|memory| {
         for name in &names {
             memory.add_file(ROOT, name, name.as_bytes());
         }
@@ -101,46 +101,46 @@ fn a_big_directory_is_listed_whole_and_then_kept() {
     };
     names.push("zero".into());
     names.sort();
-    assert!(shown.list("") == names);
+    assert!(mounted.list("") == names);
     for name in &names {
-        let file = fs::metadata(shown.path(name)).expect("it is listed");
+        let file = fs::metadata(mounted.path(name)).expect("it is listed");
         assert!(file.is_dir() || file.len() == name.len() as u64);
     }
-    let asked = |call| shown.memory.calls().get(call).copied();
+    let asked = |call| mounted.memory.calls().get(call).copied();
     let before = (asked("lookup"), asked("attributes"));
     // The kernel may drop parts of the listing itself when it needs memory.
-    assert!(shown.list("") == names);
+    assert!(mounted.list("") == names);
     for name in &names {
-        fs::metadata(shown.path(name)).expect("it is listed");
+        fs::metadata(mounted.path(name)).expect("it is listed");
     }
     assert_eq!((asked("lookup"), asked("attributes")), before);
-    assert_eq!(shown.memory.lookups(2), 1);
+    assert_eq!(mounted.memory.lookups(2), 1);
 }
 
 #[test]
 fn what_the_kernel_knows_is_not_asked_again() {
-    let Some(shown) = Shown::new(|memory| {
+    let Some(mounted) = MountedFiles::new(|memory| {
         memory.add_file(ROOT, "file", b"some bytes");
         memory.add(ROOT, "link", Content::Link(b"file".to_vec()));
     }) else {
         return;
     };
-    let look = || {
-        assert_eq!(shown.read("link"), b"some bytes");
-        let absent = fs::metadata(shown.path("absent")).expect_err("it is not there");
+    let with_node = || {
+        assert_eq!(mounted.read("link"), b"some bytes");
+        let absent = fs::metadata(mounted.path("absent")).expect_err("it is not there");
         assert_eq!(absent.kind(), io::ErrorKind::NotFound);
-        fs::metadata(shown.path("file")).expect("it is there");
+        fs::metadata(mounted.path("file")).expect("it is there");
     };
-    look();
-    let asked = shown.memory.calls();
+    with_node();
+    let asked = mounted.memory.calls();
     assert_eq!(asked["lookup"], 3);
-    look();
-    assert_eq!(shown.memory.calls(), asked);
+    with_node();
+    assert_eq!(mounted.memory.calls(), asked);
 }
 
 #[test]
 fn extended_attributes_are_shown() {
-    let Some(shown) = Shown::new(|memory| {
+    let Some(mounted) = MountedFiles::new(|memory| {
         let file = memory.add_file(ROOT, "file", b"");
         memory.set_xattr(file, "user.colour", b"green");
         memory.set_xattr(file, "user.nothing", b"");
@@ -148,7 +148,7 @@ fn extended_attributes_are_shown() {
     }) else {
         return;
     };
-    let file = shown.path("file");
+    let file = mounted.path("file");
     let mut room = [0; 100];
     let len = getxattr(&file, "user.colour", &mut room).expect("it has a colour");
     assert_eq!(&room[..len], b"green");
@@ -159,23 +159,27 @@ fn extended_attributes_are_shown() {
     let len = listxattr(&file, &mut room).expect("it has names");
     assert_eq!(&room[..len], b"user.colour\0user.nothing\0");
     assert_eq!(listxattr_query(&file), Ok(25));
-    assert_eq!(listxattr(shown.path("plain"), &mut room), Ok(0));
+    assert_eq!(listxattr(mounted.path("plain"), &mut room), Ok(0));
 }
 
 #[test]
 fn statfs_tells_the_space() {
-    let Some(shown) = Shown::new(|_| ()) else { return };
-    let told = statvfs(shown.folder.path()).expect("it is mounted");
-    assert_eq!((told.f_bsize, told.f_blocks, told.f_bfree, told.f_bavail), (4096, 1000, 10, 10));
-    assert_eq!((told.f_files, told.f_ffree, told.f_namemax), (500, 5, 255));
+    let Some(mounted) = MountedFiles::new(|_| ()) else { return };
+    let events = statvfs(mounted.folder.path()).expect("it is mounted");
+    assert_eq!(
+        (events.f_bsize, events.f_blocks, events.f_bfree, events.f_bavail),
+        (4096, 1000, 10, 10)
+    );
+    assert_eq!((events.f_files, events.f_ffree, events.f_namemax), (500, 5, 255));
 }
 
 #[test]
 fn holes_are_found() {
-    let Some(shown) = Shown::new(|memory| memory.add_file(ROOT, "file", &noise(10_000))) else {
+    let Some(mounted) = MountedFiles::new(|memory| memory.add_file(ROOT, "file", &noise(10_000)))
+    else {
         return;
     };
-    let file = File::open(shown.path("file")).expect("it is there");
+    let file = File::open(mounted.path("file")).expect("it is there");
     assert_eq!(seek(&file, SeekFrom::Data(100)), Ok(100));
     assert_eq!(seek(&file, SeekFrom::Hole(100)), Ok(4096));
     assert_eq!(seek(&file, SeekFrom::Hole(5000)), Ok(5000));
@@ -185,13 +189,13 @@ fn holes_are_found() {
 
 #[test]
 fn nothing_can_be_changed() {
-    let Some(shown) = Shown::new(|memory| {
+    let Some(mounted) = MountedFiles::new(|memory| {
         memory.add_file(ROOT, "file", b"some bytes");
         memory.add_directory(ROOT, "folder");
     }) else {
         return;
     };
-    let (file, other) = (shown.path("file"), shown.path("other"));
+    let (file, other) = (mounted.path("file"), mounted.path("other"));
     let attempts = [
         File::create(&other).map(drop),
         OpenOptions::new().append(true).open(&file).map(drop),
@@ -200,7 +204,7 @@ fn nothing_can_be_changed() {
         fs::rename(&file, &other),
         fs::hard_link(&file, &other),
         fs::create_dir(&other),
-        fs::remove_dir(shown.path("folder")),
+        fs::remove_dir(mounted.path("folder")),
         fs::set_permissions(&file, Permissions::from_mode(0o777)),
         std::os::unix::fs::symlink("file", &other),
         std::os::unix::fs::chown(&file, Some(1), Some(1)),
@@ -210,16 +214,16 @@ fn nothing_can_be_changed() {
         let error = attempt.expect_err("nothing can be changed");
         assert_eq!(error.kind(), io::ErrorKind::ReadOnlyFilesystem, "attempt {at}");
     }
-    assert_eq!(shown.read("file"), b"some bytes");
+    assert_eq!(mounted.read("file"), b"some bytes");
 }
 
 #[test]
 fn one_thread_is_enough() {
     let options = mesh_fuse::MountOptions { threads: 1, ..Default::default() };
     let bytes = noise(300_000);
-    let fill = |memory: &crate::memory::Memory| memory.add_file(ROOT, "file", &bytes);
-    let Some(shown) = Shown::with(&options, fill) else { return };
+    let fill = |memory: &crate::memory::MemoryFileSystem| memory.add_file(ROOT, "file", &bytes);
+    let Some(mounted) = MountedFiles::with(&options, fill) else { return };
     std::thread::scope(|scope| {
-        (0..8).for_each(|_| drop(scope.spawn(|| assert!(shown.read("file") == bytes))));
+        (0..8).for_each(|_| drop(scope.spawn(|| assert!(mounted.read("file") == bytes))));
     });
 }

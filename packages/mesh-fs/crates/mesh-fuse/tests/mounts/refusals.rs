@@ -1,7 +1,7 @@
 //! Cases in which a mount is refused.
 
-use crate::memory::Memory;
-use crate::shown::{Shown, folder, or_skip};
+use crate::memory::MemoryFileSystem;
+use crate::mounted_files::{MountedFiles, folder, or_skip};
 use mesh_fuse::{Mount, MountError, MountOptions, ROOT};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::ffi::CString;
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 fn refused(point: &Path) -> MountError {
-    let (memory, _told) = Memory::new();
+    let (memory, _told) = MemoryFileSystem::new();
     let refused = Mount::open(point, &MountOptions::default(), Arc::new(memory));
     let error = refused.expect_err("nothing can be mounted there");
     assert!(!error.is_forbidden(), "{error}");
@@ -22,11 +22,11 @@ fn refused(point: &Path) -> MountError {
 fn the_mountpoint_has_to_be_an_empty_directory() {
     let folder = folder();
     let file = folder.path().join("file");
-    assert!(matches!(refused(&file), MountError::PointMissing { .. }));
+    assert!(matches!(refused(&file), MountError::MountpointMissing { .. }));
     fs::write(&file, "").expect("there is room");
-    assert!(matches!(refused(&file), MountError::PointNotDirectory { .. }));
-    assert!(matches!(refused(&file.join("below")), MountError::PointNotDirectory { .. }));
-    assert!(matches!(refused(folder.path()), MountError::PointNotEmpty { .. }));
+    assert!(matches!(refused(&file), MountError::MountpointNotDirectory { .. }));
+    assert!(matches!(refused(&file.join("below")), MountError::MountpointNotDirectory { .. }));
+    assert!(matches!(refused(folder.path()), MountError::MountpointNotEmpty { .. }));
 }
 
 #[test]
@@ -36,20 +36,20 @@ fn a_dead_mount_is_told_from_other_failures() {
         Ok(device) => device,
         Err(error) => return println!("skipped: cannot open /dev/fuse: {error}"),
     };
-    let told = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
-    let told = CString::new(told).expect("it has no zero");
-    let mounted = mount("dead", folder.path(), "fuse.dead", MountFlags::empty(), told.as_c_str());
+    let events = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+    let events = CString::new(events).expect("it has no zero");
+    let mounted = mount("dead", folder.path(), "fuse.dead", MountFlags::empty(), events.as_c_str());
     if let Err(error) = mounted {
         return println!("skipped: cannot mount: {error}");
     }
     drop(device);
-    assert!(matches!(refused(folder.path()), MountError::PointDead { .. }));
+    assert!(matches!(refused(folder.path()), MountError::MountpointDead { .. }));
     unmount(folder.path(), UnmountFlags::DETACH).expect("it was mounted");
 }
 
 #[test]
 fn files_can_be_hidden_if_that_is_wanted() {
-    let (memory, _told) = Memory::new();
+    let (memory, _told) = MemoryFileSystem::new();
     memory.add_file(ROOT, "shown", b"");
     let folder = folder();
     fs::write(folder.path().join("hidden"), "").expect("there is room");
@@ -64,11 +64,11 @@ fn files_can_be_hidden_if_that_is_wanted() {
 #[test]
 fn each_source_is_unique_and_plain() {
     let options = MountOptions { name: "my files, #1: ü".into(), ..MountOptions::default() };
-    let Some(one) = Shown::with(&options, |_| ()) else { return };
-    let Some(other) = Shown::with(&options, |_| ()) else { return };
+    let Some(one) = MountedFiles::with(&options, |_| ()) else { return };
+    let Some(other) = MountedFiles::with(&options, |_| ()) else { return };
     assert_ne!(one.mount.source(), other.mount.source());
     let (name, number) = one.mount.source().rsplit_once('-').expect("it has a number");
     assert_eq!(name, "my-files---1:--");
     assert_eq!(number.len(), 16);
-    assert_eq!(one.mount.point(), one.folder.path().canonicalize().expect("it is there"));
+    assert_eq!(one.mount.mountpoint(), one.folder.path().canonicalize().expect("it is there"));
 }

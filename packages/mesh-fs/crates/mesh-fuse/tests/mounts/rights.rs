@@ -1,8 +1,8 @@
 //! Mounting without root privileges.
 
 use crate::ending::serve_elsewhere;
-use crate::memory::Memory;
-use crate::shown::{folder, is_in_table, or_skip, wait_out_of_table};
+use crate::memory::MemoryFileSystem;
+use crate::mounted_files::{folder, is_in_table, or_skip, wait_out_of_table};
 use mesh_fuse::{Mount, MountOptions, ROOT};
 use rustix::process::geteuid;
 use std::env;
@@ -22,7 +22,7 @@ const NOBODY: u32 = 65534;
 #[test]
 fn mounts_and_unmounts_where_it_is_told_to() {
     let Ok(place) = env::var(PLACE) else { return };
-    let (memory, _told) = Memory::new();
+    let (memory, _told) = MemoryFileSystem::new();
     memory.add_file(ROOT, "file", b"bytes");
     let mounted = Mount::open(Path::new(&place), &MountOptions::default(), Arc::new(memory));
     let Some(mount) = or_skip(mounted) else { return };

@@ -9,7 +9,7 @@ use mesh_chunks::{Store, StoreOptions};
 use mesh_snapshot::{Snapshot, Tree};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
-use crate::forest::{Forest, random, take, tree};
+use crate::test_tree::{TestTree, random, take, tree};
 
 /// Sizes near block boundaries and near the limit for inline data.
 const SIZES: [usize; 14] =
@@ -17,7 +17,7 @@ const SIZES: [usize; 14] =
 
 /// Generates a directory step by step; the same seed generates the same entries.
 pub(crate) struct Gardener<'a> {
-    forest: &'a Forest,
+    test_tree: &'a TestTree,
     state: u64,
     folders: Vec<PathBuf>,
     files: Vec<PathBuf>,
@@ -25,9 +25,9 @@ pub(crate) struct Gardener<'a> {
 }
 
 impl<'a> Gardener<'a> {
-    pub(crate) fn new(forest: &'a Forest, seed: u64) -> Self {
-        let folders = vec![forest.root().to_owned()];
-        Self { forest, state: seed.wrapping_mul(2) | 1, folders, files: Vec::new(), made: 0 }
+    pub(crate) fn new(test_tree: &'a TestTree, seed: u64) -> Self {
+        let folders = vec![test_tree.root().to_owned()];
+        Self { test_tree, state: seed.wrapping_mul(2) | 1, folders, files: Vec::new(), made: 0 }
     }
 
     pub(crate) fn below(&mut self, end: usize) -> usize {
@@ -104,13 +104,13 @@ impl<'a> Gardener<'a> {
 
     /// Returns the current tree, with its chunks in a store.
     pub(crate) fn harvest(&self, store: &Store) -> Tree {
-        stored(self.forest, store)
+        stored(self.test_tree, store)
     }
 }
 
 /// Takes a snapshot of a directory, and puts its chunks into a store.
-pub(crate) fn stored(forest: &Forest, store: &Store) -> Tree {
-    let snapshot: Snapshot = take(forest);
+pub(crate) fn stored(test_tree: &TestTree, store: &Store) -> Tree {
+    let snapshot: Snapshot = take(test_tree);
     let tree = tree(&snapshot);
     let mut bytes = Vec::new();
     for (chunk, _) in tree.chunks() {

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use mesh_image::{Shown, ShownOptions};
 
-use crate::forest::Forest;
 use crate::gardener::{Gardener, store};
+use crate::test_tree::TestTree;
 
 /// Observable properties of the entries of a tree, by path.
 type Seen = BTreeMap<PathBuf, (u32, Option<u64>, u64, (i64, i64), u64, Vec<u8>, Vec<u8>)>;
@@ -75,12 +75,12 @@ fn trees_of_any_kind_are_seen_as_they_are() {
     let (store, point) = (store(folder.path()), folder.path().join("point"));
     let Some(mut shown) = open(&point, folder.path(), false) else { return };
     for seed in 1..25 {
-        let forest = Forest::new();
-        let mut gardener = Gardener::new(&forest, seed);
+        let test_tree = TestTree::new();
+        let mut gardener = Gardener::new(&test_tree, seed);
         for _ in 0..3 {
             (0..gardener.below(80)).for_each(|_| gardener.plant());
             shown.show(&gardener.harvest(&store), &store).unwrap();
-            compare(forest.root(), &point, seed);
+            compare(test_tree.root(), &point, seed);
         }
     }
     assert!(shown.is_open());
@@ -94,13 +94,13 @@ fn large_directories_are_found_by_each_name() {
     let folder = tempfile::tempdir().unwrap();
     let (store, point) = (store(folder.path()), folder.path().join("point"));
     let Some(mut shown) = open(&point, folder.path(), false) else { return };
-    let forest = Forest::new();
+    let test_tree = TestTree::new();
     for nth in 0..3000 {
         let name = format!("{}{nth}", "x".repeat(nth % 200));
-        forest.write(&name, b"");
+        test_tree.write(&name, b"");
     }
-    shown.show(&crate::gardener::stored(&forest, &store), &store).unwrap();
-    for entry in fs::read_dir(forest.root()).unwrap() {
+    shown.show(&crate::gardener::stored(&test_tree, &store), &store).unwrap();
+    for entry in fs::read_dir(test_tree.root()).unwrap() {
         let name = entry.unwrap().file_name();
         assert!(point.join(&name).is_file(), "{name:?}");
         let other = [name.as_bytes(), b"!"].concat();
@@ -114,14 +114,14 @@ fn who_has_a_file_open_reads_on_when_many_images_have_come() {
     let folder = tempfile::tempdir().unwrap();
     let (store, point) = (store(folder.path()), folder.path().join("point"));
     let Some(mut shown) = open(&point, folder.path(), true) else { return };
-    let forest = Forest::new();
-    let first = forest.random("file", 200_000, 1);
-    shown.show(&crate::gardener::stored(&forest, &store), &store).unwrap();
+    let test_tree = TestTree::new();
+    let first = test_tree.random("file", 200_000, 1);
+    shown.show(&crate::gardener::stored(&test_tree, &store), &store).unwrap();
     let mut file = File::open(point.join("file")).unwrap();
     fs::write(point.join("own"), "own").unwrap();
     for seed in 2..12 {
-        let content = forest.random("file", 200_000, seed);
-        shown.show(&crate::gardener::stored(&forest, &store), &store).unwrap();
+        let content = test_tree.random("file", 200_000, seed);
+        shown.show(&crate::gardener::stored(&test_tree, &store), &store).unwrap();
         assert!(fs::read(point.join("file")).unwrap() == content);
         assert_eq!(fs::read(point.join("own")).unwrap(), b"own");
     }

@@ -6,8 +6,8 @@ use std::path::Path;
 use mesh_chunks::Store;
 use mesh_image::{Image, ImageError, Writer};
 
-use crate::forest::Forest;
 use crate::gardener::{Gardener, store, stored};
+use crate::test_tree::TestTree;
 
 const BLOCK: u64 = 4096;
 
@@ -22,26 +22,26 @@ fn files(folder: &Path) -> usize {
 #[test]
 fn what_files_have_in_common_is_written_once() {
     let folder = tempfile::tempdir().unwrap();
-    let (forest, store) = (Forest::new(), store(folder.path()));
+    let (test_tree, store) = (TestTree::new(), store(folder.path()));
     let mut writer = Writer::new(folder.path(), u64::MAX);
-    forest.random("one", 10 * BLOCK as usize, 1);
-    forest.random("other", 10 * BLOCK as usize, 1);
-    let image = writer.write(&stored(&forest, &store), &store).unwrap();
+    test_tree.random("one", 10 * BLOCK as usize, 1);
+    test_tree.random("other", 10 * BLOCK as usize, 1);
+    let image = writer.write(&stored(&test_tree, &store), &store).unwrap();
     assert_eq!(blocks_len(&image), 10 * BLOCK);
-    fs::rename(forest.path("one"), forest.path("renamed")).unwrap();
-    forest.random("another", 5 * BLOCK as usize, 2);
-    let image = writer.write(&stored(&forest, &store), &store).unwrap();
+    fs::rename(test_tree.path("one"), test_tree.path("renamed")).unwrap();
+    test_tree.random("another", 5 * BLOCK as usize, 2);
+    let image = writer.write(&stored(&test_tree, &store), &store).unwrap();
     assert_eq!(blocks_len(&image), 15 * BLOCK);
 }
 
 #[test]
 fn holes_and_small_files_take_no_blocks() {
     let folder = tempfile::tempdir().unwrap();
-    let (forest, store) = (Forest::new(), store(folder.path()));
-    forest.write("small", &[7; 2000]);
-    let sparse = fs::File::create(forest.path("sparse")).unwrap();
+    let (test_tree, store) = (TestTree::new(), store(folder.path()));
+    test_tree.write("small", &[7; 2000]);
+    let sparse = fs::File::create(test_tree.path("sparse")).unwrap();
     sparse.set_len(1 << 40).unwrap();
-    let image = Writer::new(folder.path(), u64::MAX).write(&stored(&forest, &store), &store);
+    let image = Writer::new(folder.path(), u64::MAX).write(&stored(&test_tree, &store), &store);
     let image = image.unwrap();
     assert_eq!(blocks_len(&image), 0);
     assert!(image.blocks.is_none());
@@ -51,12 +51,12 @@ fn holes_and_small_files_take_no_blocks() {
 #[test]
 fn blocks_that_are_of_no_use_are_left_behind() {
     let folder = tempfile::tempdir().unwrap();
-    let (forest, store) = (Forest::new(), store(folder.path()));
+    let (test_tree, store) = (TestTree::new(), store(folder.path()));
     let mut writer = Writer::new(folder.path(), u64::MAX);
     let lens: Vec<_> = (1..5)
         .map(|seed| {
-            forest.random("large", 40 << 20, seed);
-            blocks_len(&writer.write(&stored(&forest, &store), &store).unwrap())
+            test_tree.random("large", 40 << 20, seed);
+            blocks_len(&writer.write(&stored(&test_tree, &store), &store).unwrap())
         })
         .collect();
     assert_eq!(lens, [40 << 20, 80 << 20, 40 << 20, 80 << 20]);
@@ -65,9 +65,9 @@ fn blocks_that_are_of_no_use_are_left_behind() {
 #[test]
 fn what_is_missing_is_told_at_once_and_nothing_stays() {
     let folder = tempfile::tempdir().unwrap();
-    let (forest, store) = (Forest::new(), store(folder.path()));
-    forest.random("large", 1 << 20, 1);
-    let tree = stored(&forest, &store);
+    let (test_tree, store) = (TestTree::new(), store(folder.path()));
+    test_tree.random("large", 1 << 20, 1);
+    let tree = stored(&test_tree, &store);
     let other = tempfile::tempdir().unwrap();
     let empty = Store::open(other.path(), mesh_chunks::StoreOptions::default()).unwrap();
     let mut writer = Writer::new(folder.path(), u64::MAX);
@@ -84,8 +84,8 @@ fn what_is_missing_is_told_at_once_and_nothing_stays() {
 #[test]
 fn more_than_the_budget_is_refused_before_it_is_written() {
     let folder = tempfile::tempdir().unwrap();
-    let (forest, store) = (Forest::new(), store(folder.path()));
-    let mut gardener = Gardener::new(&forest, 1);
+    let (test_tree, store) = (TestTree::new(), store(folder.path()));
+    let mut gardener = Gardener::new(&test_tree, 1);
     (0..50).for_each(|_| gardener.plant());
     let tree = gardener.harvest(&store);
     let refused = Writer::new(folder.path(), BLOCK).write(&tree, &store);

@@ -25,7 +25,7 @@ const GEAR: [u64; 256] = {
 
 /// Parameters for the lengths of chunks.
 #[derive(Debug)]
-pub(crate) struct Cutter {
+pub(crate) struct Chunker {
     min: usize,
     /// Length from which the threshold `loose` applies.
     normal: usize,
@@ -37,11 +37,11 @@ pub(crate) struct Cutter {
 }
 
 /// Chunk lengths for files.
-pub(crate) const CONTENT: Cutter = Cutter::new(8 << 10, 32 << 10, 128 << 10);
+pub(crate) const CONTENT: Chunker = Chunker::new(8 << 10, 32 << 10, 128 << 10);
 /// Chunk lengths for descriptions.
-pub(crate) const DESCRIPTION: Cutter = Cutter::new(1 << 10, 4 << 10, 16 << 10);
+pub(crate) const DESCRIPTION: Chunker = Chunker::new(1 << 10, 4 << 10, 16 << 10);
 
-impl Cutter {
+impl Chunker {
     /// Computes the thresholds. Short chunks are rarely cut; others end, on average, `average / 4`
     /// bytes after three quarters of `average`.
     const fn new(min: usize, average: usize, max: usize) -> Self {
@@ -60,13 +60,13 @@ impl Cutter {
     ///
     /// Bytes beyond the maximum length are ignored. If `bytes` is shorter than that, it must be the
     /// end of the content.
-    pub(crate) fn first(&self, bytes: &[u8]) -> usize {
+    pub(crate) fn first_len(&self, bytes: &[u8]) -> usize {
         let bytes = &bytes[..bytes.len().min(self.max)];
         if bytes.len() <= self.min {
             return bytes.len();
         }
         let normal = self.normal.min(bytes.len());
-        let sum = warm(&bytes[self.min - WINDOW..self.min]);
+        let sum = hash_of(&bytes[self.min - WINDOW..self.min]);
         match scan(sum, &bytes[self.min..normal], self.strict) {
             Ok(len) => self.min + len,
             Err(sum) => {
@@ -77,22 +77,22 @@ impl Cutter {
     }
 
     /// Returns the first cut point with the loose threshold, without a minimum length.
-    pub(crate) fn mark(&self, bytes: &[u8]) -> Option<usize> {
+    pub(crate) fn cut_point(&self, bytes: &[u8]) -> Option<usize> {
         let (head, rest) = bytes.split_at_checked(WINDOW)?;
-        scan(warm(head), rest, self.loose).ok().map(|len| WINDOW + len)
+        scan(hash_of(head), rest, self.loose).ok().map(|len| WINDOW + len)
     }
 
     /// Splits bytes into chunks.
     pub(crate) fn pieces<'a>(&'a self, mut bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         std::iter::from_fn(move || {
-            let (piece, rest) = bytes.split_at(self.first(bytes));
+            let (piece, rest) = bytes.split_at(self.first_len(bytes));
             bytes = rest;
             (!piece.is_empty()).then_some(piece)
         })
     }
 }
 
-fn warm(bytes: &[u8]) -> u64 {
+fn hash_of(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |sum: u64, byte| (sum << 1).wrapping_add(GEAR[usize::from(*byte)]))
 }
 
@@ -153,16 +153,16 @@ mod tests {
         let zeros = vec![0; 300 << 10];
         let lens: Vec<_> = CONTENT.pieces(&zeros).map(<[u8]>::len).collect();
         assert_eq!(lens, [128 << 10, 128 << 10, 44 << 10]);
-        assert_eq!(CONTENT.mark(&zeros), None);
+        assert_eq!(CONTENT.cut_point(&zeros), None);
     }
 
     #[test]
     fn short_bytes_are_one_chunk() {
         for len in [1, 64, 8 << 10] {
-            assert_eq!(CONTENT.first(&noise(len)), len);
+            assert_eq!(CONTENT.first_len(&noise(len)), len);
         }
         assert_eq!(CONTENT.pieces(&[]).count(), 0);
-        assert_eq!(CONTENT.mark(&noise(63)), None);
+        assert_eq!(CONTENT.cut_point(&noise(63)), None);
     }
 
     #[test]
@@ -187,9 +187,9 @@ mod tests {
     #[test]
     fn a_place_to_cut_depends_on_the_bytes_before_it() {
         let bytes = noise(1 << 20);
-        let mark = CONTENT.mark(&bytes).expect("there is one");
-        assert_eq!(CONTENT.mark(&bytes[..mark]), Some(mark));
-        assert_eq!(CONTENT.mark(&bytes[..mark - 1]), None);
-        assert_eq!(CONTENT.mark(&bytes[mark - WINDOW - 1..]), Some(WINDOW + 1));
+        let cut_point = CONTENT.cut_point(&bytes).expect("there is one");
+        assert_eq!(CONTENT.cut_point(&bytes[..cut_point]), Some(cut_point));
+        assert_eq!(CONTENT.cut_point(&bytes[..cut_point - 1]), None);
+        assert_eq!(CONTENT.cut_point(&bytes[cut_point - WINDOW - 1..]), Some(WINDOW + 1));
     }
 }

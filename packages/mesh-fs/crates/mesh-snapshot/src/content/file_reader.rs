@@ -4,7 +4,7 @@ use crate::content::chunker::CONTENT;
 use crate::content::source::Source;
 use crate::format::encode::Xattrs;
 use crate::tree::attributes::{Extent, Kind};
-use crate::walk::file_stat::Look;
+use crate::walk::file_stat::FileStat;
 use mesh_chunks::ChunkId;
 use std::io;
 use std::ops::Range;
@@ -14,7 +14,7 @@ const BUFFER_LEN: usize = 512 << 10;
 /// Long ranges are cut near each multiple of this, so that several threads can process them.
 const SEGMENT: u64 = 8 << 20;
 /// Maximum distance of a cut behind such a multiple.
-const MARK_MAX: u64 = 64 << 10;
+const CUT_DISTANCE_MAX: u64 = 64 << 10;
 /// Number of times a changing file is read before only its unchanged beginning is accepted.
 const ATTEMPTS: usize = 4;
 
@@ -27,7 +27,7 @@ pub(crate) struct Scratch {
 /// Content of a file as it was at one moment.
 #[derive(Debug)]
 pub(crate) struct Content {
-    pub(crate) look: Look,
+    pub(crate) stat: FileStat,
     pub(crate) xattrs: Xattrs,
     pub(crate) extents: Vec<Extent>,
     /// Whether the file was unchanged after the read; if false, only its beginning is captured.
@@ -36,7 +36,7 @@ pub(crate) struct Content {
 
 /// Reason why a file could not be read.
 #[derive(Debug)]
-pub(crate) enum Obstacle {
+pub(crate) enum ReadFailure {
     /// The file changed.
     Changed,
     /// The path is not a regular file any more.
@@ -44,7 +44,7 @@ pub(crate) enum Obstacle {
     Failed(io::Error),
 }
 
-impl From<io::Error> for Obstacle {
+impl From<io::Error> for ReadFailure {
     fn from(error: io::Error) -> Self {
         Self::Failed(error)
     }
@@ -66,47 +66,52 @@ impl Scratch {
 pub(crate) fn read<S: Source>(
     open: impl Fn() -> io::Result<S>,
     scratch: &mut Scratch,
-) -> Result<Content, Obstacle> {
+) -> Result<Content, ReadFailure> {
     for _ in 0..ATTEMPTS {
         let source = open()?;
         match read_once(&source, scratch) {
-            Ok((content, after)) if after.fence == content.look.fence => return Ok(content),
-            Ok(_) | Err(Obstacle::Changed) => {}
+            Ok((content, after)) if after.file_version == content.stat.file_version => {
+                return Ok(content);
+            }
+            Ok(_) | Err(ReadFailure::Changed) => {}
             Err(error) => return Err(error),
         }
     }
     let source = open()?;
     let (mut content, _) = read_once(&source, scratch)?;
-    let again = extents(&source, &content.look, scratch)?;
-    let is_there = source.look()?.fence.size >= content.look.fence.size;
+    let again = extents(&source, &content.stat, scratch)?;
+    let is_there = source.stat()?.file_version.size >= content.stat.file_version.size;
     content.is_whole = false;
-    if again == content.extents && is_there { Ok(content) } else { Err(Obstacle::Changed) }
+    if again == content.extents && is_there { Ok(content) } else { Err(ReadFailure::Changed) }
 }
 
 /// Reads a file, with its metadata before and after the read.
-fn read_once(source: &impl Source, scratch: &mut Scratch) -> Result<(Content, Look), Obstacle> {
-    let look = source.look()?;
-    if look.kind != Kind::File {
-        return Err(Obstacle::NoFile);
+fn read_once(
+    source: &impl Source,
+    scratch: &mut Scratch,
+) -> Result<(Content, FileStat), ReadFailure> {
+    let stat = source.stat()?;
+    if stat.kind != Kind::File {
+        return Err(ReadFailure::NoFile);
     }
-    let extents = extents(source, &look, scratch)?;
+    let extents = extents(source, &stat, scratch)?;
     let xattrs = source.xattrs();
-    Ok((Content { look, xattrs, extents, is_whole: true }, source.look()?))
+    Ok((Content { stat, xattrs, extents, is_whole: true }, source.stat()?))
 }
 
-/// Reads a file up to the size in `look`.
+/// Reads a file up to the size in `stat`.
 fn extents(
     source: &impl Source,
-    look: &Look,
+    stat: &FileStat,
     scratch: &mut Scratch,
-) -> Result<Vec<Extent>, Obstacle> {
+) -> Result<Vec<Extent>, ReadFailure> {
     let mut all = Extents::default();
-    for range in ranges(source, look)? {
+    for range in ranges(source, stat)? {
         for nth in 0..segments(&range) {
-            all.push(cut(source, &range, nth, scratch)?);
+            all.push(chunk_segment(source, &range, nth, scratch)?);
         }
     }
-    Ok(all.finish(look.fence.size))
+    Ok(all.finish(stat.file_version.size))
 }
 
 /// Builds the extents of a file from consecutive runs and the holes between them.
@@ -155,12 +160,12 @@ impl Extents {
 ///
 /// # Errors
 /// A system call failed.
-pub(crate) fn ranges(source: &impl Source, look: &Look) -> io::Result<Vec<Range<u64>>> {
-    let size = look.fence.size;
+pub(crate) fn ranges(source: &impl Source, stat: &FileStat) -> io::Result<Vec<Range<u64>>> {
+    let size = stat.file_version.size;
     if size == 0 {
         return Ok(Vec::new());
     }
-    if !look.is_sparse {
+    if !stat.is_sparse {
         return Ok(std::iter::once(0..size).collect());
     }
     let mut ranges = Vec::new();
@@ -187,14 +192,14 @@ pub(crate) fn segments(range: &Range<u64>) -> u64 {
 ///
 /// # Errors
 /// The file is shorter than the range, or cannot be read.
-pub(crate) fn cut(
+pub(crate) fn chunk_segment(
     source: &impl Source,
     range: &Range<u64>,
     nth: u64,
     scratch: &mut Scratch,
-) -> Result<Run, Obstacle> {
-    let start = mark(source, range, nth, scratch)?;
-    let end = mark(source, range, nth + 1, scratch)?;
+) -> Result<Run, ReadFailure> {
+    let start = cut_point(source, range, nth, scratch)?;
+    let end = cut_point(source, range, nth + 1, scratch)?;
     let mut chunks = Vec::new();
     // Range of the buffer that is not processed yet, and its offset in the file.
     let (mut from, mut to, mut at) = (0, 0, start);
@@ -207,12 +212,12 @@ pub(crate) fn cut(
             let wanted = room.len().min(usize::try_from(missing).unwrap_or(usize::MAX));
             let read = source.read_at(&mut room[..wanted], at + to as u64)?;
             if read == 0 {
-                return Err(Obstacle::Changed);
+                return Err(ReadFailure::Changed);
             }
             to += read;
             continue;
         }
-        let len = CONTENT.first(&scratch.buffer[from..to]);
+        let len = CONTENT.first_len(&scratch.buffer[from..to]);
         let chunk = ChunkId::of(&scratch.buffer[from..from + len]);
         from += len;
         at += len as u64;
@@ -223,12 +228,12 @@ pub(crate) fn cut(
 
 /// Returns the start of a segment: the first content-defined cut point after its multiple. Content
 /// that moves within a file is therefore usually split in the same way.
-fn mark(
+fn cut_point(
     source: &impl Source,
     range: &Range<u64>,
     nth: u64,
     scratch: &mut Scratch,
-) -> Result<u64, Obstacle> {
+) -> Result<u64, ReadFailure> {
     if nth == 0 {
         return Ok(range.start);
     }
@@ -236,29 +241,29 @@ fn mark(
         return Ok(range.end);
     }
     let start = range.start + nth * SEGMENT;
-    let len = MARK_MAX.min(range.end - start) as usize;
+    let len = CUT_DISTANCE_MAX.min(range.end - start) as usize;
     let mut filled = 0;
     while filled < len {
         match source.read_at(&mut scratch.buffer[filled..len], start + filled as u64)? {
-            0 => return Err(Obstacle::Changed),
+            0 => return Err(ReadFailure::Changed),
             read => filled += read,
         }
     }
-    let found = CONTENT.mark(&scratch.buffer[..len]);
+    let found = CONTENT.cut_point(&scratch.buffer[..len]);
     Ok(start + found.unwrap_or(len) as u64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::attributes::Moment;
-    use crate::walk::file_stat::Fence;
+    use crate::tree::attributes::Timestamp;
+    use crate::walk::file_stat::FileVersion;
     use std::cell::{Cell, RefCell};
     use std::rc::Rc;
 
     /// A file that changes after each read.
     #[derive(Clone)]
-    struct Restless {
+    struct ChangingFile {
         state: Rc<State>,
     }
 
@@ -271,13 +276,13 @@ mod tests {
     /// Changes the content after a read; returns whether it did.
     type Change = dyn FnMut(&mut Vec<u8>) -> bool;
 
-    impl Restless {
+    impl ChangingFile {
         fn new(content: Vec<u8>, change: impl FnMut(&mut Vec<u8>) -> bool + 'static) -> Self {
             let (content, change) = (RefCell::new(content), RefCell::new(Box::new(change) as _));
             Self { state: Rc::new(State { content, changes: Cell::new(0), change }) }
         }
 
-        fn read(&self) -> Result<Content, Obstacle> {
+        fn read(&self) -> Result<Content, ReadFailure> {
             read(|| Ok(self.clone()), &mut Scratch::new())
         }
 
@@ -286,13 +291,13 @@ mod tests {
         }
     }
 
-    impl Source for Restless {
-        fn look(&self) -> io::Result<Look> {
-            let at = Moment { s: self.state.changes.get(), ns: 0 };
+    impl Source for ChangingFile {
+        fn stat(&self) -> io::Result<FileStat> {
+            let at = Timestamp { s: self.state.changes.get(), ns: 0 };
             let size = self.state.content.borrow().len() as u64;
-            Ok(Look {
+            Ok(FileStat {
                 kind: Kind::File,
-                fence: Fence { device: 1, inode: 1, size, modified: at, changed: at },
+                file_version: FileVersion { device: 1, inode: 1, size, modified: at, changed: at },
                 permissions: 0o644,
                 uid: 0,
                 gid: 0,
@@ -324,7 +329,7 @@ mod tests {
 
     /// Returns the extents of unchanging content.
     fn calm(content: &[u8]) -> Vec<Extent> {
-        let file = Restless::new(content.to_vec(), |_| false);
+        let file = ChangingFile::new(content.to_vec(), |_| false);
         let content = file.read().expect("it does not change");
         assert!(content.is_whole);
         content.extents
@@ -333,7 +338,7 @@ mod tests {
     #[test]
     fn a_file_that_changes_twice_is_read_three_times() {
         let mut left = 2;
-        let file = Restless::new(vec![1; 20_000], move |content| {
+        let file = ChangingFile::new(vec![1; 20_000], move |content| {
             content[5] += u8::from(left > 0);
             left -= 1;
             left >= 0
@@ -345,34 +350,34 @@ mod tests {
 
     #[test]
     fn a_file_that_grows_is_taken_as_far_as_it_was_there() {
-        let file = Restless::new(vec![1; 20_000], |content| {
+        let file = ChangingFile::new(vec![1; 20_000], |content| {
             content.extend([2; 3000]);
             true
         });
         let content = file.read().expect("its beginning stays");
         assert!(!content.is_whole);
-        let size = content.look.fence.size as usize;
+        let size = content.stat.file_version.size as usize;
         assert_eq!(content.extents, calm(&file.reopened()[..size]));
     }
 
     #[test]
     fn a_file_that_is_rewritten_again_and_again_is_refused() {
-        let file = Restless::new(vec![1; 20_000], |content| {
+        let file = ChangingFile::new(vec![1; 20_000], |content| {
             content[7] = content[7].wrapping_add(1);
             true
         });
-        assert!(matches!(file.read(), Err(Obstacle::Changed)));
+        assert!(matches!(file.read(), Err(ReadFailure::Changed)));
     }
 
     #[test]
     fn a_file_that_shrinks_is_refused_until_it_stays() {
-        let file = Restless::new(vec![1; 20_000], |content| {
+        let file = ChangingFile::new(vec![1; 20_000], |content| {
             content.pop();
             true
         });
-        assert!(matches!(file.read(), Err(Obstacle::Changed)));
+        assert!(matches!(file.read(), Err(ReadFailure::Changed)));
         let mut left = 1;
-        let file = Restless::new(vec![1; 2 << 20], move |content| {
+        let file = ChangingFile::new(vec![1; 2 << 20], move |content| {
             content.truncate(30_000);
             left -= 1;
             left >= 0
@@ -382,7 +387,7 @@ mod tests {
 
     #[test]
     fn a_file_whose_times_change_alone_is_taken() {
-        let file = Restless::new(vec![1; 20_000], |_| true);
+        let file = ChangingFile::new(vec![1; 20_000], |_| true);
         let content = file.read().expect("its bytes stay");
         assert!(!content.is_whole);
         assert_eq!(content.extents, calm(&[1; 20_000]));

@@ -5,8 +5,8 @@ use crate::content::reader_pool::{Job, Outcome, read_all};
 use crate::error::SnapshotError;
 use crate::options::Options;
 use crate::walk::Listings;
-use crate::walk::file_stat::Look;
-use crate::walk::listing::{Listed, What, join};
+use crate::walk::file_stat::FileStat;
+use crate::walk::listing::{EntryKind, ListedEntry, join};
 use crate::walk::root::Root;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ pub(crate) struct Files {
 }
 
 /// Returns the known content of a file with this metadata.
-pub(crate) type Recall<'a> = dyn Fn(&Look) -> Option<Content> + 'a;
+pub(crate) type Recall<'a> = dyn Fn(&FileStat) -> Option<Content> + 'a;
 
 /// Reads all files, and corrects the listings for names that were replaced since.
 ///
@@ -49,8 +49,8 @@ pub(crate) fn read_files(
     let mut files = Files::default();
     let mut unread = Vec::new();
     for (number, file) in known.iter_mut().enumerate() {
-        let look = at(listings, file.names[0]).look;
-        file.content = recall(&look);
+        let stat = at(listings, file.names[0]).stat;
+        file.content = recall(&stat);
         match file.content {
             Some(_) => files.reused += 1,
             None => unread.push(number),
@@ -65,9 +65,9 @@ pub(crate) fn read_files(
                 Outcome::Skipped => files.skipped.push(root.full(&path(listings, job))),
                 Outcome::Content(content) => {
                     files.read.0 += 1;
-                    files.read.1 += content.look.fence.size;
+                    files.read.1 += content.stat.file_version.size;
                 }
-                Outcome::Else(_) | Outcome::Gone => {}
+                Outcome::Replaced(_) | Outcome::Gone => {}
             }
             again.extend(settle(listings, &mut known, number, outcome));
         }
@@ -83,11 +83,11 @@ fn identify(listings: &mut Listings) -> Vec<Known> {
     let mut linked = HashMap::new();
     for (directory, listing) in listings.iter_mut().enumerate() {
         let Some(listing) = listing else { continue };
-        for (nth, Listed { look, what, .. }) in listing.names.iter_mut().enumerate() {
-            let What::File(number) = what else { continue };
+        for (nth, ListedEntry { stat, kind, .. }) in listing.names.iter_mut().enumerate() {
+            let EntryKind::File(number) = kind else { continue };
             let next = known.len() as u32;
-            let first = if look.has_links {
-                *linked.entry(look.fence.identity()).or_insert(next)
+            let first = if stat.has_links {
+                *linked.entry(stat.file_version.identity()).or_insert(next)
             } else {
                 next
             };
@@ -111,10 +111,10 @@ fn settle(
 ) -> Option<usize> {
     let name = known[number].names[0];
     let listed = at_mut(listings, name);
-    let was = listed.look.fence.identity();
+    let was = listed.stat.file_version.identity();
     match outcome {
         Outcome::Content(content) => {
-            let is_same = content.look.fence.identity() == was;
+            let is_same = content.stat.file_version.identity() == was;
             known[number].content = Some(content);
             if is_same || known[number].names.len() == 1 {
                 return None;
@@ -123,16 +123,16 @@ fn settle(
             let names = known[number].names.split_off(1);
             let next = known.len();
             for name in &names {
-                at_mut(listings, *name).what = What::File(next as u32);
+                at_mut(listings, *name).kind = EntryKind::File(next as u32);
             }
             known.push(Known { names, content: None });
             return Some(next);
         }
-        Outcome::Else(glance) => *listed = Listed::new(&listed.name, glance),
-        Outcome::Gone => listed.what = What::Gone,
+        Outcome::Replaced(stat_name) => *listed = ListedEntry::new(&listed.name, stat_name),
+        Outcome::Gone => listed.kind = EntryKind::Gone,
         Outcome::Skipped => {
             for name in &known[number].names {
-                at_mut(listings, *name).what = What::Gone;
+                at_mut(listings, *name).kind = EntryKind::Gone;
             }
             return None;
         }
@@ -148,12 +148,12 @@ pub(crate) fn path(listings: &Listings, (directory, nth): (u32, u32)) -> Vec<u8>
 }
 
 /// Returns the entry of a name.
-pub(crate) fn at(listings: &Listings, (directory, nth): (u32, u32)) -> &Listed {
+pub(crate) fn at(listings: &Listings, (directory, nth): (u32, u32)) -> &ListedEntry {
     let listing = listings[directory as usize].as_ref().expect("it has names, so that it is there");
     &listing.names[nth as usize]
 }
 
-fn at_mut(listings: &mut Listings, (directory, nth): (u32, u32)) -> &mut Listed {
+fn at_mut(listings: &mut Listings, (directory, nth): (u32, u32)) -> &mut ListedEntry {
     let listing = listings[directory as usize].as_mut().expect("it has names, so that it is there");
     &mut listing.names[nth as usize]
 }

@@ -1,7 +1,7 @@
 //! Thread pool that reads many files, and large files in parts.
 
 use crate::content::file_reader::{
-    Content, Extents, Obstacle, Run, Scratch, cut, ranges, read, segments,
+    Content, Extents, ReadFailure, Run, Scratch, chunk_segment, ranges, read, segments,
 };
 use crate::content::files::{at, path};
 use crate::content::source::Source;
@@ -9,8 +9,8 @@ use crate::error::SnapshotError;
 use crate::options::Options;
 use crate::tree::attributes::Kind;
 use crate::walk::Listings;
-use crate::walk::file_stat::Look;
-use crate::walk::root::{Glance, Root, is_gone};
+use crate::walk::file_stat::FileStat;
+use crate::walk::root::{NameStat, Root, is_gone};
 use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -31,13 +31,13 @@ pub(crate) type Job = (u32, u32);
 pub(crate) enum Outcome {
     Content(Content),
     /// The name has been replaced by something that is neither a file nor a directory.
-    Else(Glance),
+    Replaced(NameStat),
     Gone,
     Skipped,
 }
 
 /// A large file that is being read.
-struct Large {
+struct LargeFile {
     job: usize,
     ranges: Vec<Range<u64>>,
     /// Results, with the number of their segment.
@@ -58,14 +58,14 @@ enum Task {
     },
 }
 
-struct Crew<'a> {
+struct ReaderPool<'a> {
     root: &'a Root,
     options: &'a Options,
     listings: &'a Listings,
     jobs: &'a [Job],
     /// Indexed by job; set when the job is done.
     outcomes: Vec<OnceLock<Outcome>>,
-    larges: Vec<Large>,
+    large_files: Vec<LargeFile>,
     tasks: Vec<Task>,
     next: AtomicUsize,
     failure: Mutex<Option<SnapshotError>>,
@@ -81,42 +81,42 @@ pub(crate) fn read_all(
     listings: &Listings,
     jobs: &[Job],
 ) -> Result<impl Iterator<Item = Outcome> + use<>, SnapshotError> {
-    let (larges, tasks) = plan(root, listings, jobs);
+    let (large_files, tasks) = plan(root, listings, jobs);
     let mut outcomes = Vec::new();
     outcomes.resize_with(jobs.len(), OnceLock::new);
-    let crew = Crew {
+    let pool = ReaderPool {
         root,
         options,
         listings,
         jobs,
         outcomes,
-        larges,
+        large_files,
         tasks,
         next: AtomicUsize::new(0),
         failure: Mutex::new(None),
     };
     std::thread::scope(|scope| {
-        let others = options.threads.min(crew.tasks.len()).saturating_sub(1);
+        let others = options.threads.min(pool.tasks.len()).saturating_sub(1);
         for _ in 0..others {
-            scope.spawn(|| crew.run());
+            scope.spawn(|| pool.run());
         }
-        crew.run();
+        pool.run();
     });
-    match crew.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    match pool.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(failure) => Err(failure),
-        None => Ok(crew.outcomes.into_iter().map(|one| one.into_inner().unwrap_or(Outcome::Gone))),
+        None => Ok(pool.outcomes.into_iter().map(|one| one.into_inner().unwrap_or(Outcome::Gone))),
     }
 }
 
 /// Plans the tasks. Parts of large files come first, so that all threads finish at about the same
 /// time.
-fn plan(root: &Root, listings: &Listings, jobs: &[Job]) -> (Vec<Large>, Vec<Task>) {
-    let (mut larges, mut parts, mut wholes) = (Vec::new(), Vec::new(), Vec::new());
+fn plan(root: &Root, listings: &Listings, jobs: &[Job]) -> (Vec<LargeFile>, Vec<Task>) {
+    let (mut large_files, mut parts, mut wholes) = (Vec::new(), Vec::new(), Vec::new());
     for (job, name) in jobs.iter().enumerate() {
-        let look = at(listings, *name).look;
+        let stat = at(listings, *name).stat;
         let file = || root.file(&path(listings, *name));
-        let is_large = look.fence.size >= LARGE;
-        let found = is_large.then(|| file().and_then(|file| ranges(&file, &look)));
+        let is_large = stat.file_version.size >= LARGE;
+        let found = is_large.then(|| file().and_then(|file| ranges(&file, &stat)));
         // Ignore errors here: the task that reads the whole file reports them.
         let Some(Ok(ranges)) = found else {
             wholes.push(Task::Whole(job));
@@ -127,13 +127,13 @@ fn plan(root: &Root, listings: &Listings, jobs: &[Job]) -> (Vec<Large>, Vec<Task
             wholes.push(Task::Whole(job));
             continue;
         }
-        let (large, left) = (larges.len(), AtomicUsize::new(all.len()));
+        let (large, left) = (large_files.len(), AtomicUsize::new(all.len()));
         parts.extend(all.into_iter().map(|segments| Task::Part { large, segments }));
         let (runs, is_torn) = (Mutex::default(), AtomicBool::new(false));
-        larges.push(Large { job, ranges, runs, left, is_torn });
+        large_files.push(LargeFile { job, ranges, runs, left, is_torn });
     }
     parts.append(&mut wholes);
-    (larges, parts)
+    (large_files, parts)
 }
 
 /// Groups all segments into batches of at least `PART` bytes.
@@ -158,14 +158,14 @@ fn batches(ranges: &[Range<u64>]) -> Vec<Vec<(usize, usize, u64)>> {
     batches
 }
 
-impl Crew<'_> {
+impl ReaderPool<'_> {
     /// Executes tasks until none is left.
     fn run(&self) {
         let mut scratch = Scratch::new();
         while let Some(task) = self.tasks.get(self.next.fetch_add(1, Relaxed)) {
             let result = match task {
-                Task::Whole(job) => self.whole(*job, &mut scratch).map(Some),
-                Task::Part { large, segments } => self.part(*large, segments, &mut scratch),
+                Task::Whole(job) => self.read_whole(*job, &mut scratch).map(Some),
+                Task::Part { large, segments } => self.read_part(*large, segments, &mut scratch),
             };
             match result {
                 Ok(Some((job, outcome))) => {
@@ -189,12 +189,16 @@ impl Crew<'_> {
     }
 
     /// Metadata of the file from the listing of its directory.
-    fn look(&self, job: usize) -> &Look {
-        &at(self.listings, self.jobs[job]).look
+    fn stat(&self, job: usize) -> &FileStat {
+        &at(self.listings, self.jobs[job]).stat
     }
 
     /// Reads a whole file.
-    fn whole(&self, job: usize, scratch: &mut Scratch) -> Result<(usize, Outcome), SnapshotError> {
+    fn read_whole(
+        &self,
+        job: usize,
+        scratch: &mut Scratch,
+    ) -> Result<(usize, Outcome), SnapshotError> {
         let path = &self.path(job)[..];
         let unreadable = |source| SnapshotError::Unreadable { path: self.root.full(path), source };
         let changing = || SnapshotError::Changing { path: self.root.full(path) };
@@ -202,8 +206,8 @@ impl Crew<'_> {
         for _ in 0..RETURNS_MAX {
             match read(|| self.root.file(path), scratch) {
                 Ok(content) => return Ok((job, Outcome::Content(content))),
-                Err(Obstacle::Changed) => return Err(changing()),
-                Err(Obstacle::Failed(error)) if !is_gone(&error) => {
+                Err(ReadFailure::Changed) => return Err(changing()),
+                Err(ReadFailure::Failed(error)) if !is_gone(&error) => {
                     let is_skipped = self.options.skip_unreadable;
                     return if is_skipped {
                         Ok((job, Outcome::Skipped))
@@ -211,14 +215,14 @@ impl Crew<'_> {
                         Err(unreadable(error))
                     };
                 }
-                Err(Obstacle::NoFile) => was_there = true,
-                Err(Obstacle::Failed(_)) => was_there = false,
+                Err(ReadFailure::NoFile) => was_there = true,
+                Err(ReadFailure::Failed(_)) => was_there = false,
             }
-            match self.root.glance(path).map_err(unreadable)? {
+            match self.root.stat_name(path).map_err(unreadable)? {
                 None => return Ok((job, Outcome::Gone)),
-                Some((look, _)) if look.kind == Kind::File => {}
-                Some((look, _)) if look.kind == Kind::Directory => return Err(changing()),
-                Some(glance) => return Ok((job, Outcome::Else(glance))),
+                Some((stat, _)) if stat.kind == Kind::File => {}
+                Some((stat, _)) if stat.kind == Kind::Directory => return Err(changing()),
+                Some(stat_name) => return Ok((job, Outcome::Replaced(stat_name))),
             }
         }
         // A file that repeatedly appears and vanishes did not exist at one of these times.
@@ -226,14 +230,14 @@ impl Crew<'_> {
     }
 
     /// Reads a part of a large file. The thread that reads the last part returns the outcome.
-    fn part(
+    fn read_part(
         &self,
         large: usize,
         segments: &[(usize, usize, u64)],
         scratch: &mut Scratch,
     ) -> Result<Option<(usize, Outcome)>, SnapshotError> {
-        let large = &self.larges[large];
-        match self.runs(large, segments, scratch) {
+        let large = &self.large_files[large];
+        match self.read_segments(large, segments, scratch) {
             Ok(runs) => large.runs.lock().unwrap_or_else(PoisonError::into_inner).extend(runs),
             // The error occurs again when the file is read as a whole.
             Err(_) => large.is_torn.store(true, Relaxed),
@@ -241,46 +245,46 @@ impl Crew<'_> {
         if large.left.fetch_sub(1, AcqRel) > 1 {
             return Ok(None);
         }
-        match self.together(large) {
+        match self.combine(large) {
             Some(content) => Ok(Some((large.job, Outcome::Content(content)))),
-            None => self.whole(large.job, scratch).map(Some),
+            None => self.read_whole(large.job, scratch).map(Some),
         }
     }
 
-    fn runs(
+    fn read_segments(
         &self,
-        large: &Large,
+        large: &LargeFile,
         segments: &[(usize, usize, u64)],
         scratch: &mut Scratch,
-    ) -> Result<Vec<(usize, Run)>, Obstacle> {
+    ) -> Result<Vec<(usize, Run)>, ReadFailure> {
         if large.is_torn.load(Relaxed) {
-            return Err(Obstacle::Changed);
+            return Err(ReadFailure::Changed);
         }
         let file = self.root.file(&self.path(large.job))?;
-        if file.look()?.fence != self.look(large.job).fence {
-            return Err(Obstacle::Changed);
+        if file.stat()?.file_version != self.stat(large.job).file_version {
+            return Err(ReadFailure::Changed);
         }
         let each = segments.iter().map(|(number, range, nth)| {
-            Ok((*number, cut(&file, &large.ranges[*range], *nth, scratch)?))
+            Ok((*number, chunk_segment(&file, &large.ranges[*range], *nth, scratch)?))
         });
         each.collect()
     }
 
     /// Combines the parts, if the file has not changed since it was listed.
-    fn together(&self, large: &Large) -> Option<Content> {
+    fn combine(&self, large: &LargeFile) -> Option<Content> {
         if large.is_torn.load(Relaxed) {
             return None;
         }
         let file = self.root.file(&self.path(large.job)).ok()?;
         let xattrs = file.xattrs();
-        let before = self.look(large.job).fence;
-        let look = file.look().ok().filter(|look| look.fence == before)?;
+        let before = self.stat(large.job).file_version;
+        let stat = file.stat().ok().filter(|stat| stat.file_version == before)?;
         let mut runs =
             std::mem::take(&mut *large.runs.lock().unwrap_or_else(PoisonError::into_inner));
         runs.sort_unstable_by_key(|(number, _)| *number);
         let mut extents = Extents::default();
         runs.into_iter().for_each(|(_, run)| extents.push(run));
-        let extents = extents.finish(look.fence.size);
-        Some(Content { look, xattrs, extents, is_whole: true })
+        let extents = extents.finish(stat.file_version.size);
+        Some(Content { stat, xattrs, extents, is_whole: true })
     }
 }

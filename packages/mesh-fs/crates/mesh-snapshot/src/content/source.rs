@@ -2,7 +2,7 @@
 
 use crate::format::encode::Xattrs;
 use crate::format::limits::{NAME_LEN_MAX, XATTR_LEN_MAX};
-use crate::walk::file_stat::Look;
+use crate::walk::file_stat::FileStat;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{SeekFrom, fgetxattr, flistxattr, fstat, seek};
 use rustix::io::{Errno, pread, retry_on_intr};
@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 /// Source of the content of a file.
 pub(crate) trait Source {
     /// Returns the current metadata.
-    fn look(&self) -> io::Result<Look>;
+    fn stat(&self) -> io::Result<FileStat>;
 
     /// Reads bytes at an offset into the start of `into`; returns their number, 0 at the end.
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize>;
@@ -28,8 +28,8 @@ pub(crate) trait Source {
 }
 
 impl Source for OwnedFd {
-    fn look(&self) -> io::Result<Look> {
-        Ok(Look::new(&fstat(self)?))
+    fn stat(&self) -> io::Result<FileStat> {
+        Ok(FileStat::new(&fstat(self)?))
     }
 
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {

@@ -30,8 +30,8 @@ impl<'a> Cursor<'a> {
     }
 
     /// Returns an error at the current offset.
-    pub(crate) fn malformed(&self, what: &'static str) -> DecodeError {
-        DecodeError::Malformed { at: self.at, what }
+    pub(crate) fn malformed(&self, problem: &'static str) -> DecodeError {
+        DecodeError::Malformed { at: self.at, problem }
     }
 
     pub(crate) fn bytes(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
@@ -60,9 +60,9 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads a number that is at most `max`.
-    pub(crate) fn at_most(&mut self, max: u64, what: &'static str) -> Result<u64, DecodeError> {
+    pub(crate) fn at_most(&mut self, max: u64, problem: &'static str) -> Result<u64, DecodeError> {
         let number = self.number()?;
-        if number > max { Err(self.malformed(what)) } else { Ok(number) }
+        if number > max { Err(self.malformed(problem)) } else { Ok(number) }
     }
 
     /// Reads a number that fits into 32 bits.

@@ -6,7 +6,7 @@ use crate::format::encode::{HOLE, KINDS, LINK, MAGIC, VERSION, WITH_XATTRS};
 use crate::format::limits::{
     CHUNK_LEN_MAX, DEPTH_MAX, NAME_LEN_MAX, STREAM_LEN_MAX, TARGET_LEN_MAX, XATTR_LEN_MAX,
 };
-use crate::tree::attributes::{Extent, Kind, Metadata, Moment};
+use crate::tree::attributes::{Extent, Kind, Metadata, Timestamp};
 use crate::tree::name::is_name;
 use crate::tree::{Body, Entry, Node, Tree, Xattr};
 use mesh_chunks::ChunkId;
@@ -141,17 +141,17 @@ impl<'a> Decoder<'a> {
         Ok(UNRESOLVED | nth)
     }
 
-    fn node(&mut self, parent: u32, kind: u8) -> Result<u32, DecodeError> {
-        let number = usize::from(kind & !WITH_XATTRS);
-        let kind_of = number.checked_sub(1).and_then(|nth| KINDS.get(nth)).copied();
-        let kind_of = kind_of.ok_or(self.cursor.malformed("unknown kind"))?;
+    fn node(&mut self, parent: u32, kind_and_flags: u8) -> Result<u32, DecodeError> {
+        let number = usize::from(kind_and_flags & !WITH_XATTRS);
+        let kind = number.checked_sub(1).and_then(|nth| KINDS.get(nth)).copied();
+        let kind = kind.ok_or(self.cursor.malformed("unknown kind"))?;
         let metadata = self.metadata()?;
         let id = self.tree.nodes.len() as u32;
-        if kind & WITH_XATTRS != 0 {
+        if kind_and_flags & WITH_XATTRS != 0 {
             self.xattrs(id)?;
         }
-        let mut node = Node::new(kind_of, &metadata, Body::Nothing);
-        match kind_of {
+        let mut node = Node::new(kind, &metadata, Body::Nothing);
+        match kind {
             Kind::Directory => {
                 node.body = Body::Directory { start: 0, end: 0, parent };
                 self.enter(parent, id)?;
@@ -191,7 +191,7 @@ impl<'a> Decoder<'a> {
         let (uid, gid) = (self.cursor.small()?, self.cursor.small()?);
         let s = crate::format::varint::unfold(self.cursor.number()?);
         let ns = self.cursor.at_most(999_999_999, "not nanoseconds")? as u32;
-        Ok(Metadata { permissions, uid, gid, modified: Moment { s, ns } })
+        Ok(Metadata { permissions, uid, gid, modified: Timestamp { s, ns } })
     }
 
     fn xattrs(&mut self, node: u32) -> Result<(), DecodeError> {
@@ -259,6 +259,6 @@ impl<'a> Decoder<'a> {
         let is_earlier = |node: &u32| *node < link.nodes;
         let is_file = |node: &u32| self.tree.nodes[*node as usize].kind == Kind::File;
         let file = node.map(|node| node.0).filter(is_earlier).filter(is_file);
-        file.ok_or(DecodeError::Malformed { at: link.at, what: "a link to nothing before it" })
+        file.ok_or(DecodeError::Malformed { at: link.at, problem: "a link to nothing before it" })
     }
 }

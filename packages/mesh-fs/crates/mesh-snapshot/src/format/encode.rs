@@ -145,7 +145,7 @@ fn number_of(kind: Kind) -> u8 {
 mod tests {
     use super::*;
     use crate::tree::Tree;
-    use crate::tree::attributes::{Moment, NodeId};
+    use crate::tree::attributes::{NodeId, Timestamp};
     use mesh_chunks::ChunkId;
 
     /// A directory with one node of each kind.
@@ -172,11 +172,11 @@ mod tests {
     fn written() -> Vec<u8> {
         let none = Xattrs::new();
         let plain = |permissions| Metadata { permissions, ..Metadata::default() };
-        let modified = Moment { s: -1, ns: 0 };
+        let modified = Timestamp { s: -1, ns: 0 };
         let root = Metadata { permissions: 0o755, uid: 1000, gid: 0, modified };
         let mut writer = Writer::new(&root, &none);
         writer.name(b"a");
-        let modified = Moment { s: 1, ns: 5 };
+        let modified = Timestamp { s: 1, ns: 5 };
         let file = Metadata { permissions: 0o644, uid: 0, gid: 0, modified };
         writer.node(Kind::File, &file, &vec![((*b"user.x").into(), (*b"hi").into())]);
         writer.extents(&[

@@ -99,7 +99,10 @@ impl Recipe {
         let Some(below) = self.level.checked_sub(1) else { return Ok(Joined::Stream(joined)) };
         let recipe = Self::parse_long(&joined)?;
         if recipe.level != below {
-            return Err(DecodeError::Malformed { at: MAGIC.len() + 1, what: "not the next level" });
+            return Err(DecodeError::Malformed {
+                at: MAGIC.len() + 1,
+                problem: "not the next level",
+            });
         }
         Ok(Joined::Recipe(recipe))
     }

@@ -78,12 +78,12 @@ pub(crate) struct Metadata {
     pub(crate) permissions: u16,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    pub(crate) modified: Moment,
+    pub(crate) modified: Timestamp,
 }
 
 /// A time, in seconds since the Unix epoch and nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub(crate) struct Moment {
+pub(crate) struct Timestamp {
     pub(crate) s: i64,
     pub(crate) ns: u32,
 }

@@ -1,20 +1,20 @@
 //! Metadata of a file at one time.
 
-use crate::tree::attributes::{Kind, Metadata, Moment};
+use crate::tree::attributes::{Kind, Metadata, Timestamp};
 use rustix::fs::{FileType, Stat};
 
 /// Metadata of a file that differs if its content may differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Fence {
+pub(crate) struct FileVersion {
     pub(crate) device: u64,
     pub(crate) inode: u64,
     pub(crate) size: u64,
-    pub(crate) modified: Moment,
+    pub(crate) modified: Timestamp,
     /// Time of the last change of content or attributes (ctime), which programs cannot set.
-    pub(crate) changed: Moment,
+    pub(crate) changed: Timestamp,
 }
 
-impl Fence {
+impl FileVersion {
     /// Returns device and inode, which identify the file regardless of its content.
     pub(crate) fn identity(&self) -> (u64, u64) {
         (self.device, self.inode)
@@ -24,17 +24,17 @@ impl Fence {
     ///
     /// The system's timestamps advance in steps, usually of milliseconds and at most of two
     /// seconds.
-    pub(crate) fn is_settled(&self, now: Moment) -> bool {
-        let Moment { s, ns } = self.changed;
+    pub(crate) fn is_settled(&self, now: Timestamp) -> bool {
+        let Timestamp { s, ns } = self.changed;
         if ns == 0 { s.saturating_add(2) < now.s } else { self.changed < now }
     }
 }
 
 /// Attributes of a node of the file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Look {
+pub(crate) struct FileStat {
     pub(crate) kind: Kind,
-    pub(crate) fence: Fence,
+    pub(crate) file_version: FileVersion,
     pub(crate) permissions: u16,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
@@ -46,7 +46,7 @@ pub(crate) struct Look {
     pub(crate) device: u64,
 }
 
-impl Look {
+impl FileStat {
     #[expect(clippy::unnecessary_cast, reason = "the types of fields differ between processors")]
     pub(crate) fn new(stat: &Stat) -> Self {
         let kind = match FileType::from_raw_mode(stat.st_mode) {
@@ -62,12 +62,12 @@ impl Look {
         let is_device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
         Self {
             kind,
-            fence: Fence {
+            file_version: FileVersion {
                 device: stat.st_dev as u64,
                 inode: stat.st_ino as u64,
                 size,
-                modified: moment(stat.st_mtime as i64, stat.st_mtime_nsec as u64),
-                changed: moment(stat.st_ctime as i64, stat.st_ctime_nsec as u64),
+                modified: timestamp(stat.st_mtime as i64, stat.st_mtime_nsec as u64),
+                changed: timestamp(stat.st_ctime as i64, stat.st_ctime_nsec as u64),
             },
             permissions: (stat.st_mode & 0o7777) as u16,
             uid: stat.st_uid,
@@ -83,12 +83,12 @@ impl Look {
             permissions: self.permissions,
             uid: self.uid,
             gid: self.gid,
-            modified: self.fence.modified,
+            modified: self.file_version.modified,
         }
     }
 }
 
-fn moment(s: i64, ns: u64) -> Moment {
+fn timestamp(s: i64, ns: u64) -> Timestamp {
     // A file system may return invalid nanoseconds, which the format does not permit.
-    Moment { s, ns: ns.min(999_999_999) as u32 }
+    Timestamp { s, ns: ns.min(999_999_999) as u32 }
 }

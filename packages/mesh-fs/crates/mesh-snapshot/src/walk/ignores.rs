@@ -32,11 +32,11 @@ impl Ignores {
         around: &Arc<Self>,
         directory: &[u8],
         text: &[u8],
-        place: &Path,
+        location: &Path,
     ) -> Result<Arc<Self>, SnapshotError> {
         let text = String::from_utf8_lossy(text);
         let lines = text.strip_prefix('\u{feff}').unwrap_or(&text).lines();
-        let patterns = compile(lines, || place.display().to_string())?;
+        let patterns = compile(lines, || location.display().to_string())?;
         let prefix = if directory.is_empty() { 0 } else { directory.len() + 1 };
         Ok(Arc::new(Self { patterns, prefix, around: Some(Arc::clone(around)) }))
     }
@@ -44,7 +44,7 @@ impl Ignores {
     /// Returns whether a path is excluded.
     ///
     /// These patterns must be those of its directory, and no parent directory may be excluded.
-    pub(crate) fn leave_out(&self, path: &[u8], is_directory: bool) -> bool {
+    pub(crate) fn excludes(&self, path: &[u8], is_directory: bool) -> bool {
         let mut ignores = Some(self);
         let mut verdict = None;
         while let Some(Self { patterns, prefix, around }) = ignores {
@@ -65,12 +65,12 @@ impl Ignores {
 
 fn compile<'a>(
     lines: impl Iterator<Item = &'a str>,
-    place: impl Fn() -> String,
+    location: impl Fn() -> String,
 ) -> Result<Gitignore, SnapshotError> {
     let mut builder = GitignoreBuilder::new(HERE);
     let bad = |pattern: &str, why: ignore::Error| SnapshotError::Pattern {
         pattern: pattern.to_owned(),
-        place: place(),
+        location: location(),
         why: why.to_string(),
     };
     for line in lines {

@@ -6,9 +6,9 @@ use crate::format::encode::Xattrs;
 use crate::format::limits::NAME_LEN_MAX;
 use crate::options::Options;
 use crate::tree::attributes::Kind;
-use crate::walk::file_stat::Look;
+use crate::walk::file_stat::FileStat;
 use crate::walk::ignores::Ignores;
-use crate::walk::root::{Glance, Root, glance, is_gone};
+use crate::walk::root::{NameStat, Root, is_gone, stat_name};
 use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
 use std::fs::File;
@@ -29,9 +29,9 @@ const NAMES_LEN: usize = 32 << 10;
 #[derive(Debug)]
 pub(crate) struct Listing {
     pub(crate) path: Box<[u8]>,
-    pub(crate) look: Look,
+    pub(crate) stat: FileStat,
     pub(crate) xattrs: Xattrs,
-    pub(crate) names: Vec<Listed>,
+    pub(crate) names: Vec<ListedEntry>,
     /// Paths whose metadata could not be read.
     pub(crate) skipped: Vec<PathBuf>,
     /// The patterns that apply inside the directory.
@@ -40,15 +40,15 @@ pub(crate) struct Listing {
 
 /// A name in a directory, and the metadata of its node.
 #[derive(Debug)]
-pub(crate) struct Listed {
+pub(crate) struct ListedEntry {
     pub(crate) name: Box<[u8]>,
-    pub(crate) look: Look,
-    pub(crate) what: What,
+    pub(crate) stat: FileStat,
+    pub(crate) kind: EntryKind,
 }
 
 /// Properties of a name that depend on its kind.
 #[derive(Debug)]
-pub(crate) enum What {
+pub(crate) enum EntryKind {
     /// A directory: the number of its listing, or `None` if it is not descended into.
     Directory(Option<u32>),
     /// A file: its number among the files to be read.
@@ -62,14 +62,14 @@ pub(crate) enum What {
 
 /// A directory that is to be listed.
 #[derive(Debug)]
-pub(crate) struct Unlisted {
+pub(crate) struct PendingDirectory {
     pub(crate) path: Box<[u8]>,
     /// Metadata from the listing of its parent.
-    pub(crate) look: Look,
+    pub(crate) stat: FileStat,
     /// The patterns that apply in its parent.
     pub(crate) ignores: Arc<Ignores>,
     /// Number of the parent's listing and index of the name in it; `None` for the root.
-    pub(crate) place: Option<(u32, u32)>,
+    pub(crate) location: Option<(u32, u32)>,
 }
 
 /// Result of listing a directory.
@@ -77,19 +77,19 @@ pub(crate) struct Unlisted {
 pub(crate) enum Found {
     Listing(Listing),
     /// The name has been replaced by something that is not a directory.
-    Else(Glance),
+    Replaced(NameStat),
     Gone,
 }
 
-impl Listed {
-    pub(crate) fn new(name: &[u8], (look, target): Glance) -> Self {
-        let what = match (look.kind, target) {
-            (Kind::Directory, _) => What::Directory(None),
-            (Kind::File, _) => What::File(u32::MAX),
-            (_, Some(target)) => What::Symlink(target),
-            _ => What::Special,
+impl ListedEntry {
+    pub(crate) fn new(name: &[u8], (stat, target): NameStat) -> Self {
+        let kind = match (stat.kind, target) {
+            (Kind::Directory, _) => EntryKind::Directory(None),
+            (Kind::File, _) => EntryKind::File(u32::MAX),
+            (_, Some(target)) => EntryKind::Symlink(target),
+            _ => EntryKind::Special,
         };
-        Self { name: name.into(), look, what }
+        Self { name: name.into(), stat, kind }
     }
 }
 
@@ -111,11 +111,11 @@ pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
 pub(crate) fn list(
     root: &Root,
     options: &Options,
-    unlisted: &Unlisted,
+    pending: &PendingDirectory,
 ) -> Result<Found, SnapshotError> {
-    let path = &unlisted.path;
+    let path = &pending.path;
     for _ in 1..LISTING_MAX {
-        match list_strictly(root, options, unlisted) {
+        match list_strictly(root, options, pending) {
             Err(SnapshotError::Unreadable { source, .. }) if is_gone(&source) => {}
             Err(SnapshotError::Unreadable { path: unreadable, .. })
                 if options.skip_unreadable && !path.is_empty() =>
@@ -123,21 +123,21 @@ pub(crate) fn list(
                 // The parent lists the directory, so it exists; represent it as empty.
                 return Ok(Found::Listing(Listing {
                     path: path.clone(),
-                    look: unlisted.look,
+                    stat: pending.stat,
                     xattrs: Xattrs::new(),
                     names: Vec::new(),
                     skipped: vec![unreadable],
-                    ignores: Arc::clone(&unlisted.ignores),
+                    ignores: Arc::clone(&pending.ignores),
                 }));
             }
             other => return other.map(Found::Listing),
         }
         let unreadable = |source| SnapshotError::Unreadable { path: root.full(path), source };
-        match root.glance(path).map_err(unreadable)? {
+        match root.stat_name(path).map_err(unreadable)? {
             None => return Ok(Found::Gone),
             // Another directory has the name now: list that one.
-            Some((look, _)) if look.kind == Kind::Directory => {}
-            Some(glance) => return Ok(Found::Else(glance)),
+            Some((stat, _)) if stat.kind == Kind::Directory => {}
+            Some(stat_name) => return Ok(Found::Replaced(stat_name)),
         }
     }
     // A directory that repeatedly appears and vanishes did not exist at one of these times.
@@ -147,47 +147,47 @@ pub(crate) fn list(
 fn list_strictly(
     root: &Root,
     options: &Options,
-    unlisted: &Unlisted,
+    pending: &PendingDirectory,
 ) -> Result<Listing, SnapshotError> {
-    let path = &unlisted.path;
+    let path = &pending.path;
     let unreadable = |source| SnapshotError::Unreadable { path: root.full(path), source };
     let directory = root.directory(path).map_err(unreadable)?;
-    let lister = Lister { root, options, unlisted, directory: &directory };
-    let mut look = directory.look().map_err(unreadable)?;
+    let lister = Lister { root, options, pending, directory: &directory };
+    let mut stat = directory.stat().map_err(unreadable)?;
     for _ in 1..LISTING_MAX {
-        let listing = lister.list(look)?;
-        let after = directory.look().map_err(unreadable)?;
-        if after.fence == look.fence {
+        let listing = lister.list(stat)?;
+        let after = directory.stat().map_err(unreadable)?;
+        if after.file_version == stat.file_version {
             return Ok(listing);
         }
-        look = after;
+        stat = after;
     }
     // For a directory that changes continuously, accept the state at one of these times.
-    lister.list(look)
+    lister.list(stat)
 }
 
 /// Lists a directory once.
 struct Lister<'a> {
     root: &'a Root,
     options: &'a Options,
-    unlisted: &'a Unlisted,
+    pending: &'a PendingDirectory,
     directory: &'a OwnedFd,
 }
 
 impl Lister<'_> {
-    fn list(&self, look: Look) -> Result<Listing, SnapshotError> {
+    fn list(&self, stat: FileStat) -> Result<Listing, SnapshotError> {
         let names = self.names().map_err(|source| self.unreadable(b"", source))?;
         let ignores = self.ignores(&names)?;
         let mut listing = Listing {
-            path: self.unlisted.path.clone(),
-            look,
+            path: self.pending.path.clone(),
+            stat,
             xattrs: self.directory.xattrs(),
             names: Vec::with_capacity(names.len()),
             skipped: Vec::new(),
             ignores,
         };
         for (name, kind) in names {
-            match self.look_at(&listing.ignores, &name, kind) {
+            match self.stat_unless_ignored(&listing.ignores, &name, kind) {
                 Ok(listed) => listing.names.extend(listed),
                 Err(SnapshotError::Unreadable { path, .. }) if self.options.skip_unreadable => {
                     listing.skipped.push(path);
@@ -219,17 +219,17 @@ impl Lister<'_> {
 
     /// Returns the patterns that apply in this directory.
     fn ignores(&self, names: &[(Box<[u8]>, FileType)]) -> Result<Arc<Ignores>, SnapshotError> {
-        let mut ignores = Arc::clone(&self.unlisted.ignores);
+        let mut ignores = Arc::clone(&self.pending.ignores);
         for file in &self.options.ignore_files {
             let is_there = names.binary_search_by(|(name, _)| name[..].cmp(file.as_bytes()));
             if is_there.is_err() {
                 continue;
             }
-            let path = join(&self.unlisted.path, file.as_bytes());
+            let path = join(&self.pending.path, file.as_bytes());
             match self.text(&path) {
                 Ok(Some(text)) => {
-                    let place = self.root.full(&path);
-                    ignores = Ignores::with(&ignores, &self.unlisted.path, &text, &place)?;
+                    let location = self.root.full(&path);
+                    ignores = Ignores::with(&ignores, &self.pending.path, &text, &location)?;
                 }
                 Ok(None) => {}
                 Err(source) => return Err(self.unreadable(file.as_bytes(), source)),
@@ -245,7 +245,7 @@ impl Lister<'_> {
             Err(error) if is_gone(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
-        if file.look()?.kind != Kind::File {
+        if file.stat()?.kind != Kind::File {
             return Ok(None);
         }
         let mut text = Vec::new();
@@ -255,36 +255,36 @@ impl Lister<'_> {
     }
 
     /// Reads the metadata of a name, unless it is excluded or vanished.
-    fn look_at(
+    fn stat_unless_ignored(
         &self,
         ignores: &Ignores,
         name: &[u8],
         kind: FileType,
-    ) -> Result<Option<Listed>, SnapshotError> {
-        let path = join(&self.unlisted.path, name);
+    ) -> Result<Option<ListedEntry>, SnapshotError> {
+        let path = join(&self.pending.path, name);
         let is_known = kind != FileType::Unknown;
         // Skip the system call for excluded names if the kernel has returned their type.
-        if is_known && ignores.leave_out(&path, kind == FileType::Directory) {
+        if is_known && ignores.excludes(&path, kind == FileType::Directory) {
             return Ok(None);
         }
         if name.len() > NAME_LEN_MAX {
             return Err(self.unreadable(name, Errno::NAMETOOLONG.into()));
         }
-        let glance = glance(self.directory.as_fd(), name);
-        let Some(glance) = glance.map_err(|source| self.unreadable(name, source))? else {
+        let stat_name = stat_name(self.directory.as_fd(), name);
+        let Some(stat_name) = stat_name.map_err(|source| self.unreadable(name, source))? else {
             return Ok(None);
         };
-        if !is_known && ignores.leave_out(&path, glance.0.kind == Kind::Directory) {
+        if !is_known && ignores.excludes(&path, stat_name.0.kind == Kind::Directory) {
             return Ok(None);
         }
-        Ok(Some(Listed::new(name, glance)))
+        Ok(Some(ListedEntry::new(name, stat_name)))
     }
 
     fn unreadable(&self, name: &[u8], source: io::Error) -> SnapshotError {
         let path = if name.is_empty() {
-            self.unlisted.path.to_vec()
+            self.pending.path.to_vec()
         } else {
-            join(&self.unlisted.path, name)
+            join(&self.pending.path, name)
         };
         SnapshotError::Unreadable { path: self.root.full(&path), source }
     }
@@ -296,10 +296,10 @@ mod tests {
 
     /// Lists a path as a directory, although it may have been replaced.
     fn list_again(root: &Root, path: &[u8]) -> Found {
-        let look = root.directory(b"").and_then(|root| root.look()).expect("it is there");
+        let stat = root.directory(b"").and_then(|root| root.stat()).expect("it is there");
         let ignores = Arc::new(Ignores::new(&[]).expect("there is no pattern"));
-        let unlisted = Unlisted { path: path.into(), look, ignores, place: Some((0, 0)) };
-        list(root, &Options::default(), &unlisted).expect("nothing is unreadable")
+        let pending = PendingDirectory { path: path.into(), stat, ignores, location: Some((0, 0)) };
+        list(root, &Options::default(), &pending).expect("nothing is unreadable")
     }
 
     #[test]
@@ -311,9 +311,9 @@ mod tests {
         std::fs::create_dir(path("directory")).expect("a directory");
         let root = Root::open(directory.path()).expect("it is there");
         let file = list_again(&root, b"file");
-        assert!(matches!(file, Found::Else((look, None)) if look.kind == Kind::File));
+        assert!(matches!(file, Found::Replaced((stat, None)) if stat.kind == Kind::File));
         let link = list_again(&root, b"link");
-        assert!(matches!(link, Found::Else((_, Some(target))) if *target == *b"target"));
+        assert!(matches!(link, Found::Replaced((_, Some(target))) if *target == *b"target"));
         assert!(matches!(list_again(&root, b"nothing"), Found::Gone));
         assert!(matches!(list_again(&root, b"file/inside"), Found::Gone));
         let inside = list_again(&root, b"directory");

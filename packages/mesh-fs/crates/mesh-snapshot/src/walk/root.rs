@@ -1,7 +1,7 @@
 //! The root directory of a snapshot, and access to the files inside it.
 
 use crate::tree::attributes::Kind;
-use crate::walk::file_stat::Look;
+use crate::walk::file_stat::FileStat;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, readlinkat, statat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// Length limit for paths passed to the kernel, slightly below `PATH_MAX`.
 const PATH_LEN_MAX: usize = 4000;
 /// Maximum number of attempts if a file is replaced while its metadata is read.
-const GLANCE_MAX: usize = 4;
+const STAT_ATTEMPTS_MAX: usize = 4;
 
 /// An open directory. Paths inside are bytes without a leading slash; the root is the empty path.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Root {
 }
 
 /// Metadata of a name, and the target if it is a symbolic link.
-pub(crate) type Glance = (Look, Option<Box<[u8]>>);
+pub(crate) type NameStat = (FileStat, Option<Box<[u8]>>);
 
 impl Root {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
@@ -46,12 +46,12 @@ impl Root {
         self.reach(path, OFlags::RDONLY | OFlags::DIRECTORY)
     }
 
-    /// Reads the metadata of a path; see [`glance`].
-    pub(crate) fn glance(&self, path: &[u8]) -> io::Result<Option<Glance>> {
+    /// Reads the metadata of a path; see [`stat_name`].
+    pub(crate) fn stat_name(&self, path: &[u8]) -> io::Result<Option<NameStat>> {
         match self.approach(path) {
             Ok((directory, rest)) => {
                 let directory = directory.as_ref().unwrap_or(&self.directory);
-                glance(directory.as_fd(), rest)
+                stat_name(directory.as_fd(), rest)
             }
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
             Err(error) => Err(error.into()),
@@ -91,21 +91,21 @@ pub(crate) fn is_gone(error: &io::Error) -> bool {
 ///
 /// # Errors
 /// The metadata cannot be read, or the file is replaced repeatedly.
-pub(crate) fn glance(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Glance>> {
+pub(crate) fn stat_name(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<NameStat>> {
     let name = OsStr::from_bytes(name);
-    for _ in 0..GLANCE_MAX {
+    for _ in 0..STAT_ATTEMPTS_MAX {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        let look = match statat(directory, name, flags) {
-            Ok(stat) => Look::new(&stat),
+        let stat = match statat(directory, name, flags) {
+            Ok(stat) => FileStat::new(&stat),
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        if look.kind != Kind::Symlink {
-            return Ok(Some((look, None)));
+        if stat.kind != Kind::Symlink {
+            return Ok(Some((stat, None)));
         }
         match readlinkat(directory, name, Vec::new()) {
             Ok(target) if target.is_empty() => return Err(Errno::INVAL.into()),
-            Ok(target) => return Ok(Some((look, Some(target.into_bytes().into())))),
+            Ok(target) => return Ok(Some((stat, Some(target.into_bytes().into())))),
             Err(Errno::NOENT) => return Ok(None),
             // The name is not a symbolic link any more.
             Err(Errno::INVAL) => {}

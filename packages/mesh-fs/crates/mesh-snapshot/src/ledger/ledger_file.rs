@@ -19,21 +19,21 @@ const LEDGERS_MAX: usize = 256;
 const BYTES_MAX: u64 = 512 << 20;
 /// Maximum length of a ledger in bytes.
 const LEDGER_LEN_MAX: u64 = 256 << 20;
-const KEPT: &str = ".ledger";
+const SUFFIX: &str = ".ledger";
 /// Ending of a temporary file, which its writer keeps locked.
-const UNFINISHED: &str = ".unfinished";
+const TEMPORARY_SUFFIX: &str = ".unfinished";
 
 /// File that holds the ledger of one directory.
 ///
 /// Any number of programs may use the same file at the same time. Each write replaces the whole
 /// file, and the last one wins.
 #[derive(Debug)]
-pub struct LedgerPlace {
+pub struct LedgerFile {
     folder: OwnedFd,
     name: String,
 }
 
-impl LedgerPlace {
+impl LedgerFile {
     /// Locates the ledger for the directory `root` with these options. Creates the folder if
     /// needed.
     ///
@@ -46,7 +46,7 @@ impl LedgerPlace {
 
     /// Reads the ledger. Returns `None` if it is missing, damaged or of another version.
     pub fn load(&self) -> Option<Ledger> {
-        let name = self.kept();
+        let name = self.file_name();
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = openat(&self.folder, &name, flags, Mode::empty()).ok()?;
         let stat = fstat(&file).ok()?;
@@ -74,55 +74,55 @@ impl LedgerPlace {
     ///
     /// # Errors
     /// The file cannot be written. The previous ledger is unchanged.
-    pub fn keep(&self, ledger: &[u8]) -> io::Result<()> {
+    pub fn save(&self, ledger: &[u8]) -> io::Result<()> {
         if ledger.len() as u64 > LEDGER_LEN_MAX {
             return Ok(());
         }
-        let unfinished = format!("{}.{:016x}{UNFINISHED}", self.name, random()?);
+        let temporary = format!("{}.{:016x}{TEMPORARY_SUFFIX}", self.name, random()?);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = openat(&self.folder, &unfinished, flags, Mode::RUSR | Mode::WUSR)?;
-        let written = self.write(file, &unfinished, ledger);
+        let file = openat(&self.folder, &temporary, flags, Mode::RUSR | Mode::WUSR)?;
+        let written = self.write(file, &temporary, ledger);
         if written.is_err() {
-            let _ = unlinkat(&self.folder, &unfinished, AtFlags::empty());
+            let _ = unlinkat(&self.folder, &temporary, AtFlags::empty());
         }
-        self.make_room();
+        self.remove_excess();
         written
     }
 
-    fn write(&self, file: OwnedFd, unfinished: &str, ledger: &[u8]) -> io::Result<()> {
+    fn write(&self, file: OwnedFd, temporary: &str, ledger: &[u8]) -> io::Result<()> {
         // If the file system does not support locks, other processes may remove the file as stale.
         let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
         let mut file = File::from(file);
         // Not flushed to the disk: the checksum detects what a power failure leaves incomplete.
         file.write_all(ledger)?;
-        Ok(renameat(&self.folder, unfinished, &self.folder, self.kept())?)
+        Ok(renameat(&self.folder, temporary, &self.folder, self.file_name())?)
     }
 
-    fn kept(&self) -> String {
-        format!("{}{KEPT}", self.name)
+    fn file_name(&self) -> String {
+        format!("{}{SUFFIX}", self.name)
     }
 
     /// Removes ledgers beyond the limits, and temporary files of writers that were killed.
     ///
     /// Files that cannot be removed are kept until the next call.
-    fn make_room(&self) {
+    fn remove_excess(&self) {
         let Ok(entries) = Dir::read_from(&self.folder) else { return };
-        let mut kept = Vec::new();
+        let mut ledgers = Vec::new();
         for entry in entries.flatten() {
             let name = entry.file_name();
-            if name.to_bytes().ends_with(UNFINISHED.as_bytes()) {
-                let _ = self.remove_left(name);
-            } else if name.to_bytes().ends_with(KEPT.as_bytes())
+            if name.to_bytes().ends_with(TEMPORARY_SUFFIX.as_bytes()) {
+                let _ = self.remove_stale(name);
+            } else if name.to_bytes().ends_with(SUFFIX.as_bytes())
                 && let Ok(stat) = statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW)
             {
                 let used = (stat.st_mtime, stat.st_mtime_nsec);
-                kept.push((used, name.to_owned(), u64::try_from(stat.st_size).unwrap_or(0)));
+                ledgers.push((used, name.to_owned(), u64::try_from(stat.st_size).unwrap_or(0)));
             }
         }
         // Most recently used first.
-        kept.sort_unstable_by(|one, other| other.cmp(one));
+        ledgers.sort_unstable_by(|one, other| other.cmp(one));
         let mut bytes = 0_u64;
-        for (nth, (_, name, length)) in kept.iter().enumerate() {
+        for (nth, (_, name, length)) in ledgers.iter().enumerate() {
             bytes = bytes.saturating_add(*length);
             if nth >= LEDGERS_MAX || bytes > BYTES_MAX {
                 let _ = unlinkat(&self.folder, name.as_c_str(), AtFlags::empty());
@@ -131,7 +131,7 @@ impl LedgerPlace {
     }
 
     /// Removes a temporary file that no process is writing.
-    fn remove_left(&self, name: &std::ffi::CStr) -> io::Result<()> {
+    fn remove_stale(&self, name: &std::ffi::CStr) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = openat(&self.folder, name, flags, Mode::empty())?;
         flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive)?;

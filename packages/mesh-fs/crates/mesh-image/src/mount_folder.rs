@@ -18,7 +18,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::error::ImageError;
 
 /// Directory of these folders in the host's cache folder.
-const SHELF: &str = "shown";
+const FOLDERS: &str = "shown";
 /// Suffix of the name of a folder's lock file.
 const LOCK: &str = ".lock";
 /// Maximum length of the path of a folder in bytes. The kernel limits the source of a mount, which
@@ -30,7 +30,7 @@ const PATH_LEN_MAX: usize = 220;
 /// It unmounts everything that is mounted from files in the folder or inside it. The kernel appends
 /// `deleted` to the name of a loop device's backing file that was removed. The script reads the
 /// mount table again after each unmount, because the table has changed.
-const TIDYING: &str = r#"
+const CLEANUP_SCRIPT: &str = r#"
 trap '' HUP INT QUIT TERM PIPE TSTP TTIN TTOU
 cd /
 read -r word
@@ -72,7 +72,7 @@ rm -f -- "$1.lock"
 
 /// A dedicated folder for a mount. It is removed by `close`, on drop, or when this process dies.
 #[derive(Debug)]
-pub struct Folder {
+pub struct MountFolder {
     path: PathBuf,
     /// Locked as long as the folder is in use.
     lock: File,
@@ -81,30 +81,31 @@ pub struct Folder {
     owner: u32,
 }
 
-impl Folder {
-    /// Creates a folder in the host's cache folder `kept`.
+impl MountFolder {
+    /// Creates a folder in the host's cache folder `cache`.
     ///
     /// It also removes folders whose owners and guardians have died.
     ///
     /// # Errors
     /// [`ImageError::Full`] and [`ImageError::System`]: the folder cannot be created.
-    pub fn make(kept: &Path) -> Result<Self, ImageError> {
-        let shelf = kept.join(SHELF);
-        own_folder(&shelf)?;
-        let shelf = shelf.canonicalize().map_err(ImageError::system("find a folder", &shelf))?;
-        sweep(&shelf);
-        let mut number = [0; 8];
-        getrandom(&mut number, GetRandomFlags::empty())
-            .map_err(ImageError::system("generate random numbers", &shelf))?;
-        let path = shelf.join(format!("{:016x}", u64::from_ne_bytes(number)));
+    pub fn make(cache: &Path) -> Result<Self, ImageError> {
+        let folders = cache.join(FOLDERS);
+        own_folder(&folders)?;
+        let folders =
+            folders.canonicalize().map_err(ImageError::system("find a folder", &folders))?;
+        remove_unlocked(&folders);
+        let mut random = [0; 8];
+        getrandom(&mut random, GetRandomFlags::empty())
+            .map_err(ImageError::system("generate random numbers", &folders))?;
+        let path = folders.join(format!("{:016x}", u64::from_ne_bytes(random)));
         if path.as_os_str().len() > PATH_LEN_MAX {
             return Err(ImageError::Forbidden {
                 what: "mounting files from a folder with such a long path",
-                said: format!("{} has more than {PATH_LEN_MAX} bytes", path.display()),
+                message: format!("{} has more than {PATH_LEN_MAX} bytes", path.display()),
                 remedy: "use another folder for the host's cache",
             });
         }
-        let guardian = Guardian::start(TIDYING, &[path.as_os_str()])?;
+        let guardian = Guardian::start(CLEANUP_SCRIPT, &[path.as_os_str()])?;
         let lock = lock_new(&path).map_err(ImageError::system("lock a folder", &path))?;
         let guardian = Mutex::new(Some(guardian));
         let folder = Self { path, lock, guardian, owner: process::id() };
@@ -140,7 +141,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for MountFolder {
     fn drop(&mut self) {
         if self.owner == process::id() {
             self.close();
@@ -182,26 +183,26 @@ fn remove(path: &Path, _held: &File) -> io::Result<()> {
 /// Unmounts and removes what killed processes of this user have left in the host's cache folder.
 ///
 /// This is only necessary if a process was killed together with its guardian.
-pub fn remove_left(kept: &Path) {
-    let shelf = kept.join(SHELF);
-    if shelf.is_dir()
-        && own_folder(&shelf).is_ok()
-        && let Ok(shelf) = shelf.canonicalize()
+pub fn remove_left(cache: &Path) {
+    let folders = cache.join(FOLDERS);
+    if folders.is_dir()
+        && own_folder(&folders).is_ok()
+        && let Ok(folders) = folders.canonicalize()
     {
-        sweep(&shelf);
+        remove_unlocked(&folders);
     }
 }
 
 /// Removes folders that are not locked, and ignores errors.
-fn sweep(shelf: &Path) {
-    for entry in fs::read_dir(shelf).into_iter().flatten().flatten() {
+fn remove_unlocked(folders: &Path) {
+    for entry in fs::read_dir(folders).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some(name) = name.as_bytes().strip_suffix(LOCK.as_bytes()) else { continue };
-        let path = shelf.join(OsString::from_vec(name.to_vec()));
+        let path = folders.join(OsString::from_vec(name.to_vec()));
         let Ok(lock) = File::open(entry.path()) else { continue };
         if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
             // On drop, the guardian runs the script, which unmounts and removes the folder.
-            drop(Guardian::start(TIDYING, &[path.as_os_str()]));
+            drop(Guardian::start(CLEANUP_SCRIPT, &[path.as_os_str()]));
             // If something in the folder is still mounted, the folder is kept.
             let _ = remove(&path, &lock);
         }
@@ -214,24 +215,24 @@ mod tests {
 
     #[test]
     fn a_folder_goes_with_what_is_in_it() {
-        let kept = tempfile::tempdir().expect("a folder can be made");
-        let folder = Folder::make(kept.path()).expect("a folder can be made");
+        let cache = tempfile::tempdir().expect("a folder can be made");
+        let folder = MountFolder::make(cache.path()).expect("a folder can be made");
         let inside = folder.directory("a/b").expect("a folder can be made");
         fs::write(inside.join("file"), "x").expect("a file can be written");
         folder.close();
-        let left = fs::read_dir(kept.path().join(SHELF)).expect("it is there").count();
+        let left = fs::read_dir(cache.path().join(FOLDERS)).expect("it is there").count();
         assert_eq!(left, 0);
     }
 
     #[test]
     fn what_nobody_holds_is_removed_by_the_next() {
-        let kept = tempfile::tempdir().expect("a folder can be made");
-        let shelf = kept.path().join(SHELF);
-        fs::create_dir_all(shelf.join("left/over")).expect("a folder can be made");
-        fs::write(shelf.join("left.lock"), "").expect("a file can be written");
-        let folder = Folder::make(kept.path()).expect("a folder can be made");
-        let other = Folder::make(kept.path()).expect("a folder can be made");
-        assert!(!shelf.join("left").exists() && !shelf.join("left.lock").exists());
+        let cache = tempfile::tempdir().expect("a folder can be made");
+        let folders = cache.path().join(FOLDERS);
+        fs::create_dir_all(folders.join("left/over")).expect("a folder can be made");
+        fs::write(folders.join("left.lock"), "").expect("a file can be written");
+        let folder = MountFolder::make(cache.path()).expect("a folder can be made");
+        let other = MountFolder::make(cache.path()).expect("a folder can be made");
+        assert!(!folders.join("left").exists() && !folders.join("left.lock").exists());
         assert!(folder.path().is_dir() && other.path().is_dir());
     }
 }

@@ -20,15 +20,15 @@ const REASON_LEN: usize = 4096;
 
 /// Reason why the kernel did not mount a file system.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct MountFailure {
     pub(crate) errno: Errno,
     /// Message of the kernel, or the description of `errno`.
-    pub(crate) said: String,
+    pub(crate) message: String,
 }
 
-impl From<Errno> for Refusal {
+impl From<Errno> for MountFailure {
     fn from(errno: Errno) -> Self {
-        Self { errno, said: io::Error::from(errno).to_string() }
+        Self { errno, message: io::Error::from(errno).to_string() }
     }
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn make(
     kind: &str,
     options: &[(&str, &OsStr)],
     is_writable: bool,
-) -> Result<OwnedFd, Refusal> {
+) -> Result<OwnedFd, MountFailure> {
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     let configure = || {
         for (key, value) in options {
@@ -48,7 +48,7 @@ pub(crate) fn make(
         }
         fsconfig_create(context.as_fd())
     };
-    configure().map_err(|errno| Refusal { errno, said: reason(&context, errno) })?;
+    configure().map_err(|errno| MountFailure { errno, message: reason(&context, errno) })?;
     let mut flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     if !is_writable {
         flags |= MountAttrFlags::MOUNT_ATTR_RDONLY;
@@ -61,114 +61,115 @@ fn reason(context: &OwnedFd, errno: Errno) -> String {
     let mut last = io::Error::from(errno).to_string();
     let mut line = [0; REASON_LEN];
     while let Ok(len) = rustix::io::read(context, &mut line) {
-        let said = String::from_utf8_lossy(&line[..len]);
+        let message = String::from_utf8_lossy(&line[..len]);
         // Each message starts with a letter for its severity and a space.
-        last = format!("{} ({})", said.get(2..).unwrap_or(&said).trim(), io::Error::from(errno));
+        last =
+            format!("{} ({})", message.get(2..).unwrap_or(&message).trim(), io::Error::from(errno));
     }
     last
 }
 
 /// Returns a path to an open file that needs no escaping.
-pub(crate) fn by_number(fd: BorrowedFd<'_>) -> OsString {
+pub(crate) fn descriptor_path(fd: BorrowedFd<'_>) -> OsString {
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
 }
 
 /// Opens a directory so that its path can be passed by its descriptor.
-pub(crate) fn directory(path: &Path) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat(CWD, path, flags, Mode::empty())
 }
 
 /// A directory at which one file system after another is mounted.
 #[derive(Debug)]
-pub(crate) struct Place {
-    point: PathBuf,
+pub(crate) struct MountStack {
+    mountpoint: PathBuf,
     /// Ids of our mounts there; the visible one is last.
     mounts: Vec<u64>,
 }
 
-impl Place {
+impl MountStack {
     /// Creates the place for a directory at which nothing is mounted yet.
-    pub(crate) fn new(point: PathBuf) -> Self {
-        Self { point, mounts: Vec::new() }
+    pub(crate) fn new(mountpoint: PathBuf) -> Self {
+        Self { mountpoint, mounts: Vec::new() }
     }
 
     /// Mounts a file system, and replaces the previous one atomically, if there is one.
     ///
     /// An open sees either the old or the new file system. Files that are open stay in the old one.
     pub(crate) fn show(&mut self, mount: &OwnedFd) -> io::Result<()> {
-        let number = number(mount)?;
+        let mount_id = mount_id(mount)?;
         let Some(before) = self.mounts.last().copied() else {
-            self.put(mount, MoveMountFlags::empty())?;
-            self.mounts.push(number);
+            self.attach(mount, MoveMountFlags::empty())?;
+            self.mounts.push(mount_id);
             return Ok(());
         };
         // If someone else has mounted over the previous mount, that mount must stay on top.
         let is_ours = find_mount(before)?.is_some_and(|found| !found.is_covered);
-        let beneath = if is_ours { self.put(mount, BENEATH) } else { Err(Errno::INVAL) };
+        let beneath = if is_ours { self.attach(mount, BENEATH) } else { Err(Errno::INVAL) };
         match beneath {
             Ok(()) => {
                 let last = self.mounts.len() - 1;
-                self.mounts.insert(last, number);
-                self.take_away(before)?;
+                self.mounts.insert(last, mount_id);
+                self.unmount_one(before)?;
             }
             // The kernel does not support it. Mount on top; the previous mount stays below until
-            // `clear`.
+            // `unmount_all`.
             Err(Errno::INVAL) => {
-                self.put(mount, MoveMountFlags::empty())?;
-                self.mounts.push(number);
+                self.attach(mount, MoveMountFlags::empty())?;
+                self.mounts.push(mount_id);
             }
             Err(other) => return Err(other.into()),
         }
         Ok(())
     }
 
-    fn put(&self, mount: &OwnedFd, more: MoveMountFlags) -> rustix::io::Result<()> {
+    fn attach(&self, mount: &OwnedFd, more: MoveMountFlags) -> rustix::io::Result<()> {
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | more;
-        move_mount(mount.as_fd(), "", CWD, &self.point, flags)
+        move_mount(mount.as_fd(), "", CWD, &self.mountpoint, flags)
     }
 
-    fn take_away(&mut self, number: u64) -> io::Result<()> {
-        if let Some(found) = find_mount(number)? {
+    fn unmount_one(&mut self, mount_id: u64) -> io::Result<()> {
+        if let Some(found) = find_mount(mount_id)? {
             if found.is_covered {
                 // The unmount would affect a mount that is not ours.
                 return Err(Errno::BUSY.into());
             }
-            match unmount(&found.point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+            match unmount(&found.mountpoint, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
                 // Someone else has unmounted it.
                 Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        self.mounts.retain(|other| *other != number);
+        self.mounts.retain(|other| *other != mount_id);
         Ok(())
     }
 
     /// Unmounts all our mounts, even if their files are open.
-    pub(crate) fn clear(&mut self) -> io::Result<()> {
+    pub(crate) fn unmount_all(&mut self) -> io::Result<()> {
         while let Some(last) = self.mounts.last() {
-            self.take_away(*last)?;
+            self.unmount_one(*last)?;
         }
         Ok(())
     }
 
     /// Returns whether one of our mounts is visible.
     pub(crate) fn is_open(&self) -> bool {
-        let shown = self.mounts.last().map(|last| find_mount(*last));
-        shown.is_some_and(|found| found.is_ok_and(|found| found.is_some()))
+        let visible = self.mounts.last().map(|last| find_mount(*last));
+        visible.is_some_and(|found| found.is_ok_and(|found| found.is_some()))
     }
 
     /// The mountpoint.
-    pub(crate) fn point(&self) -> &Path {
-        &self.point
+    pub(crate) fn mountpoint(&self) -> &Path {
+        &self.mountpoint
     }
 }
 
 /// Returns the id of a mount in the mount table.
-fn number(mount: &OwnedFd) -> io::Result<u64> {
-    let told = statx(mount, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
-    if told.stx_mask & StatxFlags::MNT_ID.bits() == 0 {
+fn mount_id(mount: &OwnedFd) -> io::Result<u64> {
+    let status = statx(mount, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
+    if status.stx_mask & StatxFlags::MNT_ID.bits() == 0 {
         return Err(Errno::OPNOTSUPP.into());
     }
-    Ok(told.stx_mnt_id)
+    Ok(status.stx_mnt_id)
 }

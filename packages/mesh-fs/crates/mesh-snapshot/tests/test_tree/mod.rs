@@ -10,11 +10,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A temporary directory.
-pub(crate) struct Forest {
+pub(crate) struct TestTree {
     directory: tempfile::TempDir,
 }
 
-impl Forest {
+impl TestTree {
     pub(crate) fn new() -> Self {
         Self { directory: tempfile::tempdir().unwrap() }
     }
@@ -78,8 +78,8 @@ pub(crate) fn random(len: usize, seed: u64) -> Vec<u8> {
     std::iter::repeat_with(&mut next).flatten().take(len).collect()
 }
 
-pub(crate) fn take(forest: &Forest) -> Snapshot {
-    Snapshot::take(forest.root(), &Options::default(), None).unwrap()
+pub(crate) fn take(test_tree: &TestTree) -> Snapshot {
+    Snapshot::take(test_tree.root(), &Options::default(), None).unwrap()
 }
 
 /// Decodes the tree as another process does: from its recipe only.
@@ -123,10 +123,10 @@ pub(crate) fn content(snapshot: &Snapshot, tree: &Tree, file: NodeId) -> Vec<u8>
 }
 
 /// Takes a snapshot and compares everything with the file system.
-pub(crate) fn check(forest: &Forest) {
-    let snapshot = take(forest);
+pub(crate) fn check(test_tree: &TestTree) {
+    let snapshot = take(test_tree);
     let tree = tree(&snapshot);
-    compare_with(forest.root(), &snapshot, &tree, Tree::ROOT);
+    compare_with(test_tree.root(), &snapshot, &tree, Tree::ROOT);
 }
 
 fn compare_with(path: &Path, snapshot: &Snapshot, tree: &Tree, node: NodeId) {

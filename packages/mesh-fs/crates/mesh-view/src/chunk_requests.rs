@@ -8,10 +8,10 @@ use mesh_chunks::ChunkId;
 use rustix::event::{EventfdFlags, eventfd};
 
 /// Queue of chunks without duplicates, in the order in which they were requested.
-pub(crate) struct Wanted {
+pub(crate) struct ChunkRequests {
     queue: Mutex<Queue>,
     /// Eventfd that is readable while the queue is not empty.
-    bell: OwnedFd,
+    waker: OwnedFd,
 }
 
 #[derive(Default)]
@@ -21,14 +21,14 @@ struct Queue {
     known: HashSet<ChunkId>,
 }
 
-impl Wanted {
+impl ChunkRequests {
     pub(crate) fn new() -> rustix::io::Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { queue: Mutex::default(), bell })
+        let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { queue: Mutex::default(), waker })
     }
 
     /// Requests chunks. Chunks that were requested already keep their position.
-    pub(crate) fn want(&self, chunks: impl IntoIterator<Item = ChunkId>) {
+    pub(crate) fn request(&self, chunks: impl IntoIterator<Item = ChunkId>) {
         let mut queue = self.queue();
         let before = queue.waiting.len();
         for chunk in chunks {
@@ -37,38 +37,38 @@ impl Wanted {
             }
         }
         if before == 0 && !queue.waiting.is_empty() {
-            self.ring();
+            self.wake();
         }
     }
 
-    /// Takes chunks to fetch them. The caller must pass each of them to `conclude`.
+    /// Takes chunks to fetch them. The caller must pass each of them to `complete`.
     pub(crate) fn take(&self, count_max: usize) -> Vec<ChunkId> {
         let mut queue = self.queue();
         let count = count_max.min(queue.waiting.len());
         let taken = queue.waiting.drain(..count).collect();
         // Reset the eventfd, and signal again if chunks are left for another caller.
-        let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
+        let _ = rustix::io::read(&self.waker, &mut [0_u8; 8]);
         if !queue.waiting.is_empty() {
-            self.ring();
+            self.wake();
         }
         taken
     }
 
     /// Marks chunks as arrived or refused, so that they can be requested again.
-    pub(crate) fn conclude(&self, chunks: &[ChunkId]) {
+    pub(crate) fn complete(&self, chunks: &[ChunkId]) {
         let mut queue = self.queue();
         for chunk in chunks {
             queue.known.remove(chunk);
         }
     }
 
-    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    pub(crate) fn waker(&self) -> BorrowedFd<'_> {
+        self.waker.as_fd()
     }
 
-    fn ring(&self) {
+    fn wake(&self) {
         // Fails only if the counter overflows.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.waker, &1_u64.to_ne_bytes());
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -82,33 +82,33 @@ mod tests {
 
     use super::*;
 
-    fn rings(wanted: &Wanted) -> bool {
-        let mut bell = [PollFd::from_borrowed_fd(wanted.bell(), PollFlags::IN)];
-        poll(&mut bell, Some(&Timespec::default())).is_ok_and(|count| count == 1)
+    fn is_ready(chunk_requests: &ChunkRequests) -> bool {
+        let mut waker = [PollFd::from_borrowed_fd(chunk_requests.waker(), PollFlags::IN)];
+        poll(&mut waker, Some(&Timespec::default())).is_ok_and(|count| count == 1)
     }
 
     #[test]
-    fn each_is_brought_once_until_it_has_come() {
-        let wanted = Wanted::new().expect("an eventfd can be made");
+    fn each_chunk_is_requested_once_until_it_arrives() {
+        let chunk_requests = ChunkRequests::new().expect("an eventfd can be made");
         let [one, two] = [ChunkId([1; 32]), ChunkId([2; 32])];
-        wanted.want([one, two, one]);
-        assert_eq!(wanted.take(1), [one]);
-        wanted.want([one]);
-        assert_eq!(wanted.take(9), [two]);
-        wanted.conclude(&[one, two]);
-        wanted.want([one]);
-        assert_eq!(wanted.take(9), [one]);
+        chunk_requests.request([one, two, one]);
+        assert_eq!(chunk_requests.take(1), [one]);
+        chunk_requests.request([one]);
+        assert_eq!(chunk_requests.take(9), [two]);
+        chunk_requests.complete(&[one, two]);
+        chunk_requests.request([one]);
+        assert_eq!(chunk_requests.take(9), [one]);
     }
 
     #[test]
-    fn the_bell_rings_while_something_waits() {
-        let wanted = Wanted::new().expect("an eventfd can be made");
-        assert!(!rings(&wanted));
-        wanted.want([ChunkId([1; 32]), ChunkId([2; 32])]);
-        assert!(rings(&wanted));
-        wanted.take(1);
-        assert!(rings(&wanted));
-        wanted.take(1);
-        assert!(!rings(&wanted));
+    fn the_waker_is_readable_while_something_waits() {
+        let chunk_requests = ChunkRequests::new().expect("an eventfd can be made");
+        assert!(!is_ready(&chunk_requests));
+        chunk_requests.request([ChunkId([1; 32]), ChunkId([2; 32])]);
+        assert!(is_ready(&chunk_requests));
+        chunk_requests.take(1);
+        assert!(is_ready(&chunk_requests));
+        chunk_requests.take(1);
+        assert!(!is_ready(&chunk_requests));
     }
 }

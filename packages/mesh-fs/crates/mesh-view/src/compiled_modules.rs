@@ -13,9 +13,9 @@ use crate::unpack::joined;
 /// Python compares compiled files with their source by whole seconds and size only, and would
 /// therefore use a stale one.
 #[derive(Default)]
-pub(crate) struct Modules(BTreeMap<Vec<u8>, HashSet<Vec<u8>>>);
+pub(crate) struct CompiledModules(BTreeMap<Vec<u8>, HashSet<Vec<u8>>>);
 
-impl Modules {
+impl CompiledModules {
     /// Adds a file, if it is a module.
     pub(crate) fn add(&mut self, name: &[u8]) {
         let path = Path::new(OsStr::from_bytes(name));

@@ -1,6 +1,6 @@
 //! An in-memory file system that is mounted at a temporary folder.
 
-use crate::memory::{Memory, Told};
+use crate::memory::{Events, MemoryFileSystem};
 use mesh_fuse::{Mount, MountError, MountOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::{self, File};
@@ -15,27 +15,30 @@ use tempfile::TempDir;
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// A mounted in-memory file system.
-pub(crate) struct Shown {
+pub(crate) struct MountedFiles {
     pub(crate) mount: Mount,
-    pub(crate) memory: Arc<Memory>,
-    pub(crate) told: Told,
+    pub(crate) memory: Arc<MemoryFileSystem>,
+    pub(crate) events: Events,
     /// Dropped after the mount.
     pub(crate) folder: TempDir,
 }
 
-impl Shown {
+impl MountedFiles {
     /// Mounts the files; prints the reason and returns `None` if this machine does not support it.
-    pub(crate) fn new<T>(fill: impl FnOnce(&Memory) -> T) -> Option<Self> {
+    pub(crate) fn new<T>(fill: impl FnOnce(&MemoryFileSystem) -> T) -> Option<Self> {
         Self::with(&MountOptions::default(), fill)
     }
 
-    pub(crate) fn with<T>(options: &MountOptions, fill: impl FnOnce(&Memory) -> T) -> Option<Self> {
-        let (memory, told) = Memory::new();
+    pub(crate) fn with<T>(
+        options: &MountOptions,
+        fill: impl FnOnce(&MemoryFileSystem) -> T,
+    ) -> Option<Self> {
+        let (memory, events) = MemoryFileSystem::new();
         fill(&memory);
         let memory = Arc::new(memory);
         let folder = folder();
         let mount = or_skip(Mount::open(folder.path(), options, Arc::clone(&memory) as _))?;
-        Some(Self { mount, memory, told, folder })
+        Some(Self { mount, memory, events, folder })
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -82,7 +85,7 @@ pub(crate) fn is_in_table(text: &str) -> bool {
 /// Waits until no line of the mount table contains this text.
 pub(crate) fn wait_out_of_table(text: &str) {
     let mut table = File::open("/proc/self/mountinfo").expect("there is a mount table");
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut content = String::new();
     loop {
         content.clear();
@@ -91,7 +94,7 @@ pub(crate) fn wait_out_of_table(text: &str) {
         if !content.contains(text) {
             return;
         }
-        assert!(begun.elapsed() < LIMIT, "{text} is still in the mount table");
+        assert!(started.elapsed() < LIMIT, "{text} is still in the mount table");
         // The mount table signals `POLLPRI` when it changes.
         let mut watched = [PollFd::new(&table, PollFlags::PRI)];
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -100,9 +103,9 @@ pub(crate) fn wait_out_of_table(text: &str) {
 }
 
 /// A child process that is killed on drop.
-pub(crate) struct Killed(pub(crate) Child);
+pub(crate) struct KillOnDrop(pub(crate) Child);
 
-impl Drop for Killed {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// A pack in the folder, as described by the metadata of its files.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Parcel {
+pub(crate) struct PackUsage {
     name: PackName,
     /// When the pack was last used: seconds and nanoseconds.
     used_at: (i64, i64),
@@ -39,21 +39,21 @@ impl Store {
     /// evicting.
     fn remove_beyond(&self, allowed: u64) -> io::Result<bool> {
         let Some(_lock) = self.folder.lock_removal()? else { return Ok(false) };
-        let mut parcels = self.parcels()?;
-        let mut bytes: u64 = parcels.iter().map(|parcel| parcel.bytes).sum();
+        let mut pack_usages = self.pack_usages()?;
+        let mut bytes: u64 = pack_usages.iter().map(|pack| pack.bytes).sum();
         if bytes <= allowed {
             return Ok(true);
         }
-        parcels.sort_unstable_by_key(|parcel| (parcel.used_at, parcel.name));
+        pack_usages.sort_unstable_by_key(|pack| (pack.used_at, pack.name));
         let mut removed = HashSet::new();
-        for parcel in parcels {
+        for pack in pack_usages {
             if bytes <= allowed {
                 break;
             }
             // If one pack cannot be removed, continue with the others.
-            if self.remove_unwritten(parcel.name).unwrap_or(false) {
-                removed.insert(parcel.name);
-                bytes = bytes.saturating_sub(parcel.bytes);
+            if self.remove_unwritten(pack.name).unwrap_or(false) {
+                removed.insert(pack.name);
+                bytes = bytes.saturating_sub(pack.bytes);
             }
         }
         self.evicted.fetch_add(removed.len() as u64, Relaxed);
@@ -74,17 +74,17 @@ impl Store {
     }
 
     /// Returns all packs in the folder, including incomplete packs with only one of the files.
-    pub(crate) fn parcels(&self) -> io::Result<Vec<Parcel>> {
+    pub(crate) fn pack_usages(&self) -> io::Result<Vec<PackUsage>> {
         let names: HashSet<_> = self.folder.list()?.into_iter().map(|(name, _)| name).collect();
-        let mut parcels = Vec::with_capacity(names.len());
+        let mut pack_usages = Vec::with_capacity(names.len());
         for name in names {
             let chunks = self.folder.stat(name, Part::Chunks)?;
             let index = self.folder.stat(name, Part::Index)?;
             // If one of the files is missing, the other one is useless and evicted first.
             let used_at = chunks.and(index).map_or((0, 0), |index| modified_at(&index));
             let bytes = chunks.iter().chain(&index).map(length_of).sum();
-            parcels.push(Parcel { name, used_at, bytes });
+            pack_usages.push(PackUsage { name, used_at, bytes });
         }
-        Ok(parcels)
+        Ok(pack_usages)
     }
 }

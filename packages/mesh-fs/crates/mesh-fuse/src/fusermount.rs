@@ -19,19 +19,20 @@ use std::process::{Command, Stdio};
 /// Possible names of the program.
 const NAMES: [&str; 2] = ["fusermount3", "fusermount"];
 /// Directories that are searched in addition to `PATH`.
-const USUAL: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
+const DEFAULT_DIRECTORIES: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
 
 /// The helper program that mounts for unprivileged processes.
 #[derive(Debug)]
-pub(crate) struct Deputy {
+pub(crate) struct Fusermount {
     program: PathBuf,
 }
 
-impl Deputy {
+impl Fusermount {
     /// Searches for the program.
     pub(crate) fn find() -> Option<Self> {
         let path = env::var_os("PATH").unwrap_or_default();
-        let places: Vec<_> = env::split_paths(&path).chain(USUAL.map(PathBuf::from)).collect();
+        let places: Vec<_> =
+            env::split_paths(&path).chain(DEFAULT_DIRECTORIES.map(PathBuf::from)).collect();
         let programs = NAMES.iter().flat_map(|name| places.iter().map(move |at| at.join(name)));
         let program =
             programs.into_iter().find(|program| program.is_absolute() && program.is_file())?;
@@ -41,65 +42,66 @@ impl Deputy {
     /// Mounts through the program; returns the FUSE device.
     pub(crate) fn mount(
         &self,
-        point: &Path,
+        mountpoint: &Path,
         source: &str,
         options: &MountOptions,
         guardian: &Guardian,
     ) -> Result<OwnedFd, MountError> {
         let doing = "cannot run fusermount3 to mount";
-        let (ours, theirs) =
+        let (own_end, child_end) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
                 .map_err(MountError::system(doing))?;
         let other = if options.allow_other { ",allow_other" } else { "" };
-        let told =
+        let mount_options =
             format!("ro,nosuid,nodev,default_permissions,fsname={source},subtype={SUBTYPE}{other}");
         // The program inherits the guardian's line, so the guardian also waits for the program to
         // exit before it reads the mount table.
         let line = guardian.line().map_err(MountError::system(doing))?;
         let child = Command::new(&self.program)
-            .args(["-o", &told, "--"])
-            .arg(point)
+            .args(["-o", &mount_options, "--"])
+            .arg(mountpoint)
             .env("_FUSE_COMMFD", "0")
-            .stdin(theirs)
+            .stdin(child_end)
             .stdout(line)
             .stderr(Stdio::piped())
             .spawn()
             .map_err(MountError::system(doing))?;
-        let received = receive(&ours);
-        let said = child.wait_with_output().map_err(MountError::system(doing))?.stderr;
+        let received = receive_descriptor(&own_end);
+        let message = child.wait_with_output().map_err(MountError::system(doing))?.stderr;
         match received.map_err(MountError::system(doing))? {
             Some(device) => Ok(device),
-            None => Err(self.refused(&said)),
+            None => Err(self.failure(&message)),
         }
     }
 
     /// Unmounts through the program, even if files are open.
-    pub(crate) fn unmount(&self, point: &Path) -> Result<(), MountError> {
+    pub(crate) fn unmount(&self, mountpoint: &Path) -> Result<(), MountError> {
         let unmounting = Command::new(&self.program)
             .args(["-u", "-z", "--"])
-            .arg(point)
+            .arg(mountpoint)
             .stdin(Stdio::null())
             .output();
         let output = unmounting.map_err(MountError::system("cannot run fusermount3 to unmount"))?;
-        if output.status.success() { Ok(()) } else { Err(self.refused(&output.stderr)) }
+        if output.status.success() { Ok(()) } else { Err(self.failure(&output.stderr)) }
     }
 
-    fn refused(&self, said: &[u8]) -> MountError {
-        let said = String::from_utf8_lossy(said);
-        let lines: Vec<_> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        let said = if lines.is_empty() { "no reason given".into() } else { lines.join("; ") };
-        MountError::Refused { deputy: self.program.clone(), said }
+    fn failure(&self, message: &[u8]) -> MountError {
+        let message = String::from_utf8_lossy(message);
+        let lines: Vec<_> =
+            message.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let message = if lines.is_empty() { "no reason given".into() } else { lines.join("; ") };
+        MountError::Refused { fusermount: self.program.clone(), message }
     }
 }
 
 /// Receives a file descriptor; `None` if the other end is closed without sending one.
-fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+fn receive_descriptor(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     let received = rustix::io::retry_on_intr(|| {
-        let mut room = [IoSliceMut::new(&mut byte)];
-        recvmsg(socket, &mut room, &mut control, RecvFlags::CMSG_CLOEXEC)
+        let mut buffers = [IoSliceMut::new(&mut byte)];
+        recvmsg(socket, &mut buffers, &mut control, RecvFlags::CMSG_CLOEXEC)
     });
     match received {
         Ok(_) => {}

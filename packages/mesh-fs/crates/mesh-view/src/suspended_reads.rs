@@ -25,29 +25,29 @@ pub(crate) struct Request {
 
 /// Suspended reads, and the chunks for which they wait.
 #[derive(Default)]
-pub(crate) struct Parked {
+pub(crate) struct SuspendedReads {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    reads: HashMap<u64, Waiting>,
+    reads: HashMap<u64, SuspendedRead>,
     readers: HashMap<ChunkId, Vec<u64>>,
     next: u64,
-    is_over: bool,
+    is_closed: bool,
 }
 
-struct Waiting {
+struct SuspendedRead {
     request: Request,
     missing: Vec<ChunkId>,
 }
 
-impl Parked {
-    /// Suspends a read until the chunks arrive. After `end`, the read fails at once.
-    pub(crate) fn park(&self, request: Request, missing: Vec<ChunkId>) {
+impl SuspendedReads {
+    /// Suspends a read until the chunks arrive. After `close`, the read fails at once.
+    pub(crate) fn suspend(&self, request: Request, missing: Vec<ChunkId>) {
         let mut state = self.state();
-        if state.is_over {
+        if state.is_closed {
             return;
         }
         let token = state.next;
@@ -55,7 +55,7 @@ impl Parked {
         for chunk in &missing {
             state.readers.entry(*chunk).or_default().push(token);
         }
-        state.reads.insert(token, Waiting { request, missing });
+        state.reads.insert(token, SuspendedRead { request, missing });
         drop(state);
         self.changed.notify_all();
     }
@@ -66,10 +66,10 @@ impl Parked {
         let mut ready = Vec::new();
         for chunk in chunks {
             for token in state.readers.remove(chunk).unwrap_or_default() {
-                let Some(waiting) = state.reads.get_mut(&token) else { continue };
-                waiting.missing.retain(|missing| missing != chunk);
-                if waiting.missing.is_empty() {
-                    ready.extend(state.reads.remove(&token).map(|waiting| waiting.request));
+                let Some(read) = state.reads.get_mut(&token) else { continue };
+                read.missing.retain(|missing| missing != chunk);
+                if read.missing.is_empty() {
+                    ready.extend(state.reads.remove(&token).map(|read| read.request));
                 }
             }
         }
@@ -89,7 +89,7 @@ impl Parked {
     /// Drops a read that the kernel has cancelled.
     pub(crate) fn abandon(&self, read: u64) {
         let mut state = self.state();
-        let found = state.reads.iter().find(|(_, waiting)| waiting.request.reply.id() == read);
+        let found = state.reads.iter().find(|(_, one)| one.request.reply.id() == read);
         let token = found.map(|(token, _)| *token);
         let dropped = token.and_then(|token| state.remove(token));
         drop(state);
@@ -97,9 +97,9 @@ impl Parked {
     }
 
     /// Fails all suspended reads; later ones fail at once.
-    pub(crate) fn end(&self) {
+    pub(crate) fn close(&self) {
         let mut state = self.state();
-        state.is_over = true;
+        state.is_closed = true;
         let reads = std::mem::take(&mut state.reads);
         state.readers.clear();
         drop(state);
@@ -109,30 +109,29 @@ impl Parked {
 
     /// Waits until at least one read has been suspended for `limit`, and fails all such reads.
     ///
-    /// Returns false after `end`.
+    /// Returns false after `close`.
     pub(crate) fn expire(&self, limit: Duration) -> bool {
         let mut state = self.state();
         loop {
-            if state.is_over {
+            if state.is_closed {
                 return false;
             }
-            let Some(first) = state.reads.values().map(|waiting| waiting.request.since).min()
-            else {
+            let Some(first) = state.reads.values().map(|read| read.request.since).min() else {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             let left = (first + limit).saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let late: Vec<u64> = state
+                let tokens: Vec<u64> = state
                     .reads
                     .iter()
-                    .filter(|(_, waiting)| waiting.request.since.elapsed() >= limit)
+                    .filter(|(_, read)| read.request.since.elapsed() >= limit)
                     .map(|(token, _)| *token)
                     .collect();
-                let given_up: Vec<_> =
-                    late.into_iter().filter_map(|token| state.remove(token)).collect();
+                let expired: Vec<_> =
+                    tokens.into_iter().filter_map(|token| state.remove(token)).collect();
                 drop(state);
-                drop(given_up);
+                drop(expired);
                 return true;
             }
             state =
@@ -147,8 +146,8 @@ impl Parked {
 
 impl State {
     fn remove(&mut self, token: u64) -> Option<Request> {
-        let waiting = self.reads.remove(&token)?;
-        for chunk in &waiting.missing {
+        let read = self.reads.remove(&token)?;
+        for chunk in &read.missing {
             if let Some(readers) = self.readers.get_mut(chunk) {
                 readers.retain(|reader| *reader != token);
                 if readers.is_empty() {
@@ -156,6 +155,6 @@ impl State {
                 }
             }
         }
-        Some(waiting.request)
+        Some(read.request)
     }
 }

@@ -1,6 +1,6 @@
 //! Scanning the folder for chunks that other processes have added or removed.
 
-use crate::catalogue::Place;
+use crate::catalogue::Location;
 use crate::folder::{PackName, Part, Purpose, length_of};
 use crate::id::ChunkId;
 use crate::locks::{lock, reading, writing};
@@ -21,7 +21,7 @@ const DATE_STEP_NS: i128 = 100_000_000;
 
 /// Result of the previous scan of the folder.
 #[derive(Debug, Default)]
-pub(crate) struct Lookout {
+pub(crate) struct ScanState {
     /// Modification time of the folder when its files were listed.
     ///
     /// It is `None` if a later change may have the same modification time.
@@ -29,52 +29,52 @@ pub(crate) struct Lookout {
     /// Packs to which other processes may append. They include the packs of this store.
     growing: Vec<Arc<Pack>>,
     /// Time of the last scan, in milliseconds since the store was opened.
-    pub(crate) looked_ms: u64,
+    pub(crate) scanned_ms: u64,
 }
 
 impl Store {
     /// Scans the folder and ignores errors. If the scan fails, chunks that it would have found
     /// count as missing for now, which callers must handle in any case.
-    pub(crate) fn look_again(&self) {
-        let _ = self.look();
+    pub(crate) fn rescan(&self) {
+        let _ = self.scan();
     }
 
     /// Updates the catalogue from the folder. If several threads call this at once, one of them
     /// scans and the others wait for it.
-    pub(crate) fn look(&self) -> io::Result<()> {
-        let looks_before = self.looks.load(Acquire);
-        let mut lookout = lock(&self.lookout);
-        if self.looks.load(Acquire) > looks_before {
+    pub(crate) fn scan(&self) -> io::Result<()> {
+        let scans_before = self.scans.load(Acquire);
+        let mut scan_state = lock(&self.scan_state);
+        if self.scans.load(Acquire) > scans_before {
             // Another thread started a scan after this call began, and has completed it.
             return Ok(());
         }
-        self.looks.fetch_add(1, AcqRel);
-        lookout.looked_ms = self.now_ms();
+        self.scans.fetch_add(1, AcqRel);
+        scan_state.scanned_ms = self.now_ms();
         let changed_at = self.folder.changed_at()?;
-        if lookout.listed != Some(changed_at) {
-            self.list(&mut lookout)?;
-            lookout.listed = is_over(changed_at).then_some(changed_at);
+        if scan_state.listed != Some(changed_at) {
+            self.list(&mut scan_state)?;
+            scan_state.listed = is_settled(changed_at).then_some(changed_at);
         }
-        for pack in &lookout.growing {
+        for pack in &scan_state.growing {
             // If an index cannot be read, only the new chunks of its pack are missing.
             let _ = self.read_index(pack, &mut lock(&pack.progress));
         }
-        self.retain_growing(&mut lookout);
+        self.retain_growing(&mut scan_state);
         Ok(())
     }
 
-    fn retain_growing(&self, lookout: &mut Lookout) {
-        lookout.growing.retain(|pack| {
+    fn retain_growing(&self, scan_state: &mut ScanState) {
+        scan_state.growing.retain(|pack| {
             lock(&pack.progress).stage != Stage::Sealed && reading(&self.catalogue).is_listed(pack)
         });
     }
 
     /// Returns the packs to which other processes may append, or that their writers have left.
-    pub(crate) fn growing(&self, lookout: &Lookout) -> Vec<Arc<Pack>> {
-        lookout.growing.clone()
+    pub(crate) fn growing(&self, scan_state: &ScanState) -> Vec<Arc<Pack>> {
+        scan_state.growing.clone()
     }
 
-    fn list(&self, lookout: &mut Lookout) -> io::Result<()> {
+    fn list(&self, scan_state: &mut ScanState) -> io::Result<()> {
         let listed: HashSet<PackName> = self
             .folder
             .list()?
@@ -98,8 +98,8 @@ impl Store {
         }
         let packs: Vec<_> = catalogue.packs().cloned().collect();
         drop(catalogue);
-        lookout.growing = packs;
-        self.retain_growing(lookout);
+        scan_state.growing = packs;
+        self.retain_growing(scan_state);
         Ok(())
     }
 
@@ -170,15 +170,15 @@ fn located(
     record: Option<Record>,
     at: u64,
     pack_bytes: u64,
-) -> Option<(ChunkId, Place)> {
+) -> Option<(ChunkId, Location)> {
     let Record::Chunk { id, offset, length } = record? else { return None };
     let record = u32::try_from(at).ok()?;
     let is_within = u64::from(offset) + u64::from(length) <= pack_bytes;
-    is_within.then_some((id, Place { pack: pack.number, record, offset, length }))
+    is_within.then_some((id, Location { pack: pack.number, record, offset, length }))
 }
 
 /// Returns whether this modification time is old enough that no further change can have it.
-fn is_over((seconds, nanoseconds): (i64, i64)) -> bool {
+fn is_settled((seconds, nanoseconds): (i64, i64)) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let date = i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
     i128::try_from(now.as_nanos()).unwrap_or(0) > date + DATE_STEP_NS

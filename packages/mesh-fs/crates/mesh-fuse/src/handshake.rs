@@ -9,21 +9,21 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 /// Size of the receive buffer; the kernel requires at least this much.
-const ROOM: usize = 8192 + 4096;
+const BUFFER_LEN: usize = 8192 + 4096;
 /// Timeout for the initialization request, which the kernel sends during the mount.
-const LIMIT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+const TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 /// Maximum length of a read in bytes.
 const READ_LEN_MAX: usize = 1 << 20;
 
 /// Negotiates with the kernel; returns the features in use.
-pub(crate) fn greet(device: &Device, read_ahead_len: u32) -> Result<u32, MountError> {
+pub(crate) fn negotiate(device: &Device, read_ahead_len: u32) -> Result<u32, MountError> {
     let system = MountError::system::<Errno>;
     let doing = "the handshake with the kernel failed";
     let pages_max = (READ_LEN_MAX / rustix::param::page_size()).clamp(1, usize::from(u16::MAX));
-    let mut buffer = vec![0; ROOM];
+    let mut buffer = vec![0; BUFFER_LEN];
     loop {
         let mut watched = [PollFd::new(device, PollFlags::IN)];
-        let is_there = rustix::io::retry_on_intr(|| poll(&mut watched, Some(&LIMIT)));
+        let is_there = rustix::io::retry_on_intr(|| poll(&mut watched, Some(&TIMEOUT)));
         if is_there.map_err(system(doing))? == 0 {
             return Err(system(doing)(Errno::TIMEDOUT));
         }
@@ -42,7 +42,7 @@ pub(crate) fn greet(device: &Device, read_ahead_len: u32) -> Result<u32, MountEr
             return Err(MountError::KernelTooOld { major, minor });
         }
         let mut out = Vec::new();
-        encode::greeting(&mut out, offer, read_ahead_len, pages_max as u16);
+        encode::init_reply(&mut out, offer, read_ahead_len, pages_max as u16);
         device.answer(id, &[&out]).map_err(system(doing))?;
         // A newer kernel repeats the request with our version.
         if major == abi::MAJOR {
