@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import final
 
 __all__ = [
+    "GuardedMount",
     "Image",
     "Ledger",
     "Overlay",
@@ -16,10 +17,20 @@ __all__ = [
     "Unpacked",
     "View",
     "Workspace",
-    "remove_left",
+    "remove_stale_mounts",
+    "unmount_dead",
 ]
 
-def remove_left(folder: str | PathLike[str]) -> None: ...
+def unmount_dead() -> None: ...
+def remove_stale_mounts(folder: str | PathLike[str]) -> None: ...
+@final
+class GuardedMount:
+    def __new__(cls, name: str) -> GuardedMount: ...
+    @property
+    def source(self) -> str: ...
+    def set_read_ahead(self, bytes: int) -> None: ...
+    def unmount(self) -> None: ...
+    def dismiss(self) -> None: ...
 
 @final
 class Snapshot:

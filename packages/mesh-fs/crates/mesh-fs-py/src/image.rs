@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mesh_image::{MountFolder, ImageError, Overlay, Shown, ShownOptions};
+use mesh_image::{ImageError, MountFolder, Overlay, Shown, ShownOptions};
 use pyo3::prelude::*;
 
 use crate::errors::raise;
@@ -113,10 +113,4 @@ impl PyOverlay {
     fn clear(&self, py: Python<'_>) {
         py.detach(|| self.folder.close());
     }
-}
-
-/// Unmounts and removes what killed processes of this user have left in the folder of chunks.
-#[pyfunction]
-pub(crate) fn remove_left(py: Python<'_>, folder: PathBuf) {
-    py.detach(|| mesh_image::remove_left(&folder));
 }

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 mod chunk_list;
 mod errors;
+mod guarded_mount;
 mod image;
 mod memory;
 mod snapshot;
@@ -17,6 +18,7 @@ mod workspace;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<snapshot::PyLedger>()?;
     module.add_class::<snapshot::PySnapshot>()?;
+    module.add_class::<guarded_mount::PyGuardedMount>()?;
     module.add_class::<image::PyImage>()?;
     module.add_class::<image::PyOverlay>()?;
     module.add_class::<store::PyStore>()?;
@@ -25,5 +27,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<view::PyUnpacked>()?;
     module.add_class::<view::PyView>()?;
     module.add_class::<workspace::PyWorkspace>()?;
-    module.add_function(wrap_pyfunction!(image::remove_left, module)?)
+    module.add_function(wrap_pyfunction!(guarded_mount::unmount_dead, module)?)?;
+    module.add_function(wrap_pyfunction!(guarded_mount::remove_stale_mounts, module)?)
 }

@@ -9,9 +9,9 @@ use crate::table::{self, Mounted};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{getgid, getuid};
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::ffi::CString;
 use std::fs;
-use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
@@ -20,26 +20,25 @@ pub(crate) const KIND: &str = "fuse.mesh";
 /// Subtype in `KIND`.
 pub(crate) const SUBTYPE: &str = "mesh";
 
-/// A mount in the mount table.
+/// A mount in the mount table, found by its source.
 #[derive(Debug)]
 pub(crate) struct Attachment {
-    /// Unique source in the mount table.
+    /// Unique source, which needs no escaping.
     source: String,
-    /// Helper program that has mounted it, if this process did not.
-    fusermount: Option<Fusermount>,
 }
 
 /// Mounts with the privileges of this process, or through the helper program.
 pub(crate) fn attach(
     mountpoint: &Path,
-    source: &str,
+    attachment: &Attachment,
     options: &MountOptions,
     guardian: &Guardian,
-) -> Result<(Device, Attachment), MountError> {
+) -> Result<Device, MountError> {
+    let source = attachment.source();
     let own = Device::open();
     let why = match own {
         Ok(device) => match mount(&device, mountpoint, source, options) {
-            Ok(()) => return Ok((device, Attachment { source: source.into(), fusermount: None })),
+            Ok(()) => return Ok(device),
             Err(why @ (Errno::PERM | Errno::ACCESS)) => why,
             Err(Errno::NODEV) => return Err(MountError::NoDevice { source: Errno::NODEV.into() }),
             Err(error) => return Err(MountError::system("cannot mount")(error)),
@@ -53,8 +52,7 @@ pub(crate) fn attach(
     };
     let fusermount = Fusermount::find().ok_or(MountError::NotAllowed { why })?;
     let fd = fusermount.mount(mountpoint, source, options, guardian)?;
-    let device = Device::adopt(fd).map_err(MountError::system("cannot use the mount"))?;
-    Ok((device, Attachment { source: source.into(), fusermount: Some(fusermount) }))
+    Device::adopt(fd).map_err(MountError::system("cannot use the mount"))
 }
 
 fn mount(
@@ -74,14 +72,25 @@ fn mount(
 }
 
 impl Attachment {
-    /// Finds the mount in the mount table, if it still exists.
-    pub(crate) fn find(&self) -> io::Result<Vec<Mounted>> {
-        table::find(KIND, &self.source)
+    /// Generates a unique source that starts with `name`.
+    pub(crate) fn unique(name: &str) -> Result<Self, MountError> {
+        let mut random = [0; 8];
+        getrandom(&mut random, GetRandomFlags::empty())
+            .map_err(MountError::system("cannot generate random numbers"))?;
+        let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || ".:/@+_".contains(*letter);
+        let plain =
+            name.chars().take(64).map(|letter| if is_plain(&letter) { letter } else { '-' });
+        let plain: String = plain.collect();
+        Ok(Self { source: format!("{plain}-{:016x}", u64::from_ne_bytes(random)) })
+    }
+
+    pub(crate) fn source(&self) -> &str {
+        &self.source
     }
 
     /// Sets the read-ahead size of the kernel, if this process may do so.
-    pub(crate) fn read_ahead(&self, bytes: u32) {
-        let mounted = self.find().unwrap_or_default();
+    pub(crate) fn set_read_ahead(&self, bytes: u32) {
+        let mounted = table::find(KIND, &self.source).unwrap_or_default();
         if let Some(Mounted { device, .. }) = mounted.first() {
             let path = format!("/sys/class/bdi/{device}/read_ahead_kb");
             // Without the permission, the system's default applies.
@@ -92,27 +101,26 @@ impl Attachment {
     /// Unmounts it, even if its files are open.
     pub(crate) fn detach(&self) -> Result<(), MountError> {
         let doing = "cannot read what is mounted";
-        let mounted = self.find().map_err(MountError::system(doing))?;
-        mounted.iter().try_for_each(|mounted| self.unmount(mounted))
+        let mounted = table::find(KIND, &self.source).map_err(MountError::system(doing))?;
+        mounted.iter().try_for_each(unmount)
     }
+}
 
-    fn unmount(&self, mounted: &Mounted) -> Result<(), MountError> {
-        let doing = "cannot unmount";
-        if mounted.is_covered {
-            // The unmount would affect a mount that is not ours.
-            return Err(MountError::system(doing)(Errno::BUSY));
-        }
-        if let Some(fusermount) = &self.fusermount {
-            return fusermount.unmount(&mounted.mountpoint);
-        }
-        let lazy = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
-        // A forced unmount fails pending requests at once, but requires more privileges.
-        let by_force = rustix::mount::unmount(&mounted.mountpoint, lazy | UnmountFlags::FORCE);
-        let unmounted = by_force.or_else(|_| rustix::mount::unmount(&mounted.mountpoint, lazy));
-        match unmounted {
-            // Someone else has unmounted it.
-            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
-            Err(error) => Err(MountError::system(doing)(error)),
-        }
+/// Unmounts with the privileges of this process, or through the helper program.
+pub(crate) fn unmount(mounted: &Mounted) -> Result<(), MountError> {
+    let doing = "cannot unmount";
+    if mounted.is_covered {
+        // The unmount would affect a mount that is not ours.
+        return Err(MountError::system(doing)(Errno::BUSY));
+    }
+    let lazy = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+    // A forced unmount fails pending requests at once, but requires more privileges.
+    let by_force = rustix::mount::unmount(&mounted.mountpoint, lazy | UnmountFlags::FORCE);
+    let unmounted = by_force.or_else(|_| rustix::mount::unmount(&mounted.mountpoint, lazy));
+    match (unmounted, Fusermount::find()) {
+        (Err(Errno::PERM), Some(fusermount)) => fusermount.unmount(&mounted.mountpoint),
+        // Someone else has unmounted it.
+        (Ok(()) | Err(Errno::INVAL | Errno::NOENT), _) => Ok(()),
+        (Err(error), _) => Err(MountError::system(doing)(error)),
     }
 }

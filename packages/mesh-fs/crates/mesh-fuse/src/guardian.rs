@@ -1,5 +1,6 @@
 //! A process that cleans up when this process dies for any reason.
 
+use crate::attach::KIND;
 use crate::error::MountError;
 use crate::spawn::spawn;
 use rustix::io::Errno;
@@ -24,7 +25,7 @@ const DISMISS_MESSAGE: &[u8] = b"closed\n";
 /// It reads until the other end of the line is closed. It then unmounts each mount with this
 /// source, unless something else is mounted over it. The `x` preserves newlines at the end of a
 /// path; `printf` decodes the octal escapes of the mount table.
-pub(crate) const UNMOUNT_SCRIPT: &str = r#"
+const UNMOUNT_SCRIPT: &str = r#"
 trap '' HUP INT QUIT TERM PIPE TSTP TTIN TTOU
 cd /
 read -r word
@@ -63,6 +64,11 @@ impl Guardian {
     pub fn start(script: &str, arguments: &[&OsStr]) -> Result<Self, MountError> {
         Self::try_start(script, arguments)
             .map_err(|error| MountError::Unguarded { source: error.into() })
+    }
+
+    /// Starts a guardian that unmounts the mounts with this source.
+    pub(crate) fn of_mount(source: &str) -> Result<Self, MountError> {
+        Self::start(UNMOUNT_SCRIPT, &[KIND, source].map(OsStr::new))
     }
 
     fn try_start(script: &str, arguments: &[&OsStr]) -> Result<Self, Errno> {

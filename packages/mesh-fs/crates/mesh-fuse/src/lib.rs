@@ -9,6 +9,8 @@
 //!   checks the directory, `attach` mounts with the privileges of this process or through
 //!   `fusermount`, `table` reads the mount table, and a `guardian` process unmounts when this process
 //!   dies; `handshake` negotiates with the kernel;
+//! - [`GuardedMount`] is a mount that another library serves, and [`unmount_dead`] removes mounts of
+//!   processes that were killed together with their guardians;
 //! - [`Guardian`], [`check_mountpoint`] and [`find_mount`] are also used by other kinds of mounts;
 //! - internally, `worker` threads receive requests from a `device`, `decode` and `encode` messages
 //!   with the constants of `abi`, and a `server` replies for the `session`, which all threads
@@ -23,6 +25,7 @@ mod encode;
 mod error;
 mod file_system;
 mod fusermount;
+mod guarded_mount;
 mod guardian;
 mod handshake;
 mod mount;
@@ -32,6 +35,7 @@ mod reply;
 mod server;
 mod session;
 mod spawn;
+mod stale_mounts;
 mod suspended_reads;
 mod table;
 mod worker;
@@ -39,12 +43,14 @@ mod worker;
 pub use directory::DirectoryReply;
 pub use error::MountError;
 pub use file_system::{Attributes, Entry, FileSystem, FsResult, Kind, ROOT, Seek, Space};
+pub use guarded_mount::GuardedMount;
 pub use guardian::Guardian;
 pub use mount::Mount;
 pub use mountpoint::check as check_mountpoint;
 pub use options::{MountOptions, PanicHook, Panicked};
 pub use reply::ReadReply;
 pub use rustix::io::Errno;
+pub use stale_mounts::unmount_dead;
 pub use table::{Mounted, find_mount};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

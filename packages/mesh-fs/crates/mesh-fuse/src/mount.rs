@@ -1,12 +1,12 @@
 //! A mounted file system.
 
 use crate::abi::{self, notice};
-use crate::attach::{self, Attachment, KIND};
+use crate::attach::{self, Attachment};
 use crate::device::Device;
 use crate::encode;
 use crate::error::MountError;
 use crate::file_system::{FileSystem, FsResult};
-use crate::guardian::{self, Guardian};
+use crate::guardian::Guardian;
 use crate::handshake;
 use crate::lock;
 use crate::mountpoint;
@@ -14,8 +14,6 @@ use crate::options::MountOptions;
 use crate::session::Session;
 use crate::worker;
 use rustix::io::Errno;
-use rustix::rand::{GetRandomFlags, getrandom};
-use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process;
@@ -58,13 +56,13 @@ impl Mount {
         files: Arc<dyn FileSystem>,
     ) -> Result<Self, MountError> {
         let mountpoint = mountpoint::check(mountpoint, options.over_full)?;
-        let source = unique(&options.name)?;
-        let arguments = [KIND, &source].map(OsStr::new);
-        let guardian = Guardian::start(guardian::UNMOUNT_SCRIPT, &arguments)?;
+        let attachment = Attachment::unique(&options.name)?;
+        let source = attachment.source().to_owned();
+        let guardian = Guardian::of_mount(&source)?;
         // On an error from here on, the guardian is dropped and unmounts.
-        let (device, attachment) = attach::attach(&mountpoint, &source, options, &guardian)?;
+        let device = attach::attach(&mountpoint, &attachment, options, &guardian)?;
         let features = handshake::negotiate(&device, options.read_ahead_bytes)?;
-        attachment.read_ahead(options.read_ahead_bytes);
+        attachment.set_read_ahead(options.read_ahead_bytes);
         let session = Session::new(files, options.on_panic.clone(), features)
             .map_err(MountError::system("cannot prepare to answer the kernel"))?;
         let (session, device) = (Arc::new(session), Arc::new(device));
@@ -244,15 +242,4 @@ fn name_len(name: &[u8]) -> FsResult<u32> {
         return Err(Errno::INVAL);
     }
     u32::try_from(name.len()).map_err(|_| Errno::INVAL)
-}
-
-/// Returns a unique source for the mount table that needs no escaping.
-fn unique(name: &str) -> Result<String, MountError> {
-    let mut random = [0; 8];
-    getrandom(&mut random, GetRandomFlags::empty())
-        .map_err(MountError::system("cannot generate random numbers"))?;
-    let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || ".:/@+_".contains(*letter);
-    let plain = name.chars().take(64).map(|letter| if is_plain(&letter) { letter } else { '-' });
-    let plain: String = plain.collect();
-    Ok(format!("{plain}-{:016x}", u64::from_ne_bytes(random)))
 }

@@ -25,6 +25,16 @@ pub(crate) fn find(kind: &str, source: &str) -> io::Result<Vec<Mounted>> {
     Ok(find_in(&table, |line| line.kind == kind.as_bytes() && line.source == source.as_bytes()))
 }
 
+/// Finds the mounts with this file system type that processes of a user serve.
+pub(crate) fn find_of_user(kind: &str, user: u32) -> io::Result<Vec<Mounted>> {
+    let table = fs::read(PATH)?;
+    let option = format!("user_id={user}");
+    let is_of_user = |line: &Line<'_>| {
+        line.options.split(|byte| *byte == b',').any(|one| one == option.as_bytes())
+    };
+    Ok(find_in(&table, |line| line.kind == kind.as_bytes() && is_of_user(line)))
+}
+
 /// Finds a mount by its id, as returned by `statx`; `None` if it is not mounted any more.
 ///
 /// # Errors
@@ -42,6 +52,8 @@ struct Line<'a> {
     mountpoint: &'a [u8],
     kind: &'a [u8],
     source: &'a [u8],
+    /// Options of the file system, separated by commas.
+    options: &'a [u8],
 }
 
 impl<'a> Line<'a> {
@@ -50,8 +62,8 @@ impl<'a> Line<'a> {
         let (id, parent, device) = (fields.next()?, fields.next()?, fields.next()?);
         let (_root, mountpoint) = (fields.next()?, fields.next()?);
         fields.find(|field| *field == b"-")?;
-        let (kind, source) = (fields.next()?, fields.next()?);
-        Some(Self { id, parent, device, mountpoint, kind, source })
+        let (kind, source, options) = (fields.next()?, fields.next()?, fields.next()?);
+        Some(Self { id, parent, device, mountpoint, kind, source, options })
     }
 }
 

@@ -7,18 +7,15 @@ import fcntl
 import os
 import select
 import socket
-import subprocess
-import sys
-import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyfuse3  # pyright: ignore[reportMissingImports]
 import pyfuse3.asyncio  # pyright: ignore[reportMissingImports]
 
+from mesh_fs import _core
 from mesh_fs._errors import MountError
 from mesh_fs._gather.fuse_operations import FuseOperations
-from mesh_fs._mount import unmounter
 
 if TYPE_CHECKING:
     from mesh_fs._gather.host_client import HostClient
@@ -28,7 +25,7 @@ __all__ = ["FuseMount"]
 
 _DEVICE = "/dev/fuse"
 #: The kernel's read-ahead, where we may set it. Sequential reads arrive in requests of this size.
-_READ_AHEAD_KIB = 1024
+_READ_AHEAD_BYTES = 1 << 20
 #: The number of requests that are served concurrently; the kernel determines how many it sends.
 _TASKS_MIN, _TASKS_MAX = 4, 100_000
 
@@ -40,15 +37,13 @@ class FuseMount:
         self,
         files: FuseOperations,
         point: str,
-        source: str,
-        guard: subprocess.Popen[bytes],
+        mount: _core.GuardedMount,
         *,
         allow_other: bool,
     ) -> None:
         self._files = files
-        self._source = source
-        self._guard = guard
-        options = {*pyfuse3.default_options, f"fsname={self._source}", "subtype=mesh", "ro"}
+        self._mount = mount
+        options = {*pyfuse3.default_options, f"fsname={mount.source}", "subtype=mesh", "ro"}
         if allow_other:
             options.add("allow_other")
         pyfuse3.asyncio.enable()
@@ -57,7 +52,7 @@ class FuseMount:
         try:
             pyfuse3.init(operations, point, options)
         except RuntimeError as error:
-            self._dismiss()
+            mount.dismiss()
             raise MountError(
                 f"nothing can be mounted at {point!r}: {error}; see what libfuse has printed"
             ) from error
@@ -66,10 +61,7 @@ class FuseMount:
         self._wait_never_in_read()
         self._serving = asyncio.create_task(self._serve())
         self._following = [asyncio.create_task(self._follow(client)) for client in files.clients]
-        for entry in unmounter.mounts_of(self._source):
-            # Without the privilege to change it, the default of the machine remains.
-            with suppress(OSError), open(_read_ahead_of(entry.device), "w") as setting:
-                setting.write(str(_READ_AHEAD_KIB))
+        mount.set_read_ahead(_READ_AHEAD_BYTES)
 
     @classmethod
     async def open(
@@ -93,9 +85,9 @@ class FuseMount:
             MountError: Mounting at the directory has failed.
         """
         files = FuseOperations(clients, options, is_direct=is_direct)
-        source = f"mesh-gather-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        guard = await asyncio.to_thread(_guard, source)
-        return cls(files, point, source, guard, allow_other=options.allow_other)
+        name = f"mesh-gather-{socket.gethostname()}-{os.getpid()}"
+        mount = await asyncio.to_thread(_core.GuardedMount, name)
+        return cls(files, point, mount, allow_other=options.allow_other)
 
     @property
     def cached_bytes(self) -> int:
@@ -109,7 +101,11 @@ class FuseMount:
             MountError: Another mount covers it.
         """
         self._is_closing = True
-        why = await asyncio.to_thread(unmounter.unmount, self._source)
+        failure: MountError | None = None
+        try:
+            await asyncio.to_thread(self._mount.unmount)
+        except MountError as error:
+            failure = error
         for task in self._following:
             task.cancel()
         # A notification may block in the kernel until a read completes, so reads are completed
@@ -118,12 +114,12 @@ class FuseMount:
         pyfuse3.terminate()
         await self._serving
         pyfuse3.close(unmount=False)
-        if why is not None:
+        if failure is not None:
             # The guardian tries again when this process exits.
             raise MountError(
-                f"it cannot be unmounted: {why}: check whether something is mounted over it"
-            )
-        self._dismiss()
+                f"it cannot be unmounted: {failure}: check whether something is mounted over it"
+            ) from failure
+        self._mount.dismiss()
 
     async def _serve(self) -> None:
         while True:
@@ -159,31 +155,3 @@ class FuseMount:
                     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
                     fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_NONBLOCK)
                     self._devices.append(descriptor)
-
-    def _dismiss(self) -> None:
-        with suppress(OSError):
-            self._guard.communicate(unmounter.CLOSED)
-
-
-def _guard(source: str) -> subprocess.Popen[bytes]:
-    """Start the guardian, which unmounts when this process exits."""
-    words = [sys.executable, "-I", "-S", unmounter.__file__, source]
-    try:
-        guard = subprocess.Popen(
-            words,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise MountError(f"{sys.executable!r} cannot be started to unmount: {error}") from error
-    assert guard.stdout is not None, "it was asked for"
-    if guard.stdout.read(1) != unmounter.READY:
-        guard.kill()
-        raise MountError(f"{sys.executable!r} exited before the file system was mounted")
-    return guard
-
-
-def _read_ahead_of(device: bytes) -> str:
-    return f"/sys/class/bdi/{os.fsdecode(device)}/read_ahead_kb"

@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from mesh_core import this_host
+from mesh_fs import _core
 from mesh_fs._errors import MountError
 from mesh_fs._gather.gatherer import GatherController, Gatherer
-from mesh_fs._mount.stale_mounts import unmount_dead
 from mesh_fs._options import GatherOptions
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def gather_mount(
         raise MountError(
             f"{remote_mount_point!r} is a relative path: give the absolute path on the hosts"
         )
-    unmount_dead()
+    _core.unmount_dead()
     point = os.path.realpath(local_mount_point)
     _prepare(point)
     return GatherMount(host_mesh, remote_mount_point, point, options or GatherOptions())

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from mesh_fs import _core
 from mesh_fs._errors import MountError, MountForbidden
-from mesh_fs._mount.stale_mounts import remove_left
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -131,7 +130,7 @@ def open_backend(
     Raises:
         MountError: The tree cannot be shown there, or not by the requested method.
     """
-    remove_left(cache.place())
+    _core.remove_stale_mounts(cache.place())
     if options.backend == "unpack":
         return UnpackBackend(store, mountpoint, "it was requested")
     if options.backend == "image":
