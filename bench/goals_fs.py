@@ -16,7 +16,7 @@ from bench.goals_hosts import HOSTS, NO_PEER
 FILES = "mesh_fs"
 PEER_FILES = "monarch_fs"
 _WHOLE, _RSYNC, _ACROSS = "files.whole", "files.rsync", "mounts.across"
-_SMALL, _IMAGE, _IMPORT, _MEMORY = "files.small", "files.image", "files.imports", "files.memory"
+_SMALL, _IMPORT, _MEMORY = "files.small", "files.imports", "files.memory"
 #: Limit of the transferred data for an edit of 8 KiB: twice that size plus 64 KiB.
 _EDIT_KIB_MAX = 80.0
 
@@ -90,8 +90,6 @@ def _across_rows() -> Iterator[Row]:
 def _warm_rows() -> Iterator[Row]:
     title = "10,000 small files walked and read, warm; floor: tmpfs"
     yield _row(_SMALL, "warm", title, "s", floor="plain", ratio=2.0)
-    image = "  of an image; floor: tmpfs"
-    yield _row(_IMAGE, "warm", image, "s", floor="plain", ratio=1.2, peer=NO_PEER)
     torch = "import of torch from a mount, warm; floor: local disk"
     yield _row(_IMPORT, "warm", torch, "s", floor="plain", ratio=1.1, peer=NO_PEER)
 

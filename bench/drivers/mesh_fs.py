@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.drivers.driver import Driver, NotOfferedError
-from mesh_core import MeshError, this_host
+from bench.drivers.driver import Driver
+from mesh_core import this_host
 from mesh_fs import CacheOptions, MountHandler, MountOptions, remotemount
 
 
@@ -20,32 +20,12 @@ class FilesDriver(Driver):
         this_host().spawn_procs().initialized.get()
 
     def mount(
-        self,
-        source: Path,
-        mountpoint: Path,
-        cache: Path,
-        *,
-        backend: str = "auto",
-        is_prefetched: bool = True,
+        self, source: Path, mountpoint: Path, cache: Path, *, is_prefetched: bool = True
     ) -> MountHandler:
-        """Mount the directory, with its chunks in a folder.
-
-        Raises:
-            NotOfferedError: This way of mounting is not available here.
-        """
+        """Mount the directory, with its chunks in a folder."""
         options = CacheOptions(folder=str(cache))
-        try:
-            mount = MountOptions(backend=backend, is_prefetched=is_prefetched)
-            handler = remotemount(this_host(), source, mountpoint, cache=options, mount=mount)
-            handler.open()
-        except (MeshError, ValueError) as error:
-            if backend == "auto":
-                raise
-            raise NotOfferedError(str(error)) from error
-        if backend != "auto" and f"{backend}, as" not in (why := handler.explain()):
-            handler.close()
-            raise NotOfferedError(f"backend={backend!r} was requested, but {why}")
-        return handler
+        mount = MountOptions(is_prefetched=is_prefetched)
+        return remotemount(this_host(), source, mountpoint, cache=options, mount=mount).open()
 
     def moved(self, handler: MountHandler) -> int:
         """Return the number of bytes that the client has sent."""

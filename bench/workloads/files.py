@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.accounting import descendants, name_of, own_bytes
-from bench.drivers.driver import NotOfferedError
 from bench.page_cache import cached_bytes, evict
 from bench.record import Recorder
 from bench.scale import QUICK, Scale
@@ -92,21 +91,6 @@ def small(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
     with _small_files(scale) as place:
         driver.start(1)
         handler = driver.mount(place / "source", place / "mount", place / "chunks")
-        _record_best(record, read_all, place / "source", place / "mount")
-        driver.unmount(handler)
-
-
-def image(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
-    """Do the same on a host that mounts an image of the tree."""
-    with _small_files(scale) as place:
-        driver.start(1)
-        try:
-            handler = driver.mount(
-                place / "source", place / "mount", place / "chunks", backend="image"
-            )
-        except NotOfferedError as reason:
-            record.left_out("mount of an image", str(reason))
-            return
         _record_best(record, read_all, place / "source", place / "mount")
         driver.unmount(handler)
 

@@ -29,11 +29,9 @@ def why_no_mounts() -> str | None:
 
 def why_not(backend: str, *, writable: bool = False) -> str | None:
     """Return the reason why a way of mounting is not available here, or None if it is."""
-    if (writable or backend == "image") and backend != "unpack" and os.geteuid() != 0:
-        return "only root can mount images, and write over mounts"
+    if writable and backend != "unpack" and os.geteuid() != 0:
+        return "only root can write over mounts"
     known = Path("/proc/filesystems").read_text().split()
-    if backend == "image" and "erofs" not in known:
-        return "this kernel has no erofs, or has not loaded it"
     if writable and backend != "unpack" and "overlay" not in known:
         return "this kernel has no overlayfs, or has not loaded it"
     return why_no_mounts() if backend == "fuse" else None

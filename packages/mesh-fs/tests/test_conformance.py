@@ -34,7 +34,7 @@ from pathlib import Path
 import every_kind
 import pytest
 from conftest import needs
-from every_kind import LARGE_DIRECTORY_LEN, LINKS_MAX, PATHS, OTHER_UID
+from every_kind import LARGE_DIRECTORY_LEN, LINKS_MAX, OTHER_UID, PATHS
 
 from mesh_core import this_host
 from mesh_fs import CacheOptions, MountOptions, remotemount
@@ -47,21 +47,15 @@ Probe = Callable[[str], object]
 _libc = CDLL(None, use_errno=True)
 
 
-@pytest.fixture(scope="module", params=["fuse", "image"])
-def backend(request: pytest.FixtureRequest) -> str:
-    """The way of mounting."""
-    needs(request.param)
-    return str(request.param)
-
-
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory, backend: str) -> Iterator[Pair]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """The directory, and its mount."""
+    needs("fuse")
     folder = tmp_path_factory.mktemp("pair")
     source, mountpoint = folder / "source", folder / "mount"
     every_kind.make(source)
     cache = CacheOptions(folder=str(folder / "chunks"))
-    options = MountOptions(backend=backend, allow_other=os.geteuid() == 0)
+    options = MountOptions(backend="fuse", allow_other=os.geteuid() == 0)
     with remotemount(this_host(), source, mountpoint, cache=cache, mount=options):
         yield source, mountpoint
 
@@ -92,11 +86,7 @@ FLAGS = {
 
 @pytest.mark.parametrize("name", FLAGS)
 @pytest.mark.parametrize("more", [0, os.O_NOFOLLOW, os.O_PATH])
-def test_open_gives_the_same_or_the_same_error(
-    pair: Pair, backend: str, name: str, more: int
-) -> None:
-    if backend == "image" and name == "O_DIRECT":
-        pytest.skip("the kernel reads from files that are mounted only by way of its cache")
+def test_open_gives_the_same_or_the_same_error(pair: Pair, name: str, more: int) -> None:
     for path in PATHS:
 
         def probe(root: str, path: str = path) -> object:
@@ -128,7 +118,7 @@ def test_bytes_are_the_same_at_each_place(pair: Pair) -> None:
                 check(pair, probe, name, place, count)
 
 
-def test_bytes_are_the_same_by_each_call(pair: Pair, backend: str) -> None:
+def test_bytes_are_the_same_by_each_call(pair: Pair) -> None:
     def with_file(call: Callable[[int], object], flags: int = 0) -> Probe:
         def probe(root: str) -> object:
             descriptor = os.open(f"{root}/file", os.O_RDONLY | flags)
@@ -157,8 +147,7 @@ def test_bytes_are_the_same_by_each_call(pair: Pair, backend: str) -> None:
         return call
 
     check(pair, with_file(read_vector))
-    if backend == "fuse":
-        check(pair, with_file(read_direct, os.O_DIRECT))
+    check(pair, with_file(read_direct, os.O_DIRECT))
     check(pair, with_file(copy(lambda one, to: os.sendfile(to, one, 5, 200_000))))
     check(pair, with_file(lambda one: [os.read(one, 100_000) for _ in range(5)]))
     check(pair, with_file(lambda one: os.posix_fadvise(one, 0, 0, os.POSIX_FADV_WILLNEED)))
@@ -190,16 +179,14 @@ def attributes(told: os.stat_result) -> tuple[object, ...]:
     return told.st_mode, told.st_uid, told.st_gid, told.st_mtime_ns, *own
 
 
-def test_attributes_are_the_same(pair: Pair, backend: str) -> None:
+def test_attributes_are_the_same(pair: Pair) -> None:
     for path in [*PATHS, "device", "far-device", "hole", "late"]:
         check(pair, lambda root, path=path: attributes(os.stat(f"{root}/{path}")), path)
         check(pair, lambda root, path=path: attributes(os.lstat(f"{root}/{path}")), path)
     # Holes occupy no space in the mount either.
     for name in ("sparse", "hole", "late", "file", "empty"):
         source, shown = (os.stat(root / name).st_blocks for root in pair)
-        # For an image the kernel counts holes as well.
-        most = source if backend == "fuse" else -(-(pair[0] / name).stat().st_size // 4096) * 8
-        assert source - 8 < shown <= most, name
+        assert source - 8 < shown <= source, name
 
 
 class Statx(Structure):
@@ -221,7 +208,7 @@ class Statx(Structure):
 
 
 def test_statx_tells_the_same(pair: Pair) -> None:
-    # All fields except the access time, which an image does not store.
+    # All fields except the access time, which a mount does not store.
     basic = 0x7DF
     for path in PATHS:
         for flags in (0, 0x100, 0x2000, 0x4000):  # No follow, and two kinds of sync.
@@ -421,16 +408,15 @@ def test_extended_attributes_are_the_same(pair: Pair) -> None:
     assert check(pair, short) == "ERANGE"
 
 
-def test_the_whole_says_what_it_is(pair: Pair, backend: str) -> None:
+def test_the_whole_says_what_it_is(pair: Pair) -> None:
     told = os.statvfs(pair[1])
     assert told.f_flag & os.ST_RDONLY
     assert told.f_flag & os.ST_NOSUID
     assert told.f_namemax == os.pathconf(pair[1], "PC_NAME_MAX") == 255
     assert told.f_bavail == told.f_bfree == 0
-    if backend == "fuse":
-        assert told.f_ffree == 0
-        # Several names of one file may count as one.
-        assert told.f_files in (count := sum(1 for _ in pair[0].rglob("*")), count + 1)
+    assert told.f_ffree == 0
+    # Several names of one file may count as one.
+    assert told.f_files in (count := sum(1 for _ in pair[0].rglob("*")), count + 1)
     assert told.f_blocks * told.f_frsize >= 300_001
 
 

@@ -23,7 +23,7 @@ from edited_trees import EditedTree, differences, sealed, seen, unprivileged
 from mesh_core import this_host
 from mesh_fs import CacheOptions, MountHandler, MountOptions, remotemount
 
-BACKENDS = ["fuse", "image", "unpack"]
+BACKENDS = ["fuse", "unpack"]
 GAMES = 15
 STEPS = 10
 #: Number of edits of one file, each of which creates a version, and its approximate maximum length.

@@ -27,8 +27,7 @@ def show(kind, place, point):
     source = place / "source"
     if kind == "gather":
         return gather_mount(this_host(), str(source), point)
-    backend = "image" if kind == "image" else "fuse"
-    options = MountOptions(backend=backend, writable=kind == "writable")
+    options = MountOptions(backend="fuse", writable=kind == "writable")
     cache = CacheOptions(folder=str(place / "chunks"))
     return remotemount(this_host(), source, point, cache=cache, mount=options)
 
@@ -59,11 +58,11 @@ def place(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", point])
 
 
-@pytest.mark.parametrize("kind", ["fuse", "writable", "image", "gather"])
+@pytest.mark.parametrize("kind", ["fuse", "writable", "gather"])
 def test_mounts_of_a_killed_program_are_removed_by_the_next(
     place: Path, folder: Path, kind: str
 ) -> None:
-    needs("image" if kind == "image" else "fuse", writable=kind == "writable")
+    needs("fuse", writable=kind == "writable")
     if kind == "gather":
         pytest.importorskip("pyfuse3")
     with started(place, folder, kind, "there") as program:
@@ -74,7 +73,7 @@ def test_mounts_of_a_killed_program_are_removed_by_the_next(
         assert len(mount_table(place)) == len(left)
     assert mount_table(place) == []
     assert list(folder.iterdir()) == []
-    assert not list((place / "chunks").glob("shown/*"))
+    assert not list((place / "chunks").glob("mounts/*"))
 
 
 def test_mounts_of_a_living_program_stay(place: Path, folder: Path) -> None:

@@ -15,7 +15,9 @@ from mesh_fs._mount.progress import TransferProgress, progress_reporter
 
 LIMIT_S = 60.0
 UNPACK = MountOptions(backend="unpack")
-HALF = TransferProgress(hosts=4, whole_hosts=1, files=7, total_bytes=4_000_000, here_bytes=2_000_000)
+HALF = TransferProgress(
+    hosts=4, whole_hosts=1, files=7, total_bytes=4_000_000, here_bytes=2_000_000
+)
 
 
 def test_who_asks_for_it_sees_how_it_ends_where_there_is_no_terminal(

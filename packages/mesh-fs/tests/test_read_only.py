@@ -30,21 +30,15 @@ _SET_FLAGS = 0x4008_6602
 KINDS = ["file", "empty", "directory", "directory/empty", "link", "directory/inner/file", "sparse"]
 
 
-@pytest.fixture(scope="module", params=["fuse", "image"])
-def backend(request: pytest.FixtureRequest) -> str:
-    """The way of mounting."""
-    needs(request.param)
-    return str(request.param)
-
-
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory, backend: str) -> Iterator[Path]:
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A mount; its content must be the same at the end."""
+    needs("fuse")
     folder = tmp_path_factory.mktemp("shown")
     source, mountpoint = folder / "source", folder / "mount"
     every_kind.make(source)
     cache = CacheOptions(folder=str(folder / "chunks"))
-    options = MountOptions(backend=backend)
+    options = MountOptions(backend="fuse")
     with remotemount(this_host(), source, mountpoint, cache=cache, mount=options):
         before = _names(mountpoint)
         yield mountpoint
@@ -146,15 +140,11 @@ def test_an_open_file_cannot_be_changed(shown: Path) -> None:
         os.close(file)
 
 
-def test_what_writes_nothing_is_allowed(shown: Path, backend: str) -> None:
+def test_what_writes_nothing_is_allowed(shown: Path) -> None:
     file = os.open(shown / "file", os.O_RDONLY | os.O_CREAT)
     try:
-        if backend == "fuse":
-            os.fsync(file)
-            os.fdatasync(file)
-        else:
-            # The kernel returns this error because an image has no data to write.
-            assert error(lambda: os.fsync(file)) == error(lambda: os.fdatasync(file)) == "EINVAL"
+        os.fsync(file)
+        os.fdatasync(file)
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         other = os.open(shown / "file", os.O_RDONLY)
         assert error(lambda: fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)) == "EAGAIN"

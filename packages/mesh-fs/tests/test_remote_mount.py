@@ -29,7 +29,7 @@ from mesh_fs import (
 )
 
 LIMIT_S = 60.0
-BACKENDS = ["fuse", "image", "unpack"]
+BACKENDS = ["fuse", "unpack"]
 
 pytestmark = pytest.mark.usefixtures("needs_mounts")
 

@@ -15,22 +15,30 @@ from mount_processes import HOST, the_process
 
 from mesh_core import this_host
 from mesh_core.testing import wait_until
-from mesh_fs import CacheOptions, MountHandler, MountOptions, SnapshotOptions, remotemount
+from mesh_fs import (
+    CacheOptions,
+    MountError,
+    MountForbidden,
+    MountHandler,
+    MountOptions,
+    SnapshotOptions,
+    remotemount,
+)
 
 LIMIT_S = 60.0
 LARGE = "package/inner/large.bin"
 
 
-@pytest.fixture(params=["fuse", "image"])
-def writable(request: pytest.FixtureRequest) -> MountOptions:
-    """Each way of mounting that supports writes on the host."""
-    needs(request.param, writable=True)
-    return MountOptions(backend=request.param, writable=True)
+@pytest.fixture
+def writable() -> MountOptions:
+    """Options of a mount that supports writes on the host."""
+    needs("fuse", writable=True)
+    return MountOptions(backend="fuse", writable=True)
 
 
 def left(cache: CacheOptions) -> list[Path]:
     """Return the files that mounts have left in the host's chunk store."""
-    return list((cache.place() / "shown").iterdir())
+    return list((cache.place() / "mounts").iterdir())
 
 
 def opened(
@@ -189,3 +197,74 @@ def test_a_directory_that_is_written_out_can_be_written_anyway(
         assert (mountpoint / "script.sh").read_text() == "the host's"
         # If both have changed the file, the version of the client is visible.
         assert (mountpoint / "package/module.py").read_text() == "ANSWER = 43\n"
+
+
+def test_a_mount_of_another_program_above_it_is_not_removed(
+    source: Path, mountpoint: Path, cache: CacheOptions, writable: MountOptions
+) -> None:
+    handler = opened(source, mountpoint, cache, writable).open()
+    subprocess.run(["mount", "-t", "tmpfs", "other", mountpoint], check=True)
+    try:
+        (mountpoint / "other").write_text("other")
+        (source / "added").write_text("added")
+        handler.refresh()
+        assert os.listdir(mountpoint) == ["other"] or (mountpoint / "added").exists()
+    finally:
+        while os.path.ismount(mountpoint):
+            subprocess.run(["umount", mountpoint], check=True)
+        handler.close()
+
+
+#: Mounts without the privilege to mount.
+_WITHOUT_RIGHTS = """
+import sys
+from mesh_core import this_host
+from mesh_fs import CacheOptions, MountOptions, MountForbidden, remotemount
+source, mountpoint, folder, backend, writable = sys.argv[1:]
+options = MountOptions(backend=backend, writable=writable == "True")
+handler = remotemount(
+    this_host(), source, mountpoint, cache=CacheOptions(folder=folder), mount=options
+)
+try:
+    with handler:
+        print(handler.explain())
+except MountForbidden as error:
+    print("forbidden:", str(error).splitlines()[0])
+"""
+
+
+def without_rights(*words: object) -> str:
+    """Mount in a process without the privilege to mount."""
+    program = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
+    done = subprocess.run(
+        [*program, sys.executable, "-c", _WITHOUT_RIGHTS, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_forbidden_mount_says_what_to_do(
+    source: Path, mountpoint: Path, cache: CacheOptions
+) -> None:
+    needs("fuse", writable=True)
+    output = without_rights(source, mountpoint, cache.folder, "fuse", True)
+    assert output.startswith("forbidden:")
+    assert "run as root" in output
+    assert left(cache) == []
+
+
+def test_files_are_unpacked_with_the_reason_if_mounts_are_forbidden(
+    source: Path, mountpoint: Path, cache: CacheOptions
+) -> None:
+    needs("fuse", writable=True)
+    output = without_rights(source, mountpoint, cache.folder, "auto", True)
+    assert "unpack, as not fuse: " in output
+
+
+def test_an_unknown_backend_is_rejected() -> None:
+    with pytest.raises(ValueError, match="auto, fuse, unpack"):
+        MountOptions(backend="magic")
+    assert issubclass(MountForbidden, MountError)

@@ -6,7 +6,6 @@ import os
 import shutil
 import socket
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mesh_core import Actor, endpoint
@@ -29,7 +28,6 @@ class HostAbilities:
         is_root: Whether its processes run as root.
         has_device: Whether its processes may open `/dev/fuse`.
         has_fusermount: Whether `fusermount3` is installed.
-        has_images: Whether its kernel currently supports erofs.
         store: The folder in which it keeps chunks.
         free_bytes: The free space on the file system of that folder.
     """
@@ -38,7 +36,6 @@ class HostAbilities:
     is_root: bool
     has_device: bool
     has_fusermount: bool
-    has_images: bool
     store: str
     free_bytes: int
 
@@ -92,8 +89,7 @@ class Diagnosis:
 
     def __str__(self) -> str:
         lines = [
-            f"{one.host}: {one.backend}, erofs {'yes' if one.has_images else 'no'}, "
-            f"{one.free_bytes / 1e9:.1f} GB free at {one.store}"
+            f"{one.host}: {one.backend}, {one.free_bytes / 1e9:.1f} GB free at {one.store}"
             for one in self.hosts
         ]
         return "\n".join([*lines, *(self.findings or ["no problems found"])])
@@ -109,7 +105,6 @@ class _HostExaminer(Actor):
             is_root=os.geteuid() == 0,
             has_device=os.access("/dev/fuse", os.R_OK | os.W_OK),
             has_fusermount=shutil.which("fusermount3") is not None,
-            has_images="\terofs\n" in Path("/proc/filesystems").read_text(),
             store=str(store),
             free_bytes=shutil.disk_usage(above).free,
         )

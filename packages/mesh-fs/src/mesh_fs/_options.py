@@ -9,7 +9,7 @@ from pathlib import Path
 __all__ = ["CacheOptions", "GatherOptions", "MountOptions", "SnapshotOptions"]
 
 _FOLDER_VARIABLE = "MESH_FS_CACHE"
-_BACKENDS = ("auto", "fuse", "image", "unpack")
+_BACKENDS = ("auto", "fuse", "unpack")
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class MountOptions:
     """Options for showing a tree on a host.
 
     Attributes:
-        backend: The method. `"auto"` takes the first of the others that the host permits; `"fuse"`
-            mounts immediately; `"image"` mounts when all files have arrived, and requires root;
-            `"unpack"` writes the files into the directory.
+        backend: The method. `"fuse"` mounts immediately; `"unpack"` writes the files into the
+            directory when all have arrived; `"auto"` takes `"fuse"` if the host permits it, and
+            otherwise `"unpack"`.
         writable: Let programs on the host write. Their changes are visible only on that host and
             are discarded by `close`. Requires root, except with `"unpack"`.
         allow_other: Let other users read the mount; without root, the host's `/etc/fuse.conf` must

@@ -26,7 +26,7 @@ TABLES = {
         "Mounts of mesh-fs, on each host that shows them.",
         (
             "mountpoint s | path at which the files are mounted",
-            "backend s | method by which they are shown: `fuse`, `image` or `unpack`",
+            "backend s | method by which they are shown: `fuse` or `unpack`",
             "why s | why this method is used",
             "is_complete b | whether all files are on the host",
             "is_open b | whether the files are shown",

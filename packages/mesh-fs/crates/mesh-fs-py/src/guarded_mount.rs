@@ -55,7 +55,7 @@ pub(crate) fn unmount_dead(py: Python<'_>) {
 pub(crate) fn remove_stale_mounts(py: Python<'_>, folder: PathBuf) {
     py.detach(|| {
         // An overlay is mounted above another mount, so it must be removed first.
-        mesh_image::remove_left(&folder);
+        mesh_overlay::remove_left(&folder);
         mesh_fuse::unmount_dead();
     });
 }

@@ -117,10 +117,12 @@ pub(crate) fn unmount(mounted: &Mounted) -> Result<(), MountError> {
     // A forced unmount fails pending requests at once, but requires more privileges.
     let by_force = rustix::mount::unmount(&mounted.mountpoint, lazy | UnmountFlags::FORCE);
     let unmounted = by_force.or_else(|_| rustix::mount::unmount(&mounted.mountpoint, lazy));
-    match (unmounted, Fusermount::find()) {
-        (Err(Errno::PERM), Some(fusermount)) => fusermount.unmount(&mounted.mountpoint),
+    match unmounted {
         // Someone else has unmounted it.
-        (Ok(()) | Err(Errno::INVAL | Errno::NOENT), _) => Ok(()),
-        (Err(error), _) => Err(MountError::system(doing)(error)),
+        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+        Err(error) => match Fusermount::find().filter(|_| error == Errno::PERM) {
+            Some(fusermount) => fusermount.unmount(&mounted.mountpoint),
+            None => Err(MountError::system(doing)(error)),
+        },
     }
 }

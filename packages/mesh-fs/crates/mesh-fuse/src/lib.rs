@@ -5,12 +5,12 @@
 //!
 //! # Layout
 //! - [`FileSystem`] is implemented by users, which reply with [`ReadReply`] and [`DirectoryReply`];
-//! - [`Mount`] mounts it with [`MountOptions`], and reports failures as [`MountError`]: `mountpoint`
-//!   checks the directory, `attach` mounts with the privileges of this process or through
-//!   `fusermount`, `table` reads the mount table, and a `guardian` process unmounts when this process
-//!   dies; `handshake` negotiates with the kernel;
-//! - [`GuardedMount`] is a mount that another library serves, and [`unmount_dead`] removes mounts of
-//!   processes that were killed together with their guardians;
+//! - [`Mount`] mounts it with [`MountOptions`], and reports failures as [`MountError`]:
+//!   `mountpoint` checks the directory, `attach` mounts with the privileges of this process or
+//!   through `fusermount`, `table` reads the mount table, and a `guardian` process unmounts when
+//!   this process dies; `handshake` negotiates with the kernel;
+//! - [`GuardedMount`] is a mount that another library serves, and [`unmount_dead`] removes mounts
+//!   of processes that were killed together with their guardians;
 //! - [`Guardian`], [`check_mountpoint`] and [`find_mount`] are also used by other kinds of mounts;
 //! - internally, `worker` threads receive requests from a `device`, `decode` and `encode` messages
 //!   with the constants of `abi`, and a `server` replies for the `session`, which all threads

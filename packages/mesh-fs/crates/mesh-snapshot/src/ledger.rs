@@ -6,9 +6,9 @@
 //! rest   = count file_version* stream
 //! file_version = 0 | 1 device inode changed_s changed_ns
 //! ```
-//! The ledger contains one file version for each file of the stream, in the same order: the metadata of
-//! the file that the stream does not contain. It is 0 if the file may have changed undetected since
-//! it was read. Numbers are encoded as in the stream.
+//! The ledger contains one file version for each file of the stream, in the same order: the
+//! metadata of the file that the stream does not contain. It is 0 if the file may have changed
+//! undetected since it was read. Numbers are encoded as in the stream.
 //!
 //! A change to how files are split or how chunks are named requires a new version of this format,
 //! so that two versions of Mesh never use different names for the same bytes.
@@ -84,7 +84,7 @@ impl Ledger {
             return Err(DecodeError::Wrong(check));
         }
         let count = cursor.number()?;
-        // Do not allocate for `count`, which is untrusted: each file version takes at least one byte.
+        // Do not allocate for `count`, which is untrusted: each version takes at least one byte.
         let mut file_versions = Vec::new();
         for _ in 0..count {
             file_versions.push(file_version(&mut cursor)?);

@@ -114,7 +114,9 @@ class FuseOperations:
             await self._refresh_host(node)
         else:
             path, requested_s = folder.under(name), self._now()
-            node = self._node(folder.client, path, await folder.client.stat(path, None), requested_s)
+            node = self._node(
+                folder.client, path, await folder.client.stat(path, None), requested_s
+            )
         node.lookups += 1
         return self._entry(node)
 
@@ -308,7 +310,9 @@ class FuseOperations:
             node.status = None
             node.fresh_until_s = self._now() + self._options.attributes_ttl_s
 
-    def _node(self, client: HostClient, path: bytes, status: FileStatus, requested_s: float) -> Inode:
+    def _node(
+        self, client: HostClient, path: bytes, status: FileStatus, requested_s: float
+    ) -> Inode:
         node = self._inodes.of(client, path, status)
         self._update_status(node, status, requested_s)
         return node

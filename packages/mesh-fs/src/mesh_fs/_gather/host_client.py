@@ -177,7 +177,9 @@ class HostClient:
     async def _join(self) -> _Window:
         return _Window(await self._request(lambda: self._folder.join.call_one(self._reader)))
 
-    async def _request(self, begin: Callable[[], Awaitable[T | int]], *, is_limited: bool = True) -> T:
+    async def _request(
+        self, begin: Callable[[], Awaitable[T | int]], *, is_limited: bool = True
+    ) -> T:
         self._check()
         limit = asyncio.timeout(self._limit_s if is_limited else None)
         self._limits.add(limit)

@@ -31,18 +31,15 @@ class Inode:
         fresh_until_s: The time until which the status need not be requested again.
         lookups: The number of lookups that the kernel has not yet forgotten.
         epoch: Increases when the content changes.
-        untrusted_from_s: The time from which cached content is not trusted, because the file may have
-            changed undetected while it was read; None if no such content is cached.
+        untrusted_from_s: The time from which cached content is not trusted, because the file may
+            have changed undetected while it was read; None if no such content is cached.
         is_read: Whether the kernel may have cached content of it.
         opened: The number of open handles.
         pending: The pending fetches, by block.
     """
 
     __slots__ = (
-        "requested_s",
         "client",
-        "pending",
-        "untrusted_from_s",
         "epoch",
         "fresh_until_s",
         "is_read",
@@ -51,7 +48,10 @@ class Inode:
         "number",
         "opened",
         "path",
+        "pending",
+        "requested_s",
         "status",
+        "untrusted_from_s",
     )
 
     def __init__(self, number: int, client: HostClient | None, path: bytes) -> None:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from mesh_fs._options import CacheOptions, MountOptions
 
-    MountBackend: TypeAlias = "FuseBackend | ImageBackend | UnpackBackend"
+    MountBackend: TypeAlias = "FuseBackend | UnpackBackend"
 
-__all__ = ["FuseBackend", "ImageBackend", "MountBackend", "UnpackBackend", "open_backend"]
+__all__ = ["FuseBackend", "MountBackend", "UnpackBackend", "open_backend"]
 
 
 class FuseBackend:
@@ -66,32 +66,6 @@ class FuseBackend:
                 self._overlay.clear()
 
 
-class ImageBackend:
-    """Shows a tree as a mounted image, optionally with an overlay for writes of the host."""
-
-    name = "image"
-    needs_all = True
-
-    def __init__(self, image: _core.Image, store: _core.Store, mountpoint: str, why: str) -> None:
-        self._image = image
-        self._store = store
-        self.mountpoint = mountpoint
-        self.why = why
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it is still mounted."""
-        return self._image.is_open()
-
-    def show(self, tree: _core.Tree) -> None:
-        """Replace the mounted image by an image of the tree."""
-        self._image.show(tree, self._store)
-
-    def close(self) -> None:
-        """Unmount, even while files are open."""
-        self._image.close()
-
-
 class UnpackBackend:
     """Shows a tree by writing it into a directory."""
 
@@ -133,18 +107,12 @@ def open_backend(
     _core.remove_stale_mounts(cache.place())
     if options.backend == "unpack":
         return UnpackBackend(store, mountpoint, "it was requested")
-    if options.backend == "image":
-        return _image(store, mountpoint, options, cache, "it was requested")
     if options.backend == "fuse":
         return _mount(tree, store, mountpoint, options, cache, "it was requested")
     try:
         return _mount(tree, store, mountpoint, options, cache, "this host permits mounting")
     except MountForbidden as error:
-        why = f"not fuse: {error}"
-    try:
-        return _image(store, mountpoint, options, cache, why)
-    except MountForbidden as error:
-        return UnpackBackend(store, mountpoint, f"{why}; not image: {error}")
+        return UnpackBackend(store, mountpoint, f"not fuse: {error}")
 
 
 def _mount(
@@ -175,16 +143,3 @@ def _mount(
             mounted.close()
         raise
     return mounted
-
-
-def _image(
-    store: _core.Store, mountpoint: str, options: MountOptions, cache: CacheOptions, why: str
-) -> ImageBackend:
-    os.makedirs(mountpoint, exist_ok=True)
-    image = _core.Image(
-        mountpoint,
-        folder=cache.place(),
-        budget_bytes=cache.budget_bytes,
-        is_writable=options.writable,
-    )
-    return ImageBackend(image, store, mountpoint, why)

@@ -126,7 +126,9 @@ class MountController(Actor):
         self._manifest = manifest
         errors: list[MeshError] = []
         if is_new or self._has_refused:
-            results = [one for mounted in self._meshes for one in mounted.show(manifest.recipe).values()]
+            results = [
+                one for mounted in self._meshes for one in mounted.show(manifest.recipe).values()
+            ]
             errors = [result for result in results if isinstance(result, MeshError)]
         refusals = [error for error in errors if not isinstance(error, SupervisionError)]
         self._has_refused = bool(refusals)

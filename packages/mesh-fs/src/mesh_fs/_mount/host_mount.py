@@ -36,7 +36,7 @@ class HostStatus:
     Attributes:
         host: The name of the machine.
         mountpoint: The path of the files.
-        backend: The method: `"fuse"`, `"image"` or `"unpack"`.
+        backend: The method: `"fuse"` or `"unpack"`.
         why: The reason for this method.
         is_complete: Whether all files are on the host.
         is_open: Whether the files are shown; False if somebody has unmounted them.

@@ -86,7 +86,9 @@ class MountedHosts:
     def recover(self, source: Source, recipe: bytes) -> RecoveryResult:
         """Show a tree on reachable hosts that show none."""
         statuses: Any = self.files.status.options(return_exceptions=True).call().get()
-        lost = [rank for rank, status in enumerate(statuses.values()) if isinstance(status, MeshError)]
+        lost = [
+            rank for rank, status in enumerate(statuses.values()) if isinstance(status, MeshError)
+        ]
         count, failures = len(self.hosts) - len(lost), []
         for rank in lost:
             try:

@@ -222,7 +222,9 @@ class MountHandler:
     ) -> None:
         self.close()
 
-    def _collect(self, pending: Sequence[Future[ValueMesh[Any]]]) -> ValueMesh[HostStatus | MeshError]:
+    def _collect(
+        self, pending: Sequence[Future[ValueMesh[Any]]]
+    ) -> ValueMesh[HostStatus | MeshError]:
         values = [value for call in pending for value in call.get().values()]
         is_one_mesh = len(pending) == 1
         extent = self._hosts.extent if is_one_mesh else Extent(["hosts"], [len(values)])

@@ -97,9 +97,7 @@ class WorkspaceController(Actor):
             raise [*own_errors, *failed][0]
         return done
 
-    def _retry(
-        self, rank: int, recipe: bytes, identity: DirectoryIdentity
-    ) -> HostSync | MeshError:
+    def _retry(self, rank: int, recipe: bytes, identity: DirectoryIdentity) -> HostSync | MeshError:
         """Retry on a host whose process was lost, if the process can be restarted."""
         assert self._procs is not None, "it is called only after `open`"
         assert self._workspaces is not None, "it is called only after `open`"

@@ -1,16 +1,16 @@
-//! Errors of images. Each variant is a case that a caller handles differently.
+//! Errors of overlays. Each variant is a case that a caller handles differently.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use mesh_chunks::{ChunkId, StoreError};
+use mesh_chunks::StoreError;
 use mesh_fuse::MountError;
 use rustix::io::Errno;
 
-/// Reason why an image or an overlay cannot be shown.
+/// Reason why an overlay cannot be mounted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ImageError {
+pub enum OverlayError {
     /// This machine does not support it for any tree. Use another backend.
     #[error("{what} is not possible here: {message}: {remedy}")]
     Forbidden {
@@ -21,33 +21,19 @@ pub enum ImageError {
         /// Suggested remedy.
         remedy: &'static str,
     },
-    /// Chunks are missing or damaged in the store. Fetch them and try again.
-    #[error("{} chunks are missing, one of them {}: fetch them again", .0.len(), .0[0])]
-    Missing(Vec<ChunkId>),
-    /// The disk has no space for the image.
+    /// The disk has no space for the folder of the overlay.
     #[error(
-        "no space for the image in {}: free some, or use another folder for the host's cache",
+        "no space for written files in {}: free some, or use another folder for the host's cache",
         folder.display()
     )]
     Full {
-        /// Folder of the image.
+        /// Folder of the overlay.
         folder: PathBuf,
     },
-    /// The image would exceed the budget.
-    #[error("the image takes {bytes} bytes, but the limit is {budget}: raise the limit")]
-    OverBudget {
-        /// Size of the image in bytes.
-        bytes: u64,
-        /// Maximum size in bytes.
-        budget: u64,
-    },
-    /// The tree exceeds the maximum of 16 TiB for an image.
-    #[error("the files exceed 16 TiB, the limit of an image: use another way")]
-    TooLarge,
     /// The mountpoint is not suitable, or the guardian process cannot be started.
     #[error(transparent)]
     Point(#[from] MountError),
-    /// The store cannot be read.
+    /// The host's cache folder is not usable.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A system call failed that is expected to work.
@@ -62,7 +48,7 @@ pub enum ImageError {
     },
 }
 
-impl ImageError {
+impl OverlayError {
     /// Returns whether this machine does not support it for any tree.
     pub fn is_forbidden(&self) -> bool {
         match self {

@@ -1,18 +1,12 @@
-//! Trees that are shown by images, and overlays for writes on a host.
+//! Overlays for writes on a host.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mesh_image::{ImageError, MountFolder, Overlay, Shown, ShownOptions};
+use mesh_overlay::{MountFolder, Overlay, OverlayError};
 use pyo3::prelude::*;
 
 use crate::errors::raise;
-use crate::store::PyStore;
-use crate::tree::PyTree;
-
-/// A directory that shows trees by mounting images.
-#[pyclass(frozen, module = "mesh_fs._core", name = "Image")]
-pub(crate) struct PyImage(Mutex<Option<Shown>>);
 
 /// An overlay that records what programs of this host write over a tree.
 #[pyclass(frozen, module = "mesh_fs._core", name = "Overlay")]
@@ -21,12 +15,9 @@ pub(crate) struct PyOverlay {
     overlay: Mutex<Option<Overlay>>,
 }
 
-fn failed(py: Python<'_>, error: &ImageError) -> PyErr {
+fn failed(py: Python<'_>, error: &OverlayError) -> PyErr {
     let class = match error {
-        ImageError::Missing(_) => "ChunksMissing",
-        ImageError::Full { .. } | ImageError::OverBudget { .. } | ImageError::Store(_) => {
-            "StoreError"
-        }
+        OverlayError::Full { .. } | OverlayError::Store(_) => "StoreError",
         error if error.is_forbidden() => "MountForbidden",
         _ => "MountError",
     };
@@ -35,42 +26,6 @@ fn failed(py: Python<'_>, error: &ImageError) -> PyErr {
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[pymethods]
-impl PyImage {
-    /// Opens an empty directory, and checks that images can be mounted on this host.
-    #[new]
-    #[pyo3(signature = (mountpoint, *, folder, budget_bytes, is_writable))]
-    fn open(
-        py: Python<'_>,
-        mountpoint: PathBuf,
-        folder: PathBuf,
-        budget_bytes: u64,
-        is_writable: bool,
-    ) -> PyResult<Self> {
-        let options = ShownOptions { kept: folder, budget_bytes, is_writable };
-        let shown = py.detach(|| Shown::open(&mountpoint, &options));
-        Ok(Self(Mutex::new(Some(shown.map_err(|error| failed(py, &error))?))))
-    }
-
-    /// Shows a tree. The store must contain all its chunks.
-    fn show(&self, py: Python<'_>, tree: &PyTree, store: &PyStore) -> PyResult<()> {
-        let (tree, store) = (Arc::clone(&tree.0), Arc::clone(&store.0));
-        py.detach(|| locked(&self.0).as_mut().map_or(Ok(()), |shown| shown.show(&tree, &store)))
-            .map_err(|error| failed(py, &error))
-    }
-
-    /// Returns whether it is mounted; false if someone else has unmounted it.
-    fn is_open(&self, py: Python<'_>) -> bool {
-        py.detach(|| locked(&self.0).as_ref().is_some_and(Shown::is_open))
-    }
-
-    /// Unmounts it, even if its files are open.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| locked(&self.0).take().map_or(Ok(()), |mut shown| shown.close()))
-            .map_err(|error| failed(py, &error))
-    }
 }
 
 #[pymethods]

@@ -12,7 +12,7 @@ use mesh_fuse::check_mountpoint;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use crate::error::ImageError;
+use crate::error::OverlayError;
 use crate::mount_folder::MountFolder;
 use crate::mount_stack::{MountFailure, MountStack, descriptor_path, make, open_directory};
 
@@ -40,9 +40,9 @@ impl Overlay {
     /// The folder contains the files that are written.
     ///
     /// # Errors
-    /// [`ImageError::Forbidden`]: not supported on this machine or in this folder;
-    /// [`ImageError::Point`]: the directory is not suitable.
-    pub fn new(folder: Arc<MountFolder>, mountpoint: &Path) -> Result<Self, ImageError> {
+    /// [`OverlayError::Forbidden`]: not supported on this machine or in this folder;
+    /// [`OverlayError::Point`]: the directory is not suitable.
+    pub fn new(folder: Arc<MountFolder>, mountpoint: &Path) -> Result<Self, OverlayError> {
         let mounts = MountStack::new(check_mountpoint(mountpoint, false)?);
         let (lower, upper) = (folder.directory("lower")?, folder.directory("upper")?);
         let mut overlay = Self { folder, mounts, lower, upper, made: 0, adopted: None };
@@ -61,21 +61,22 @@ impl Overlay {
     /// The replacement is atomic. Files that are open stay in the previous overlay.
     ///
     /// # Errors
-    /// [`ImageError::Forbidden`]: overlayfs rejects the configuration; [`ImageError::System`]: the
-    /// overlay cannot be mounted at the directory.
-    pub fn show(&mut self) -> Result<(), ImageError> {
+    /// [`OverlayError::Forbidden`]: overlayfs rejects the configuration;
+    /// [`OverlayError::System`]: the overlay cannot be mounted at the directory.
+    pub fn show(&mut self) -> Result<(), OverlayError> {
         let upper = self.upper.clone();
-        self.adopt_root().map_err(ImageError::system("set the attributes of a folder", &upper))?;
+        self.adopt_root()
+            .map_err(OverlayError::system("set the attributes of a folder", &upper))?;
         let mount = self.make()?;
-        let failed = ImageError::system("mount an overlay", self.mounts.mountpoint());
+        let failed = OverlayError::system("mount an overlay", self.mounts.mountpoint());
         self.mounts.show(&mount).map_err(failed)
     }
 
-    fn make(&mut self) -> Result<OwnedFd, ImageError> {
+    fn make(&mut self) -> Result<OwnedFd, OverlayError> {
         self.made += 1;
         let work = self.folder.directory(&format!("work/{}", self.made))?;
         let open =
-            |path: &Path| open_directory(path).map_err(ImageError::system("open a folder", path));
+            |path: &Path| open_directory(path).map_err(OverlayError::system("open a folder", path));
         let (lower, upper, work) = (open(&self.lower)?, open(&self.upper)?, open(&work)?);
         let paths = [&lower, &upper, &work].map(|fd| descriptor_path(fd.as_fd()));
         let options = [
@@ -90,11 +91,11 @@ impl Overlay {
             ("metacopy", OsStr::new("off")),
             ("xino", OsStr::new("off")),
         ];
-        make(KIND, &options, true).map_err(|MountFailure { errno, message }| match errno {
+        make(KIND, &options).map_err(|MountFailure { errno, message }| match errno {
             Errno::NOSPC | Errno::DQUOT => {
-                ImageError::Full { folder: self.folder.path().to_owned() }
+                OverlayError::Full { folder: self.folder.path().to_owned() }
             }
-            _ => ImageError::Forbidden { what: WHAT, message, remedy: REMEDY },
+            _ => OverlayError::Forbidden { what: WHAT, message, remedy: REMEDY },
         })
     }
 
@@ -135,8 +136,8 @@ impl Overlay {
     ///
     /// # Errors
     /// Something else is mounted over it.
-    pub fn close(&mut self) -> Result<(), ImageError> {
-        let failed = ImageError::system("unmount", self.mounts.mountpoint());
+    pub fn close(&mut self) -> Result<(), OverlayError> {
+        let failed = OverlayError::system("unmount", self.mounts.mountpoint());
         self.mounts.unmount_all().map_err(failed)
     }
 }

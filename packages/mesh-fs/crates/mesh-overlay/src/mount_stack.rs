@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
-    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, unmount,
+    fsconfig_set_string, fsmount, fsopen, move_mount, unmount,
 };
 
 /// `MOVE_MOUNT_BENEATH`: mounts below the existing mount. Available since Linux 6.5.
@@ -32,27 +32,17 @@ impl From<Errno> for MountFailure {
     }
 }
 
-/// Creates a detached mount.
-pub(crate) fn make(
-    kind: &str,
-    options: &[(&str, &OsStr)],
-    is_writable: bool,
-) -> Result<OwnedFd, MountFailure> {
+/// Creates a detached, writable mount.
+pub(crate) fn make(kind: &str, options: &[(&str, &OsStr)]) -> Result<OwnedFd, MountFailure> {
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     let configure = || {
         for (key, value) in options {
             fsconfig_set_string(context.as_fd(), *key, *value)?;
         }
-        if !is_writable {
-            fsconfig_set_flag(context.as_fd(), "ro")?;
-        }
         fsconfig_create(context.as_fd())
     };
     configure().map_err(|errno| MountFailure { errno, message: reason(&context, errno) })?;
-    let mut flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    if !is_writable {
-        flags |= MountAttrFlags::MOUNT_ATTR_RDONLY;
-    }
+    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     Ok(fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)?)
 }
 

@@ -15,21 +15,20 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::error::ImageError;
+use crate::error::OverlayError;
 
 /// Directory of these folders in the host's cache folder.
-const FOLDERS: &str = "shown";
+const FOLDERS: &str = "mounts";
 /// Suffix of the name of a folder's lock file.
 const LOCK: &str = ".lock";
 /// Maximum length of the path of a folder in bytes. The kernel limits the source of a mount, which
-/// is a file in the folder, to 255 bytes.
+/// is the folder, to 255 bytes.
 const PATH_LEN_MAX: usize = 220;
 
 /// Shell script that cleans up after this process has died; `$1` is the folder.
 ///
-/// It unmounts everything that is mounted from files in the folder or inside it. The kernel appends
-/// `deleted` to the name of a loop device's backing file that was removed. The script reads the
-/// mount table again after each unmount, because the table has changed.
+/// It unmounts everything whose source is the folder or that is mounted inside it. The script reads
+/// the mount table again after each unmount, because the table has changed.
 const CLEANUP_SCRIPT: &str = r#"
 trap '' HUP INT QUIT TERM PIPE TSTP TTIN TTOU
 cd /
@@ -50,15 +49,11 @@ is_covered() {
     return 1
 }
 unmount_one() {
-    while read -r id _ device _ point rest; do
+    while read -r id _ _ _ point rest; do
         source=${rest##* - }
         source=${source#* }
         plain "${source%% *}"
-        backing=
-        [ -r "/sys/dev/block/$device/loop/backing_file" ] &&
-            read -r backing < "/sys/dev/block/$device/loop/backing_file"
-        is_in "$1" "$plain" || is_in "$1" "$backing" || { plain "$point"; is_in "$1" "$plain"; } ||
-            continue
+        is_in "$1" "$plain" || { plain "$point"; is_in "$1" "$plain"; } || continue
         is_covered "$id" "$point" && continue
         plain "$point"
         umount -l "$plain" && return 0
@@ -87,30 +82,30 @@ impl MountFolder {
     /// It also removes folders whose owners and guardians have died.
     ///
     /// # Errors
-    /// [`ImageError::Full`] and [`ImageError::System`]: the folder cannot be created.
-    pub fn make(cache: &Path) -> Result<Self, ImageError> {
+    /// [`OverlayError::Full`] and [`OverlayError::System`]: the folder cannot be created.
+    pub fn make(cache: &Path) -> Result<Self, OverlayError> {
         let folders = cache.join(FOLDERS);
         own_folder(&folders)?;
         let folders =
-            folders.canonicalize().map_err(ImageError::system("find a folder", &folders))?;
+            folders.canonicalize().map_err(OverlayError::system("find a folder", &folders))?;
         remove_unlocked(&folders);
         let mut random = [0; 8];
         getrandom(&mut random, GetRandomFlags::empty())
-            .map_err(ImageError::system("generate random numbers", &folders))?;
+            .map_err(OverlayError::system("generate random numbers", &folders))?;
         let path = folders.join(format!("{:016x}", u64::from_ne_bytes(random)));
         if path.as_os_str().len() > PATH_LEN_MAX {
-            return Err(ImageError::Forbidden {
-                what: "mounting files from a folder with such a long path",
+            return Err(OverlayError::Forbidden {
+                what: "mounting from a folder with such a long path",
                 message: format!("{} has more than {PATH_LEN_MAX} bytes", path.display()),
                 remedy: "use another folder for the host's cache",
             });
         }
         let guardian = Guardian::start(CLEANUP_SCRIPT, &[path.as_os_str()])?;
-        let lock = lock_new(&path).map_err(ImageError::system("lock a folder", &path))?;
+        let lock = lock_new(&path).map_err(OverlayError::system("lock a folder", &path))?;
         let guardian = Mutex::new(Some(guardian));
         let folder = Self { path, lock, guardian, owner: process::id() };
         let made = DirBuilder::new().mode(0o700).create(&folder.path);
-        made.map_err(ImageError::system("make a folder", &folder.path))?;
+        made.map_err(OverlayError::system("make a folder", &folder.path))?;
         Ok(folder)
     }
 
@@ -120,10 +115,10 @@ impl MountFolder {
     }
 
     /// Creates a directory in it.
-    pub(crate) fn directory(&self, name: &str) -> Result<PathBuf, ImageError> {
+    pub(crate) fn directory(&self, name: &str) -> Result<PathBuf, OverlayError> {
         let path = self.path.join(name);
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
-        made.map(|()| path.clone()).map_err(ImageError::system("make a folder", &path))
+        made.map(|()| path.clone()).map_err(OverlayError::system("make a folder", &path))
     }
 
     /// Removes the folder with everything in it. Mounts from it must be unmounted already.
