@@ -47,22 +47,22 @@ def seen(root: bytes) -> Entries:
     """Return the visible properties of all entries of a tree, by path."""
     found: Entries = {}
     for path in [root, *paths_below(root)]:
-        told = os.lstat(path)
+        status = os.lstat(path)
         content: object = None
-        if stat.S_ISREG(told.st_mode):
+        if stat.S_ISREG(status.st_mode):
             with open(path, "rb") as file:
                 content = file.read()
-        elif stat.S_ISLNK(told.st_mode):
+        elif stat.S_ISLNK(status.st_mode):
             content = os.readlink(path)
-        elif stat.S_ISDIR(told.st_mode):
+        elif stat.S_ISDIR(status.st_mode):
             content = sorted(os.listdir(path))
-        is_directory = stat.S_ISDIR(told.st_mode)
+        is_directory = stat.S_ISDIR(status.st_mode)
         # Sizes and link counts of directories depend on the file system.
-        own = None if is_directory else (told.st_size, told.st_nlink)
+        own = None if is_directory else (status.st_size, status.st_nlink)
         xattrs = {name: os.getxattr(path, name, follow_symlinks=False) for name in _user(path)}
-        owner = told.st_uid, told.st_gid
+        owner = status.st_uid, status.st_gid
         name = os.path.relpath(path, root)
-        found[name] = (told.st_mode, told.st_mtime_ns, owner, own, xattrs, content)
+        found[name] = (status.st_mode, status.st_mtime_ns, owner, own, xattrs, content)
     return found
 
 

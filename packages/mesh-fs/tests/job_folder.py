@@ -50,7 +50,7 @@ class JobFolder:
             timeout=2 * LIMIT_S,
         )
 
-    def said(self, *arguments: str) -> str:
+    def output(self, *arguments: str) -> str:
         """Run the command, which must succeed, and return its output."""
         run = self.run(*arguments)
         assert run.returncode == 0, run.stdout + run.stderr
@@ -58,18 +58,18 @@ class JobFolder:
 
     def json(self, *arguments: str) -> Any:
         """Run the command with `--json`, and parse its output."""
-        return json.loads(self.said(*arguments, "--json"))
+        return json.loads(self.output(*arguments, "--json"))
 
 
 @contextmanager
 def applied_job(path: Path) -> Iterator[JobFolder]:
     """Apply a job with two meshes."""
     folder = JobFolder(path)
-    folder.said("apply")
+    folder.output("apply")
     try:
         yield folder
     finally:
-        folder.said("kill")
+        folder.output("kill")
 
 
 def _declared(package: Path) -> Path:

@@ -71,11 +71,11 @@ class Reading:
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "begins\n"
 
-    def wait_until_parked(self) -> None:
+    def wait_until_suspended(self) -> None:
         """Wait until the read blocks."""
-        wait_until(self._is_parked, LIMIT_S)
+        wait_until(self._is_suspended, LIMIT_S)
 
-    def _is_parked(self) -> bool:
+    def _is_suspended(self) -> bool:
         place = Path(f"/proc/{self._process.pid}/wchan").read_text()
         return "folio_wait" in place or "request_wait_answer" in place
 
@@ -89,8 +89,8 @@ class Reading:
 
     def result(self) -> int:
         """Return the number of bytes read, or the negative error number."""
-        said, _ = self._process.communicate(timeout=LIMIT_S)
-        return int(said)
+        output, _ = self._process.communicate(timeout=LIMIT_S)
+        return int(output)
 
     def __enter__(self) -> Reading:
         return self

@@ -33,7 +33,7 @@ def there(job: JobFolder) -> Iterator[Path]:
     """The parent of mount points, with a folder for each host; nothing may be left there."""
     place = job.path / "there"
     yield place
-    job.said("umount", "--all")
+    job.output("umount", "--all")
     assert mount_table(job.path) == []
     shutil.rmtree(place, ignore_errors=True)
 
@@ -42,21 +42,21 @@ def test_a_mount_outlives_its_command_until_it_is_unmounted(
     job: JobFolder, source: Path, there: Path
 ) -> None:
     point = f"{there}/$SUBDIR/files"
-    told = job.json("mount", str(source), point, "-m", "trainers", "--wait")
-    assert [host["is_complete"] for host in told["hosts"]] == [True, True]
-    assert (told["source"], told["name"]) == (str(source), point)
+    mounted = job.json("mount", str(source), point, "-m", "trainers", "--wait")
+    assert [host["is_complete"] for host in mounted["hosts"]] == [True, True]
+    assert (mounted["source"], mounted["name"]) == (str(source), point)
     modules = [there / f"hosts_{rank}/files/package/module.py" for rank in range(2)]
     assert [module.read_text() for module in modules] == ["ANSWER = 42\n"] * 2
     # The same command again shows the changes.
     (source / "package/module.py").write_text("ANSWER = 43\n")
-    (_, row) = job.said("mount", str(source), point, "-m", "trainers").splitlines()
+    (_, row) = job.output("mount", str(source), point, "-m", "trainers").splitlines()
     assert row.split()[:6] == [str(source), point, "fuse", "2", "of", "2"]
     assert [module.read_text() for module in modules] == ["ANSWER = 43\n"] * 2
-    assert job.said("exec", "-m", "trainers", "--host", "0", f"cat {modules[0]}") == (
+    assert job.output("exec", "-m", "trainers", "--host", "0", f"cat {modules[0]}") == (
         "[trainers] ANSWER = 43\n"
     )
     assert job.json("umount", point) == {"unmounted": [point]}
-    assert job.said("mounts") == "nothing is mounted by mesh mount\n"
+    assert job.output("mounts") == "nothing is mounted by mesh mount\n"
     assert not any(module.exists() for module in modules)
 
 
@@ -70,8 +70,8 @@ def test_a_mount_is_on_all_meshes_and_follows_its_directory(
     assert run.stderr.startswith("mesh: ")
     assert "not empty" in run.stderr
     point = f"{there}/$SUBDIR"
-    told = job.json("mount", str(source), point, "-m", "readers", *options)
-    assert [host["backend"] for host in told["hosts"]] == ["unpack"]
+    mounted = job.json("mount", str(source), point, "-m", "readers", *options)
+    assert [host["backend"] for host in mounted["hosts"]] == ["unpack"]
     assert not (there / "hosts_0/package/inner/large.bin").exists()
     (source / "added").write_text("later")
     wait_until(lambda: (there / "hosts_0/added").exists(), LIMIT_S)
@@ -120,7 +120,7 @@ def test_the_doctor_says_how_hosts_show_files(job: JobFolder) -> None:
 
 def test_mounts_go_with_the_job(tmp_path: Path, source: Path) -> None:
     with applied_job(tmp_path) as folder:
-        folder.said("mount", str(source), f"{tmp_path}/$SUBDIR", "-m", "trainers")
+        folder.output("mount", str(source), f"{tmp_path}/$SUBDIR", "-m", "trainers")
         assert os.path.ismount(tmp_path / "hosts_1")
     assert mount_table(tmp_path) == []
     assert not (tmp_path / ".mesh").exists()

@@ -68,10 +68,10 @@ def outcome(probe: Probe, root: Path) -> object:
         return errno.errorcode[error.errno or 0]
 
 
-def check(pair: Pair, probe: Probe, *told: object) -> object:
+def check(pair: Pair, probe: Probe, *context: object) -> object:
     """Check that a call behaves the same in both; return its result."""
     source, mountpoint = (outcome(probe, root) for root in pair)
-    assert mountpoint == source, told
+    assert mountpoint == source, context
     return source
 
 
@@ -173,10 +173,10 @@ def test_places_in_a_file_are_found(pair: Pair) -> None:
                 check(pair, probe, name, place, whence)
 
 
-def attributes(told: os.stat_result) -> tuple[object, ...]:
+def attributes(status: os.stat_result) -> tuple[object, ...]:
     """Return the attributes from `stat` that do not depend on the file system."""
-    own = () if stat.S_ISDIR(told.st_mode) else (told.st_nlink, told.st_size, told.st_rdev)
-    return told.st_mode, told.st_uid, told.st_gid, told.st_mtime_ns, *own
+    own = () if stat.S_ISDIR(status.st_mode) else (status.st_nlink, status.st_size, status.st_rdev)
+    return status.st_mode, status.st_uid, status.st_gid, status.st_mtime_ns, *own
 
 
 def test_attributes_are_the_same(pair: Pair) -> None:
@@ -214,14 +214,19 @@ def test_statx_tells_the_same(pair: Pair) -> None:
         for flags in (0, 0x100, 0x2000, 0x4000):  # No follow, and two kinds of sync.
 
             def probe(root: str, path: str = path, flags: int = flags) -> object:
-                told = Statx()
+                status = Statx()
                 set_errno(0)
                 place = os.fsencode(f"{root}/{path}")
-                if _libc.statx(-100, place, flags, basic, byref(told)):
+                if _libc.statx(-100, place, flags, basic, byref(status)):
                     raise OSError(get_errno(), path)
-                assert told.mask & basic == basic
-                is_file = stat.S_ISREG(told.mode)
-                return told.mode, told.uid, told.gid, (told.links, told.size) if is_file else None
+                assert status.mask & basic == basic
+                is_file = stat.S_ISREG(status.mode)
+                return (
+                    status.mode,
+                    status.uid,
+                    status.gid,
+                    (status.links, status.size) if is_file else None,
+                )
 
             check(pair, probe, path, flags)
 
@@ -246,9 +251,9 @@ def tried(call, *args):
 def opened(path):
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     os.close(file)
-told = {}
+results = {}
 for path in paths:
-    told[path] = {
+    results[path] = {
         "access": [tried(access, path, mode) for mode in (0, 1, 4, 5)],
         "write": tried(access, path, 2),
         "open": tried(opened, path),
@@ -257,7 +262,7 @@ for path in paths:
         "inside": tried(lambda: os.stat(path + "/inside").st_mode),
         "run": tried(os.execv, path, [path]) if not os.access(path, os.X_OK) else None,
     }
-json.dump(told, sys.stdout)
+json.dump(results, sys.stdout)
 """
 
 
@@ -273,8 +278,8 @@ def as_other_user(folder: Path, paths: list[str]) -> dict[str, dict[str, object]
         timeout=LIMIT_S,
     )
     assert done.returncode == 0, done.stderr
-    told: dict[str, dict[str, object]] = json.loads(done.stdout)
-    return told
+    results: dict[str, dict[str, object]] = json.loads(done.stdout)
+    return results
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
@@ -409,15 +414,15 @@ def test_extended_attributes_are_the_same(pair: Pair) -> None:
 
 
 def test_the_whole_says_what_it_is(pair: Pair) -> None:
-    told = os.statvfs(pair[1])
-    assert told.f_flag & os.ST_RDONLY
-    assert told.f_flag & os.ST_NOSUID
-    assert told.f_namemax == os.pathconf(pair[1], "PC_NAME_MAX") == 255
-    assert told.f_bavail == told.f_bfree == 0
-    assert told.f_ffree == 0
+    status = os.statvfs(pair[1])
+    assert status.f_flag & os.ST_RDONLY
+    assert status.f_flag & os.ST_NOSUID
+    assert status.f_namemax == os.pathconf(pair[1], "PC_NAME_MAX") == 255
+    assert status.f_bavail == status.f_bfree == 0
+    assert status.f_ffree == 0
     # Several names of one file may count as one.
-    assert told.f_files in (count := sum(1 for _ in pair[0].rglob("*")), count + 1)
-    assert told.f_blocks * told.f_frsize >= 300_001
+    assert status.f_files in (count := sum(1 for _ in pair[0].rglob("*")), count + 1)
+    assert status.f_blocks * status.f_frsize >= 300_001
 
 
 def test_special_files_work_as_such(pair: Pair) -> None:

@@ -46,15 +46,15 @@ def edited(tmp_path: Path) -> Path:
 def reader(root: Path) -> Iterator[dict[str, Any]]:
     """Run a process that reads continuously; its observations are available after the block."""
     words = [sys.executable, edited_trees.__file__, os.fspath(root), "1"]
-    told: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     with subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "reads\n"
-            yield told
-            told.update(json.loads(process.communicate("enough")[0]))
+            yield results
+            results.update(json.loads(process.communicate("enough")[0]))
         finally:
             process.kill()
 
@@ -84,23 +84,23 @@ def play_all(
     options = MountOptions(backend=backend)
     with (
         remotemount(this_host(), edited, mountpoint, cache=cache, mount=options) as handler,
-        reader(mountpoint) as told,
+        reader(mountpoint) as results,
     ):
         for seed in seeds:
             play(handler, edited, mountpoint, seed, backend)
         handler.refresh()
         assert handler.refresh() is False
-    return told
+    return results
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_each_tree_is_seen_as_it_is_and_no_file_torn(
     edited: Path, mountpoint: Path, cache: CacheOptions, backend: str
 ) -> None:
-    told = play_all(range(GAMES), edited, mountpoint, cache, backend)
-    assert told["reads"] > 0
-    assert told["torn"] == []
-    assert told["errors"].keys() <= EXPECTED
+    results = play_all(range(GAMES), edited, mountpoint, cache, backend)
+    assert results["reads"] > 0
+    assert results["torn"] == []
+    assert results["errors"].keys() <= EXPECTED
 
 
 @pytest.mark.usefixtures("needs_mounts")
@@ -117,16 +117,16 @@ def test_no_read_is_of_two_versions_while_one_takes_the_place_of_the_other(
     write(0)
     with (
         remotemount(this_host(), edited, mountpoint, cache=cache) as handler,
-        reader(mountpoint) as told,
-        reader(mountpoint) as also_told,
+        reader(mountpoint) as results,
+        reader(mountpoint) as other_results,
     ):
         for version in range(1, 25):
             write(version)
             assert handler.refresh() is True
             handler.wait(LIMIT_S)
-    assert [*told["torn"], *also_told["torn"]] == []
-    assert told["errors"] == also_told["errors"] == {}
-    assert told["reads"] > 1000
+    assert [*results["torn"], *other_results["torn"]] == []
+    assert results["errors"] == other_results["errors"] == {}
+    assert results["reads"] > 1000
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -206,6 +206,6 @@ def test_a_read_at_any_place_is_of_the_version_that_was_opened(
 def test_many_trees_are_seen_as_they_are_and_no_file_torn(
     edited: Path, mountpoint: Path, cache: CacheOptions, backend: str, first: int
 ) -> None:
-    told = play_all(range(first, first + 300), edited, mountpoint, cache, backend)
-    assert told["torn"] == []
-    assert told["errors"].keys() <= EXPECTED
+    results = play_all(range(first, first + 300), edited, mountpoint, cache, backend)
+    assert results["torn"] == []
+    assert results["errors"].keys() <= EXPECTED

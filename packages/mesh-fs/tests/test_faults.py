@@ -138,10 +138,10 @@ def test_without_its_source_a_mount_goes_on_with_what_is_there(
 ) -> None:
     with remotemount(this_host(), source, mountpoint, cache=cache, mount=LAZY) as handler:
         assert (mountpoint / "package/module.py").read_text() == "ANSWER = 42\n"
-        with stopped(the_process(SOURCE)), Reading(mountpoint / LARGE) as parked:
-            parked.wait_until_parked()
+        with stopped(the_process(SOURCE)), Reading(mountpoint / LARGE) as suspended:
+            suspended.wait_until_suspended()
             os.kill(the_process(SOURCE), signal.SIGKILL)
-            assert parked.result() == -errno.EIO
+            assert suspended.result() == -errno.EIO
         began = time.monotonic()
         assert (mountpoint / "package/module.py").read_text() == "ANSWER = 42\n"
         assert sorted(os.listdir(mountpoint)) == sorted(os.listdir(source))
@@ -161,10 +161,10 @@ def test_a_host_process_that_is_killed_takes_its_mount_along_until_the_next_refr
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     with remotemount(this_host(), source, mountpoint, cache=cache, mount=LAZY) as handler:
-        with stopped(the_process(SOURCE)), Reading(mountpoint / LARGE) as parked:
-            parked.wait_until_parked()
+        with stopped(the_process(SOURCE)), Reading(mountpoint / LARGE) as suspended:
+            suspended.wait_until_suspended()
             os.kill(the_process(HOST), signal.SIGKILL)
-            assert parked.result() in (-errno.ENOTCONN, -errno.ECONNABORTED, -errno.EIO)
+            assert suspended.result() in (-errno.ENOTCONN, -errno.ECONNABORTED, -errno.EIO)
         wait_until(lambda: not _is_in_mount_table(mountpoint), LIMIT_S)
         lost = handler.status().item()
         assert isinstance(lost, ProcDied)
@@ -186,7 +186,7 @@ def test_who_waits_for_bytes_can_be_interrupted(
 ) -> None:
     with remotemount(this_host(), source, mountpoint, cache=cache, mount=LAZY):
         with stopped(the_process(SOURCE)), Reading(mountpoint / LARGE) as reading:
-            reading.wait_until_parked()
+            reading.wait_until_suspended()
             began = time.monotonic()
             reading.signal(number)
             assert reading.status() == -number
@@ -211,11 +211,11 @@ def test_it_is_closed_while_its_source_stands_still_and_a_read_waits(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     handler = remotemount(this_host(), source, mountpoint, cache=cache, mount=LAZY).open()
-    with stopped(the_process(SOURCE)), Reading(mountpoint / LARGE) as parked:
-        parked.wait_until_parked()
+    with stopped(the_process(SOURCE)), Reading(mountpoint / LARGE) as suspended:
+        suspended.wait_until_suspended()
         assert only(handler).is_open
         handler.close()
-        assert parked.result() < 0
+        assert suspended.result() < 0
     assert not _is_in_mount_table(mountpoint)
     assert processes(HOST) == processes(SOURCE) == []
 
@@ -299,11 +299,11 @@ def test_who_reads_while_the_client_is_killed_is_told_and_no_mount_is_left(
         assert (mountpoint / "package/module.py").read_text() == "ANSWER = 42\n"
         # These processes are orphans afterwards.
         left = [*processes(HOST), the_process(SOURCE)]
-        with stopped(the_process(SOURCE)), Reading(mountpoint / LARGE) as parked:
-            parked.wait_until_parked()
+        with stopped(the_process(SOURCE)), Reading(mountpoint / LARGE) as suspended:
+            suspended.wait_until_suspended()
             began = time.monotonic()
             program.send_signal(signal.SIGKILL)
-            assert -parked.result() in (errno.EIO, errno.ENOTCONN, errno.ECONNABORTED)
+            assert -suspended.result() in (errno.EIO, errno.ENOTCONN, errno.ECONNABORTED)
             assert time.monotonic() - began < LAZY.read_limit_s / 2
         wait_until(lambda: not _is_in_mount_table(mountpoint), LIMIT_S)
         wait_until(lambda: all(map(has_ended, left)), LIMIT_S)

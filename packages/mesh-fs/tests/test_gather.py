@@ -50,8 +50,8 @@ def attached(count: int, folder: Path) -> Iterator[HostMesh]:
             subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
         )
     try:
-        said = [one.stdout.readline() for one in started if one.stdout is not None]
-        addresses = [line.split()[-1] for line in said]
+        lines = [one.stdout.readline() for one in started if one.stdout is not None]
+        addresses = [line.split()[-1] for line in lines]
         hosts = attach_to_workers(addresses, credentials=job_credentials())
         yield hosts
         hosts.shutdown().get(timeout=LIMIT_S)

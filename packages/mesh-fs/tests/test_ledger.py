@@ -62,11 +62,11 @@ def mounted(
     assert cache.folder is not None
     arguments = [tree, mountpoint, cache.folder, str(is_cached)]
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", _PROGRAM, *arguments],
         env=env, stdout=subprocess.PIPE, text=True, check=True, timeout=60,
     ).stdout.split()  # fmt: skip
-    return int(said[0]), said[1]
+    return int(output[0]), output[1]
 
 
 def ledgers(cache: CacheOptions) -> list[Path]:

@@ -131,11 +131,11 @@ def descendants(root: int) -> set[int]:
     parents = {}
     for entry in Path("/proc").iterdir():
         try:
-            told = (entry / "stat").read_text()
+            fields = (entry / "stat").read_text()
         except (OSError, ValueError):
             continue
         if entry.name.isdigit():
-            parents[int(entry.name)] = int(told.rpartition(")")[2].split()[1])
+            parents[int(entry.name)] = int(fields.rpartition(")")[2].split()[1])
     found = {root}
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more

@@ -119,9 +119,9 @@ def test_python_runs_from_a_virtual_environment_with_its_byte_code(
     with remotemount(this_host(), environment, mountpoint, cache=cache):
         python = mountpoint / "bin/python"
         code = "import numpy; print(numpy.ones(3).sum(), numpy.__file__)"
-        told = run(python, "-c", code, PYTHONPATH="").split()
-        assert told[0] == "3.0"
-        assert told[1].startswith(f"{mountpoint}/lib/")
+        output = run(python, "-c", code, PYTHONPATH="").split()
+        assert output[0] == "3.0"
+        assert output[1].startswith(f"{mountpoint}/lib/")
         # Byte code is used if the time and size of the source match those recorded in it.
         words = [python, "-v", "-c", "import own"]
         loaded = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S).stderr
@@ -129,7 +129,7 @@ def test_python_runs_from_a_virtual_environment_with_its_byte_code(
         assert f"code object from '{mountpoint / cached.relative_to(environment)}'" in loaded
         assert "wrote" not in loaded
         shown = {path: (mountpoint / path.relative_to(environment)).stat() for path in before}
-        assert {path: told.st_mtime_ns for path, told in shown.items()} == before
+        assert {path: status.st_mtime_ns for path, status in shown.items()} == before
     assert {path: path.stat().st_mtime_ns for path in environment.rglob("*.pyc")} == before
 
 

@@ -34,8 +34,8 @@ def test_who_asks_for_it_sees_how_it_ends_where_there_is_no_terminal(
 
 def test_a_line_says_how_fast_it_goes_and_how_long_it_will_take() -> None:
     assert HALF.line(0.0, 0) == "7 files on 1 of 4 hosts, 2.0 MB of 4.0 MB"
-    said = HALF.line(elapsed_s=2.0, first_bytes=1_000_000)
-    assert said == "7 files on 1 of 4 hosts, 2.0 MB of 4.0 MB, 500.0 kB/s, 4 s left"
+    line = HALF.line(elapsed_s=2.0, first_bytes=1_000_000)
+    assert line == "7 files on 1 of 4 hosts, 2.0 MB of 4.0 MB, 500.0 kB/s, 4 s left"
 
 
 @pytest.mark.parametrize("progress", [True, None])

@@ -47,7 +47,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def _names(root: Path) -> list[tuple[str, int, int]]:
     found = ((str(path.relative_to(root)), path.lstat()) for path in root.rglob("*"))
-    return sorted((name, told.st_mode, told.st_mtime_ns) for name, told in found)
+    return sorted((name, status.st_mode, status.st_mtime_ns) for name, status in found)
 
 
 def error(call: Callable[[], object]) -> str | None:
@@ -246,10 +246,10 @@ def test_the_error_is_that_of_any_read_only_mount(shown: Path, bound: Path, what
     paths = [path for path in every_kind.PATHS if path != "outside"]
     wrong = {}
     for path in paths:
-        expected, told = (
+        expected, actual = (
             error(lambda root=root, path=path: WRITES[what](str(root), f"{root}/{path}"))  # type: ignore[misc]
             for root in (bound, shown)
         )
-        if told != expected:
-            wrong[path] = told, expected
+        if actual != expected:
+            wrong[path] = actual, expected
     assert wrong == {}

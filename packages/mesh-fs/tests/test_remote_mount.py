@@ -87,8 +87,8 @@ def test_programs_and_modules_run_from_it(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     with remotemount(this_host(), source, mountpoint, cache=cache):
-        said = subprocess.run([mountpoint / "script.sh"], capture_output=True, text=True)
-        assert said.stdout == "from the mount\n"
+        completed = subprocess.run([mountpoint / "script.sh"], capture_output=True, text=True)
+        assert completed.stdout == "from the mount\n"
         code = f"import sys; sys.path[0] = {str(mountpoint / 'package')!r}; import module"
         done = subprocess.run(
             [sys.executable, "-Bc", f"{code}; print(module.ANSWER)"], capture_output=True, text=True

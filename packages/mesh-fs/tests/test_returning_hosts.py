@@ -145,10 +145,10 @@ def test_further_hosts_fetch_from_those_that_have_it(
             assert handler.add_hosts(twos, elsewhere) == 2
             everywhere = [*places(several, 3), *places(several / "twos", 2)]
             assert [answer_at(place) for place in everywhere] == ["ANSWER = 42\n"] * 5
-            told = handler.wait(LIMIT_S)
-            assert dict(told.extent) == {"hosts": 5}
+            completed = handler.wait(LIMIT_S)
+            assert dict(completed.extent) == {"hosts": 5}
             assert handler.sent_bytes() == sent
-            assert max(one.fetched_bytes for one in told.values()[3:]) > 3_000_000
+            assert max(one.fetched_bytes for one in completed.values()[3:]) > 3_000_000
             (source / "package/module.py").write_text("ANSWER = 43\n")
             assert handler.refresh() is True
             assert [answer_at(place) for place in everywhere] == ["ANSWER = 43\n"] * 5

@@ -97,7 +97,7 @@ def test_python_writes_its_byte_code_and_takes_it_the_next_time(
     )
     code = f"import sys; sys.path.insert(0, {str(mountpoint / 'package')!r}); import module"
 
-    def said() -> str:
+    def imported() -> str:
         words, usual = [sys.executable, "-v", "-c", code], {"PYTHONDONTWRITEBYTECODE": ""}
         done = subprocess.run(
             words, env=os.environ | usual, capture_output=True, text=True, check=True
@@ -105,8 +105,8 @@ def test_python_writes_its_byte_code_and_takes_it_the_next_time(
         return done.stderr
 
     with handler:
-        assert f"created '{mountpoint}/package/__pycache__" in said()
-        again = said()
+        assert f"created '{mountpoint}/package/__pycache__" in imported()
+        again = imported()
         assert f"matches {mountpoint}/package/module.py" in again
         assert handler.refresh() is False
     assert not (source / "package/__pycache__").exists()

@@ -129,7 +129,7 @@ class ChunkFetcher:
     async def _fetch_some(self, names: list[bytes], *, is_urgent: bool) -> list[bytes] | None:
         """Fetch as many chunks as fit into a slot; return the remaining ones."""
         connection = await self._get_connection()
-        slot = await connection.slots.take(is_urgent=is_urgent)
+        slot = await connection.slots.acquire(is_urgent=is_urgent)
         try:
             lengths = await connection.provider.fetch.call_one(self._reader, slot, joined(names))
             count = sum(length for length in lengths if length > 0)
@@ -140,7 +140,7 @@ class ChunkFetcher:
             self._lose(connection, error)
             return None
         finally:
-            await connection.slots.give(slot)
+            await connection.slots.release(slot)
 
     async def _receive(
         self, names: list[bytes], lengths: list[int], memory: memoryview

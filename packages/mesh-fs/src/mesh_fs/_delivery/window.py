@@ -49,7 +49,7 @@ class Slots:
         self._changed = asyncio.Condition()
         self._urgent_waiting = 0
 
-    async def take(self, *, is_urgent: bool) -> int:
+    async def acquire(self, *, is_urgent: bool) -> int:
         """Wait for a free slot."""
         async with self._changed:
             self._urgent_waiting += is_urgent
@@ -59,7 +59,7 @@ class Slots:
                 self._urgent_waiting -= is_urgent
             return self._free.pop()
 
-    async def give(self, slot: int) -> None:
+    async def release(self, slot: int) -> None:
         """Release a slot."""
         async with self._changed:
             self._free.append(slot)

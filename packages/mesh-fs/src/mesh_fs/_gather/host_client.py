@@ -118,7 +118,7 @@ class HostClient:
             result = await self._request(lambda: self._read.call_one(path, file, offset, length))
             return result, [result.content] if result.content else []
         window = await self._get_window()
-        slot = await window.slots.take(is_urgent=is_urgent)
+        slot = await window.slots.acquire(is_urgent=is_urgent)
         try:
             result = await self._request(
                 lambda: self._folder.fill.call_one(self._reader, slot, path, file, offset, length),
@@ -135,7 +135,7 @@ class HostClient:
                 bytes(memory[at : at + BLOCK_BYTES]) for at in range(0, result.length, BLOCK_BYTES)
             ]
         finally:
-            await window.slots.give(slot)
+            await window.slots.release(slot)
 
     def release(self, path: bytes, file: tuple[int, int]) -> None:
         """Notify the host that a file is no longer open."""
