@@ -48,15 +48,15 @@ def memory_folder() -> Iterator[Path]:
 def make(root: Path, entries: int) -> None:
     """Create this number of entries, with a process for each CPU."""
     root.mkdir()
-    folders, crew = entries // FOLDER_LEN, os.cpu_count() or 1
-    edges = [folders * part // crew for part in range(crew + 1)]
+    folders, workers = entries // FOLDER_LEN, os.cpu_count() or 1
+    edges = [folders * part // workers for part in range(workers + 1)]
     makers = [
         subprocess.Popen(
             [sys.executable, "-c", _MAKE, root, str(first), str(last), str(FOLDER_LEN)]
         )
         for first, last in pairwise(edges)
     ]
-    assert [maker.wait() for maker in makers] == [0] * crew
+    assert [maker.wait() for maker in makers] == [0] * workers
 
 
 def resident_bytes_max(pid: int) -> int:

@@ -27,19 +27,19 @@ pub(crate) struct Written {
     /// Hash of all properties that the entry was to have.
     pub(crate) id: ChunkId,
     /// Metadata after the write. `inode` is 0 until the write has completed.
-    pub(crate) look: Look,
+    pub(crate) stamp: FileStamp,
 }
 
 /// Metadata that changes if the file is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Look {
+pub(crate) struct FileStamp {
     pub(crate) inode: u64,
     pub(crate) size: u64,
     pub(crate) modified: (i64, i64),
     pub(crate) changed: (i64, i64),
 }
 
-impl Look {
+impl FileStamp {
     pub(crate) fn of(found: &Stat) -> Self {
         let signed = |number| i64::try_from(number).unwrap_or(0);
         Self {
@@ -94,15 +94,15 @@ fn is_path(name: &[u8]) -> bool {
 
 fn encode(manifest: &Manifest) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
-    for (name, Written { is_directory, id, look }) in manifest {
+    for (name, Written { is_directory, id, stamp }) in manifest {
         let len = u32::try_from(name.len()).expect("a path is shorter than that");
         bytes.extend(len.to_le_bytes());
         bytes.extend(name);
         bytes.push(u8::from(*is_directory));
         bytes.extend(id.0);
-        bytes.extend(look.inode.to_le_bytes());
-        bytes.extend(look.size.to_le_bytes());
-        for part in [look.modified.0, look.modified.1, look.changed.0, look.changed.1] {
+        bytes.extend(stamp.inode.to_le_bytes());
+        bytes.extend(stamp.size.to_le_bytes());
+        for part in [stamp.modified.0, stamp.modified.1, stamp.changed.0, stamp.changed.1] {
             bytes.extend(part.to_le_bytes());
         }
     }
@@ -126,7 +126,7 @@ fn decode(bytes: &[u8]) -> Option<Manifest> {
         let (id, numbers) = entry[1..].split_first_chunk::<32>()?;
         let (numbers, _) = numbers.as_chunks::<8>();
         let signed = |nth: usize| i64::from_le_bytes(numbers[nth]);
-        let look = Look {
+        let stamp = FileStamp {
             inode: u64::from_le_bytes(numbers[0]),
             size: u64::from_le_bytes(numbers[1]),
             modified: (signed(2), signed(3)),
@@ -140,7 +140,7 @@ fn decode(bytes: &[u8]) -> Option<Manifest> {
         if !is_path(name) || manifest.last_key_value().is_some_and(|(last, _)| **last >= *name) {
             return None;
         }
-        manifest.insert(name.to_vec(), Written { is_directory, id: ChunkId(*id), look });
+        manifest.insert(name.to_vec(), Written { is_directory, id: ChunkId(*id), stamp });
     }
     Some(manifest)
 }
@@ -150,8 +150,8 @@ mod tests {
     use super::*;
 
     fn sample() -> Manifest {
-        let look = Look { inode: 7, size: 8, modified: (-9, 10), changed: (11, 12) };
-        let written = |is_directory| Written { is_directory, id: ChunkId::of(b"some"), look };
+        let stamp = FileStamp { inode: 7, size: 8, modified: (-9, 10), changed: (11, 12) };
+        let written = |is_directory| Written { is_directory, id: ChunkId::of(b"some"), stamp };
         [(b"folder".to_vec(), written(true)), (b"folder/\xff".to_vec(), written(false))].into()
     }
 

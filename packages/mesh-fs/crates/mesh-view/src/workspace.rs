@@ -14,7 +14,7 @@ use rustix::fs::{FileType, FlockOperation, OFlags, Stat};
 use crate::compiled_modules::CompiledModules;
 use crate::content::write_content;
 use crate::directory::{Created, Directory, is_directory};
-use crate::manifest::{self, Look, Manifest, OWN, Written};
+use crate::manifest::{self, FileStamp, Manifest, OWN, Written};
 use crate::unpack::{Outcome, UnpackError, at, joined, open_root};
 
 /// Temporary name of a file. Files are written one at a time, so one name suffices.
@@ -48,7 +48,7 @@ pub struct Workspace {
 }
 
 /// The directory with the manifest, locked for this process.
-struct Locked {
+struct LockedDirectory {
     own: Directory,
     _lock: File,
 }
@@ -107,7 +107,7 @@ impl Workspace {
         done.and(remembered).map(|()| update.synced)
     }
 
-    fn remember(&self, locked: &Locked, names: &Manifest) -> Outcome<()> {
+    fn remember(&self, locked: &LockedDirectory, names: &Manifest) -> Outcome<()> {
         at(&self.path.join(OsStr::from_bytes(OWN)), manifest::write(&locked.own, names))
     }
 
@@ -132,14 +132,14 @@ impl Workspace {
     }
 
     /// Waits for exclusive write access to the directory, which ends when the result is dropped.
-    fn lock(&self) -> Outcome<Locked> {
+    fn lock(&self) -> Outcome<LockedDirectory> {
         let path = self.path.join(OsStr::from_bytes(OWN)).join(OsStr::from_bytes(LOCK));
         let own = self.own()?;
         let file = at(&path, own.trusted_file(LOCK, OFlags::RDWR | OFlags::CREATE))?;
         let locked =
             rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive));
         at(&path, locked.map_err(Into::into))?;
-        Ok(Locked { own, _lock: file })
+        Ok(LockedDirectory { own, _lock: file })
     }
 }
 
@@ -179,8 +179,8 @@ impl Step {
             _ => self.attributes.size,
         };
         let modified = (modified_s, modified_ns.into());
-        let look = Look { size, modified, ..Look::default() };
-        Written { is_directory: self.is_directory(), id: self.id, look }
+        let stamp = FileStamp { size, modified, ..FileStamp::default() };
+        Written { is_directory: self.is_directory(), id: self.id, stamp }
     }
 }
 
@@ -246,7 +246,7 @@ fn step(
         Some(found) => {
             let is_ours = known.is_some_and(|known| {
                 known.is_directory == is_directory(found)
-                    && (known.is_directory || known.look.admits(&Look::of(found)))
+                    && (known.is_directory || known.stamp.admits(&FileStamp::of(found)))
             });
             if is_ours { Found::Ours } else { Found::Foreign }
         }
@@ -256,7 +256,7 @@ fn step(
 
 fn is_as_written(known: Option<&Written>, id: &ChunkId, found: Option<&Stat>) -> bool {
     known.zip(found).is_some_and(|(known, found)| {
-        known.id == *id && !known.is_directory && known.look == Look::of(found)
+        known.id == *id && !known.is_directory && known.stamp == FileStamp::of(found)
     })
 }
 
@@ -336,10 +336,10 @@ impl Update<'_> {
         if let Some((directory, last, found)) = found
             && !is_directory(&found)
         {
-            let is_ours = written.look.admits(&Look::of(&found));
+            let is_ours = written.stamp.admits(&FileStamp::of(&found));
             // If it is not even certain that this file was written by Mesh, it may belong to
             // someone else.
-            if is_ours || written.look.inode != 0 {
+            if is_ours || written.stamp.inode != 0 {
                 self.at(name, directory.remove_file(last))?;
                 self.synced.removed += 1;
                 self.synced.overwritten += u64::from(!is_ours);
@@ -398,11 +398,11 @@ impl Update<'_> {
         placed?;
         let gone = || io::Error::from(io::ErrorKind::NotFound);
         let found = self.at(&step.name, directory.stat(name).ok_or_else(gone))?;
-        let look = Look::of(&found);
-        self.names.insert(step.name.clone(), Written { is_directory: false, id: step.id, look });
+        let stamp = FileStamp::of(&found);
+        self.names.insert(step.name.clone(), Written { is_directory: false, id: step.id, stamp });
         self.synced.written += 1;
         self.synced.overwritten += u64::from(step.found == Found::Foreign);
-        self.synced.bytes += if step.attributes.kind == Kind::File { look.size } else { 0 };
+        self.synced.bytes += if step.attributes.kind == Kind::File { stamp.size } else { 0 };
         Ok(())
     }
 
@@ -443,8 +443,8 @@ mod tests {
         let outside = place.path().join("outside");
         fs::write(&outside, "theirs").expect("a file can be written");
         let workspace = Workspace::open(&place.path().join("root")).expect("it can be made");
-        let look = Look { inode: 1, ..Look::default() };
-        let written = Written { is_directory: false, id: ChunkId::of(b"some"), look };
+        let stamp = FileStamp { inode: 1, ..FileStamp::default() };
+        let written = Written { is_directory: false, id: ChunkId::of(b"some"), stamp };
         for name in [b"../outside".to_vec(), outside.as_os_str().as_bytes().to_vec()] {
             let own = workspace.own().expect("it is there");
             let hostile = Manifest::from([(name, written)]);

@@ -84,7 +84,7 @@ class Source(Actor):
     @concurrent_endpoint
     async def directories(self) -> list[str]:
         """Return the directories of the last snapshot, as paths relative to the root."""
-        assert self._snapshot is not None, "it is asked for what was taken"
+        assert self._snapshot is not None, "this is called only after a snapshot was taken"
         return [str(path) for path in await asyncio.to_thread(self._snapshot.directories)]
 
     @concurrent_endpoint

@@ -115,7 +115,7 @@ class HostFiles(Relay):
     @concurrent_endpoint
     async def complete(self) -> HostStatus:
         """Wait until all available files are on the host."""
-        assert self._tree is not None, "it is asked for a tree that is shown"
+        assert self._tree is not None, "this is called only after a tree is shown"
         if self._options.is_prefetched:
             await self._fetched.wait()
         else:
@@ -194,7 +194,7 @@ class HostFiles(Relay):
     def current_status(self) -> HostStatus:
         """Return the status of the mount; callable from any thread."""
         tree, backend = self._tree, self._backend
-        assert tree is not None, "it is asked for a tree that is shown"
+        assert tree is not None, "this is called only after a tree is shown"
         cached, *_ = self._store.usage()
         _, files, _, total = tree.totals()
         here = total if self._is_complete else self._here_bytes(tree)

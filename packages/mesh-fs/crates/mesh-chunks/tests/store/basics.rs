@@ -69,8 +69,8 @@ fn wrong_bytes_are_refused_even_if_the_chunk_is_there() {
     let id = ChunkId::of(b"right");
     for _ in 0..2 {
         let error = store.put(id, b"wrong").expect_err("a mismatch");
-        let StoreError::Mismatch { id: asked, found } = error else { panic!("{error}") };
-        assert_eq!((asked, found), (id, ChunkId::of(b"wrong")));
+        let StoreError::Mismatch { id: requested, found } = error else { panic!("{error}") };
+        assert_eq!((requested, found), (id, ChunkId::of(b"wrong")));
         store.put(id, b"right").expect("it is put");
     }
     assert_eq!(store.get(&id).expect("no error").as_deref(), Some(&b"right"[..]));

@@ -40,18 +40,18 @@ fn a_range_of_changed_bytes_is_enough() {
 fn a_new_name_is_seen_when_the_kernel_is_told() {
     let Some(mounted) = MountedFiles::new(|_| ()) else { return };
     // One name with a cached negative lookup, and one without.
-    assert!(!mounted.path("asked").exists());
+    assert!(!mounted.path("looked up").exists());
     assert!(mounted.list("").is_empty());
-    mounted.memory.add_file(ROOT, "asked", b"1");
-    mounted.memory.add_file(ROOT, "not asked", b"2");
-    assert!(!mounted.path("asked").exists());
+    mounted.memory.add_file(ROOT, "looked up", b"1");
+    mounted.memory.add_file(ROOT, "not looked up", b"2");
+    assert!(!mounted.path("looked up").exists());
     assert!(mounted.list("").is_empty());
-    mounted.mount.invalidate_entry(ROOT, b"asked").expect("it is mounted");
-    assert_eq!(mounted.list(""), ["asked", "not asked"]);
-    assert_eq!(mounted.read("asked"), b"1");
+    mounted.mount.invalidate_entry(ROOT, b"looked up").expect("it is mounted");
+    assert_eq!(mounted.list(""), ["looked up", "not looked up"]);
+    assert_eq!(mounted.read("looked up"), b"1");
     mounted.memory.add_file(ROOT, "third", b"3");
     mounted.mount.invalidate_entry(ROOT, b"third").expect("it is mounted");
-    assert_eq!(mounted.list(""), ["asked", "not asked", "third"]);
+    assert_eq!(mounted.list(""), ["looked up", "not looked up", "third"]);
     assert_eq!(mounted.read("third"), b"3");
 }
 

@@ -106,14 +106,14 @@ fn a_big_directory_is_listed_whole_and_then_kept() {
         let file = fs::metadata(mounted.path(name)).expect("it is listed");
         assert!(file.is_dir() || file.len() == name.len() as u64);
     }
-    let asked = |call| mounted.memory.calls().get(call).copied();
-    let before = (asked("lookup"), asked("attributes"));
+    let requested = |call| mounted.memory.calls().get(call).copied();
+    let before = (requested("lookup"), requested("attributes"));
     // The kernel may drop parts of the listing itself when it needs memory.
     assert!(mounted.list("") == names);
     for name in &names {
         fs::metadata(mounted.path(name)).expect("it is listed");
     }
-    assert_eq!((asked("lookup"), asked("attributes")), before);
+    assert_eq!((requested("lookup"), requested("attributes")), before);
     assert_eq!(mounted.memory.lookups(2), 1);
 }
 
@@ -132,10 +132,10 @@ fn what_the_kernel_knows_is_not_asked_again() {
         fs::metadata(mounted.path("file")).expect("it is there");
     };
     with_node();
-    let asked = mounted.memory.calls();
-    assert_eq!(asked["lookup"], 3);
+    let requested = mounted.memory.calls();
+    assert_eq!(requested["lookup"], 3);
     with_node();
-    assert_eq!(mounted.memory.calls(), asked);
+    assert_eq!(mounted.memory.calls(), requested);
 }
 
 #[test]
