@@ -122,8 +122,8 @@ def test_a_full_queue_is_a_change_of_everything(tmp_path: Path) -> None:
     if held > 100_000:
         pytest.skip(f"the queue holds {held} events")
     watches = InotifyWatches()
-    assert watches.follow([str(tmp_path)]) is True
-    assert watches.follow([str(tmp_path)]) is False
+    assert watches.watch_only([str(tmp_path)]) is True
+    assert watches.watch_only([str(tmp_path)]) is False
     for number in range(held // 2 + 1):
         # The kernel merges identical consecutive events.
         os.close(os.open(tmp_path / f"{number % 2}", os.O_CREAT))
@@ -139,5 +139,5 @@ def test_a_full_queue_is_a_change_of_everything(tmp_path: Path) -> None:
 def test_too_many_directories_are_told(tmp_path: Path) -> None:
     watches = InotifyWatches(watches_max=2)
     with pytest.raises(WatchError, match="3 directories are too many"):
-        watches.follow([str(tmp_path / name) for name in "abc"])
+        watches.watch_only([str(tmp_path / name) for name in "abc"])
     watches.close()
