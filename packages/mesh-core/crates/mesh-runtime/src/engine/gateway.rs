@@ -46,7 +46,8 @@ impl Forwarder {
     pub(super) fn begin(&self, client: AcceptedConnection) {
         if self.0.fetch_add(1, Ordering::SeqCst) >= FORWARDS_MAX {
             self.0.fetch_sub(1, Ordering::SeqCst);
-            let text = format!("it already forwards {FORWARDS_MAX} connections: use another gateway");
+            let text =
+                format!("it already forwards {FORWARDS_MAX} connections: use another gateway");
             // A caller that does not receive the reply is not notified.
             let _ = client.reply(&reply_frame(REFUSED, text));
             return;
