@@ -62,15 +62,15 @@ def _conditions_of(current: Runtime, procs: list[int]) -> dict[int, _Condition]:
     for proc in procs:
         slots.setdefault(proc >> 32, []).append(proc & 0xFFFF_FFFF)
     found: dict[int, _Condition] = {}
-    asked: dict[int, int] = {}
+    replies: dict[int, int] = {}
     for host, numbers in slots.items():
         if current.host_agent is not None and host == current.identity.host:
             for number in numbers:
                 found[proc_id(host, number)] = current.host_agent.condition(number)
         else:
             agent = Targets([(proc_id(host, 0), 0)])
-            asked[host] = current.call_agents(agent, "conditions", numbers, timeout=_LIMIT_S)
-    for host, reply in asked.items():
+            replies[host] = current.call_agents(agent, "conditions", numbers, timeout=_LIMIT_S)
+    for host, reply in replies.items():
         answers = current.engine.wait(reply, None)
         is_answered = answers and not answers[0].code
         known = value_of(answers[0]) if is_answered else None

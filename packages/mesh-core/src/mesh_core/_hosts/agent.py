@@ -259,17 +259,17 @@ class HostAgent:
             for number in alive:
                 self._slots[number].is_stopping = True
         host = self._runtime.identity.host
-        asked: dict[int, int] = {}
+        ending: dict[int, int] = {}
         for number in alive:
             target = Targets([(proc_id(host, number), 0)])
-            asked[number] = self._runtime.call_agents(target, "end", grace_s, is_drained)
+            ending[number] = self._runtime.call_agents(target, "end", grace_s, is_drained)
         threading.Thread(
-            target=self._await_ends, args=(message, asked, grace_s), name="mesh-stop", daemon=True
+            target=self._await_ends, args=(message, ending, grace_s), name="mesh-stop", daemon=True
         ).start()
 
-    def _await_ends(self, message: Message | None, asked: dict[int, int], grace_s: float) -> None:
+    def _await_ends(self, message: Message | None, ending: dict[int, int], grace_s: float) -> None:
         try:
-            self._end_all(asked, grace_s)
+            self._end_all(ending, grace_s)
             if message is not None and message.from_port:
                 self._runtime.engine.reply(message, 0, pickle.dumps(None, 5))
         finally:
@@ -277,23 +277,23 @@ class HostAgent:
                 self._stops -= 1
                 self._changed.notify_all()
 
-    def _end_all(self, asked: dict[int, int], grace_s: float) -> None:
+    def _end_all(self, ending: dict[int, int], grace_s: float) -> None:
         """Kill processes that do not reply in time, or that do not exit within their own limits."""
         until = time.monotonic() + grace_s
         limit_s = grace_s + effective().cleanup_timeout_s + _END_S
         wait = self._runtime.engine.wait
-        for number, reply in asked.items():
+        for number, reply in ending.items():
             if wait(reply, max(until - time.monotonic(), 0.0)) is None:
                 self._runtime.engine.forget(reply)
                 self._host.kill(number)
         with self._changed:
-            self._changed.wait_for(lambda: not self._any_alive(asked), limit_s)
-        for number in asked:
+            self._changed.wait_for(lambda: not self._any_alive(ending), limit_s)
+        for number in ending:
             if self._any_alive([number]):
                 self._host.kill(number)
         with self._changed:
-            self._changed.wait_for(lambda: not self._any_alive(asked))
-            for number in asked:
+            self._changed.wait_for(lambda: not self._any_alive(ending))
+            for number in ending:
                 del self._slots[number]
         self._host.flush(_FLUSH_S)
         self._remote_log.flush(_FLUSH_S)

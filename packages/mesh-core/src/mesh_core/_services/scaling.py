@@ -31,20 +31,20 @@ class Scaler:
             now_s: The current time in seconds.
         """
         policy = self._policy
-        asked = ceil(outstanding / policy.target_outstanding)
-        asked = min(max(asked, policy.min_replicas), policy.max_replicas)
-        if asked > current:
+        wanted = ceil(outstanding / policy.target_outstanding)
+        wanted = min(max(wanted, policy.min_replicas), policy.max_replicas)
+        if wanted > current:
             self._low_since = None
             if self._high_since is None:
                 self._high_since = now_s
             if now_s - self._high_since >= policy.upscale_delay_s:
                 self._high_since = None
-                return asked
-        elif asked < current:
+                return wanted
+        elif wanted < current:
             self._high_since = None
             if self._low_since is None:
                 self._low_since, self._low_most = now_s, 0
-            self._low_most = max(self._low_most, asked)
+            self._low_most = max(self._low_most, wanted)
             if now_s - self._low_since >= policy.downscale_delay_s:
                 self._low_since = None
                 return self._low_most

@@ -46,9 +46,9 @@ class AdditionalSessions:
     ) -> None:
         self._host = host
         self._start = start
-        self._asked, self.bell = message_pair()
+        self._requests, self.request_socket = message_pair()
         self._sessions: list[subprocess.Popen[bytes]] = []
-        self._thread = threading.Thread(target=self._run, name="mesh-guests", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="mesh-sessions", daemon=True)
 
     def begin(self) -> None:
         """Start to serve requests of sessions."""
@@ -57,16 +57,16 @@ class AdditionalSessions:
     def close(self) -> None:
         """Stop serving requests; may be called more than once."""
         with suppress(OSError):
-            self._asked.shutdown(socket.SHUT_RDWR)
+            self._requests.shutdown(socket.SHUT_RDWR)
         if self._thread.ident is not None:
             self._thread.join(_START_LIMIT_MS / 1000)
-        self._asked.close()
-        self.bell.close()
+        self._requests.close()
+        self.request_socket.close()
 
     def _run(self) -> None:
         while True:
             try:
-                message, fds, _, _ = socket.recv_fds(self._asked, 1, 1)
+                message, fds, _, _ = socket.recv_fds(self._requests, 1, 1)
             except OSError:
                 return
             if not message:
@@ -97,11 +97,11 @@ class SessionRedirector:
     """A session's side: redirects requests for an additional session.
 
     Args:
-        bell: The descriptor for requests to the worker.
+        request_fd: The descriptor for requests to the worker.
     """
 
-    def __init__(self, bell: int) -> None:
-        self._bell = socket.socket(fileno=bell)
+    def __init__(self, request_fd: int) -> None:
+        self._request_socket = socket.socket(fileno=request_fd)
 
     def takes(self, caller: IncomingRequest) -> bool:
         """Reply if the request is for an additional session; return whether it is."""
@@ -124,7 +124,7 @@ class SessionRedirector:
         read, write = os.pipe()
         try:
             try:
-                socket.send_fds(self._bell, [b"g"], [write])
+                socket.send_fds(self._request_socket, [b"g"], [write])
             except OSError:
                 return "its worker has ended"
             finally:

@@ -136,7 +136,7 @@ class Inheritance(NamedTuple):
     """The listening socket."""
     listens: int
     """A pipe that is closed once requests are served."""
-    bell: int
+    request_fd: int
     """The descriptor for requests for additional sessions."""
     cache_inlet: int
     """The descriptor through which templates leave retained templates."""
@@ -158,7 +158,7 @@ def _serve_one(worker: Inheritance) -> None:
     _kernel.die_with_parent(signal.SIGTERM)
     if os.getppid() != worker.worker:
         return  # The worker died before it could be monitored.
-    for fd in (worker.cache_inlet, worker.bell, worker.retained_template):
+    for fd in (worker.cache_inlet, worker.request_fd, worker.retained_template):
         if fd is not None:
             os.set_inheritable(fd, False)
     latest = (
@@ -167,10 +167,10 @@ def _serve_one(worker: Inheritance) -> None:
     keys = worker_keys(worker.folder)
     listener = Listener(worker.listener, keys)
     os.close(worker.listens)
-    redirector = SessionRedirector(worker.bell)
-    asked = _next_order(listener, redirector, worker, _wait_max_s(worker, keys))
-    if asked is not None:
-        caller, order = asked
+    redirector = SessionRedirector(worker.request_fd)
+    accepted = _next_order(listener, redirector, worker, _wait_max_s(worker, keys))
+    if accepted is not None:
+        caller, order = accepted
         template_cache = TemplateCacheClient(worker.cache_inlet, latest)
         runtime = _serve(
             listener, redirector, caller, order, keys, template_cache, worker.worker_id

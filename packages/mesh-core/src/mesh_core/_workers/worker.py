@@ -72,11 +72,11 @@ class Worker:
         credentials: str | PathLike[str] | None = None,
         leave_grace_s: float = 0.0,
     ) -> None:
-        asked = Address.parse(address)
+        listen_address = Address.parse(address)
         self._leave_grace_s = leave_grace_s
-        if credentials is None and not asked.is_loopback:
+        if credentials is None and not listen_address.is_loopback:
             raise ValueError(
-                f"refused to listen on {asked} without credentials: anyone who reaches it could "
+                f"refused to listen on {listen_address} without credentials: anyone who reaches it could "
                 "run code here; pass credentials, or listen on tcp://127.0.0.1"
             )
         # Empty for the credentials that the programs of the user share.
@@ -86,13 +86,13 @@ class Worker:
         worker_keys(self._folder)
         # The id is unique, also among workers that listen on this port later.
         self._id = secrets.token_hex(16)
-        self._socket: socket.socket = asked.listen()
-        host = socket.gethostname() if asked.host == "*" else asked.host
+        self._socket: socket.socket = listen_address.listen()
+        host = socket.gethostname() if listen_address.host == "*" else listen_address.host
         self.address: Address = Address(host, self._socket.getsockname()[1])
         self._sessions: list[subprocess.Popen[bytes]] = []
         self._template_cache: TemplateCache = TemplateCache()
         self._additional_sessions: AdditionalSessions = AdditionalSessions(
-            asked.host, self._start_additional_session
+            listen_address.host, self._start_additional_session
         )
         self._is_ending = threading.Event()
         # Held while a session is started, so that no session starts after the end.
@@ -180,7 +180,7 @@ class Worker:
                 fds = {
                     "listener": listener.fileno(),
                     "listens": listens,
-                    "bell": self._additional_sessions.bell.fileno(),
+                    "request_fd": self._additional_sessions.request_socket.fileno(),
                     "cache_inlet": self._template_cache.inlet.fileno(),
                     **({} if latest is None else {"retained_template": latest.fileno()}),
                 }

@@ -78,14 +78,14 @@ class IbverbsDevice:
         events = self._context.create_comp_channel()
         os.set_blocking(events.fd, False)
         completions = self._context.create_cq(depth, events)
-        asked = ibverbs.QPInitAttr(
+        attributes = ibverbs.QPInitAttr(
             send_cq=completions,
             recv_cq=completions,
             qp_type=ibverbs.QPType.RC,
             max_send_wr=depth,
             max_recv_wr=1,
         )
-        return IbverbsQueuePair(self._domain.create_qp(asked), completions, events)
+        return IbverbsQueuePair(self._domain.create_qp(attributes), completions, events)
 
     def close(self) -> None:
         """Close the device."""

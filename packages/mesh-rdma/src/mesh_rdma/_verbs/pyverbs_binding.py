@@ -103,10 +103,10 @@ class PyverbsDevice:
         """Create a queue pair and its completion queue."""
         completions = _as_os_error(CQ, self._context, depth)
         room = QPCap(max_send_wr=depth, max_recv_wr=1)
-        asked = QPInitAttr(
+        attributes = QPInitAttr(
             qp_type=RELIABLE_CONNECTED, scq=completions, rcq=completions, cap=room, sq_sig_all=0
         )
-        return PyverbsQueuePair(_as_os_error(QP, self._domain, asked), completions)
+        return PyverbsQueuePair(_as_os_error(QP, self._domain, attributes), completions)
 
     def close(self) -> None:
         """Close the device."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WriteProgress", "WriteProgressFile", "read_write_progress"]
 
-_FILE_NAME = "pulse"
+_FILE_NAME = "progress"
 _WORDS = Struct("<QQQ")
 
 
