@@ -94,7 +94,7 @@ fn wrong_missing_and_extra_replies_are_violations() {
         reply(oracle, 5, 0);
         reply(oracle, 5, 0);
     };
-    check(twice, Some("twice"));
+    check(twice, Some("two replies"));
     check(|oracle| reply(oracle, 9, 0), Some("nobody made"));
 }
 
