@@ -43,7 +43,7 @@ def look(page: Any) -> None:
     page.locator("section").get_by_text(re.compile(r"1,2\d\d meshes")).wait_for()
     page.locator("[role=listbox]").evaluate("list => { list.scrollTop = list.scrollHeight; }")
     page.get_by_role("option").filter(has_text="trainer-1249").click()
-    page.locator("[aria-label=Mesh]").get_by_text("gpus 8: 8 ranks, 8 seen to start").wait_for()
+    page.locator("[aria-label=Mesh]").get_by_text("gpus 8: 8 ranks, 8 started").wait_for()
     assert elements(page) < ELEMENTS_MAX
     page.get_by_role("button", name="Graph").click()
     page.get_by_role("button", name="team: 8 processes").wait_for()

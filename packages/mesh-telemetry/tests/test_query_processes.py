@@ -247,9 +247,9 @@ def test_all_processes_of_queries_end_with_a_telemetry_process_that_is_killed(pl
 def test_a_killed_process_leaves_no_links_to_files(telemetry: Telemetry) -> None:
     with pytest.raises(TelemetryError, match="not finished"):
         telemetry.query(ENDLESS, timeout=0.5)
-    (asked_folder,) = Path(str(telemetry.config.directory)).glob("**/asked")
+    (scratch,) = Path(str(telemetry.config.directory)).glob("**/queries")
     alive = {str(one) for one in query_processes(telemetry)}
-    wait_until(lambda: {one.name for one in asked_folder.iterdir()} <= alive, LIMIT_S)
+    wait_until(lambda: {one.name for one in scratch.iterdir()} <= alive, LIMIT_S)
 
 
 def test_a_program_that_asks_does_not_load_the_engine(place: Path) -> None:

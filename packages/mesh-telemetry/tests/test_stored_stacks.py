@@ -182,7 +182,7 @@ def test_what_is_too_old_goes_without_a_question(tmp_path: Path) -> None:
 
 
 def test_what_was_left_by_one_that_was_killed_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "5-ab.coming").write_bytes(b"half of it")
+    (tmp_path / "5-ab.incomplete").write_bytes(b"half of it")
     (tmp_path / "5-ab.arrow").write_bytes(b"too old")
     StackFolder(tmp_path, bytes_max=1, retention_s=1).close()
     wait_until(lambda: list(tmp_path.iterdir()) == [], LIMIT_S)

@@ -77,7 +77,7 @@ async def test_processes_are_stopped_and_the_program_is_not(around: Path) -> Non
             await person.press("x")
             await person.until(lambda: person.app._notifications)
             shown = person.app._notifications
-            assert any("end the program instead" in one.message for one in shown)
+            assert any("exit the program instead" in one.message for one in shown)
             assert len(person.app.screen_stack) == 1
             assert running.do("say again") == "stopped: stopped by request of mesh top"
 
