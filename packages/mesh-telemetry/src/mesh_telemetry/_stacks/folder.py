@@ -22,7 +22,7 @@ __all__ = ["STACK_FOLDER", "StackFile", "StackFolder", "stack_files"]
 #: The name of the folder, which is a sibling of the folders of processes.
 STACK_FOLDER = "stacks"
 
-_COMPLETE, _INCOMPLETE = ".arrow", ".temporary_path"
+_COMPLETE, _INCOMPLETE = ".arrow", ".incomplete"
 _CLOSE_S = 5.0
 _PAUSE_S = 0.05
 
