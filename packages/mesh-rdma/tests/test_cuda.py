@@ -365,10 +365,10 @@ def test_who_has_ended_a_copy_is_not_written_for(gpus: Path) -> None:
     memory = fake_gpu.allocate(LEN)
     put_bytes(memory, pattern(1, LEN))
     anchor = DeviceBuffer(RDMABuffer(memory)._handle)
-    assert anchor.send(anchor.make_request(Op.ROOM, who=b"w" * 16), 1.0)
-    anchor.send(anchor.make_request(Op.BREAK, who=b"w" * 16), 1.0)
+    assert anchor.send(anchor.make_request(Op.ROOM, copy_id=b"w" * 16), 1.0)
+    anchor.send(anchor.make_request(Op.BREAK, copy_id=b"w" * 16), 1.0)
     with pytest.raises(RDMACancelled):
-        anchor.send(anchor.make_request(Op.DRAIN, 0, LEN, who=b"w" * 16), 1.0)
+        anchor.send(anchor.make_request(Op.DRAIN, 0, LEN, copy_id=b"w" * 16), 1.0)
     assert bytes_of(memory, 0, LEN) == pattern(1, LEN)
 
 
