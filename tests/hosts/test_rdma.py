@@ -28,6 +28,10 @@ BUSY_SLACK_S = 0.35
 _pause = threading.Event()
 
 
+#: A TLS record with the fatal alert `unexpected_message`.
+UNEXPECTED_MESSAGE = bytes([21, 3, 3, 0, 2, 2, 10])
+
+
 @pytest.fixture
 def programs(world: World) -> Iterator[list[Program]]:
     """A program on each host."""
@@ -67,7 +71,7 @@ def test_a_handle_goes_on_from_hand_to_hand(programs: list[Program]) -> None:
 def test_nothing_that_leaves_a_host_can_be_read_on_the_way(
     world: World, programs: list[Program]
 ) -> None:
-    """A peer without TLS, or with TLS and without the secret, gets no byte and is counted."""
+    """A peer without TLS, or with TLS and without the secret, gets no data and is counted."""
     owner, _user = programs
     there, here = world.hosts
     owner.do(memory.offer, "it", 64)
@@ -75,7 +79,7 @@ def test_nothing_that_leaves_a_host_can_be_read_on_the_way(
     hello = struct.pack("<B3xI5Q", 1, 0, 1, 2, 0, 0, 0)
     with here.connect(there.address, port) as plain:
         plain.sendall(hello)
-        assert _said(plain) == b""
+        assert _said(plain) == UNEXPECTED_MESSAGE
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["mesh-rdma"])
