@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["ProgramClient", "ProgramUnavailable", "is_process_alive"]
 
 _TIMEOUT_S = 10.0
+# Time limit of one attempt to connect to the loopback interface.
+_ATTEMPT_S = 0.5
 _PIECE_LEN = 1 << 16
 # Errors by HTTP status; all other statuses raise `TelemetryError`.
 _REJECTIONS = {400: QueryError, 409: DebugError}
@@ -197,12 +199,14 @@ class ProgramClient:
         while True:
             # The connection is made directly: a configured proxy cannot reach the loopback
             # interface.
-            connection = http.client.HTTPConnection(self._address, timeout=timeout_s)
+            connection = http.client.HTTPConnection(self._address, timeout=_ATTEMPT_S)
             connection.response_class = http.client.HTTPResponse if kind is None else _Head
             sock = None
             try:
-                connection.connect()
+                if not self._connect(connection, deadline):
+                    continue
                 sock = connection.sock
+                sock.settimeout(timeout_s)
                 with self._lock:
                     if self._is_over:
                         raise ProgramUnavailable(
@@ -225,6 +229,20 @@ class ProgramClient:
                 with self._lock:
                     self._open.discard(sock)
                 connection.close()
+
+    def _connect(self, connection: http.client.HTTPConnection, deadline: float) -> bool:
+        """Connect; return False if the attempt must be repeated.
+
+        If the port is flooded, the kernel drops the first packets of a connection, and repeats its
+        own after 1 s, 3 s and 7 s. Frequent attempts find a place in the backlog sooner.
+        """
+        try:
+            connection.connect()
+        except TimeoutError:
+            if self._is_over or time.monotonic() >= deadline:
+                raise
+            return False
+        return True
 
     def _reply_to(
         self,
