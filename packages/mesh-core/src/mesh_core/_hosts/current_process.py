@@ -5,19 +5,19 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from mesh_core._actors.active_calls import activity
-from mesh_core._actors.interceptors import is_actor_ending
-from mesh_core._actors.local_actor import is_actor_spawning, local_actor
-from mesh_core._actors.pending_calls import pending_calls
-from mesh_core._observability.snapshot import snapshot
-from mesh_core._runtime.job_credentials import has_credentials
+from mesh_core._actors import active_calls, interceptors, local_actor, pending_calls
+from mesh_core._observability import snapshot
+from mesh_core._runtime import job_credentials
 from mesh_core._runtime.runtime import runtime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from mesh_core._actors.active_calls import Activity
+    from mesh_core._actors.pending_calls import PendingCall
     from mesh_core._meshes.mesh import HostMesh, ProcMesh
+    from mesh_core._observability.events import Event
 
 __all__ = ["CurrentProcess", "ProcessLocation", "current_process"]
 
@@ -46,13 +46,56 @@ class CurrentProcess:
 
     __slots__ = ()
 
-    activity = staticmethod(activity)
-    has_credentials = staticmethod(has_credentials)
-    is_actor_ending = staticmethod(is_actor_ending)
-    is_actor_spawning = staticmethod(is_actor_spawning)
-    local_actor = staticmethod(local_actor)
-    pending_calls = staticmethod(pending_calls)
-    snapshot = staticmethod(snapshot)
+    @staticmethod
+    def activity() -> list[Activity]:
+        """Return the activity of each initialized actor of this process that has not ended."""
+        return active_calls.activity()
+
+    @staticmethod
+    def pending_calls() -> list[PendingCall]:
+        """Return the outstanding replies of this process.
+
+        The waiting actor and the duration are known only for actors that wait without a timeout.
+        """
+        return pending_calls.pending_calls()
+
+    @staticmethod
+    def snapshot() -> list[Event]:
+        """Return `spawned` events of the meshes of this process and `started` events of its actors.
+
+        Late subscribers use it to learn the current state. The times are the current time, and
+        `spawned` events do not contain the owner.
+        """
+        return snapshot.snapshot()
+
+    @staticmethod
+    def has_credentials() -> bool:
+        """Return whether the job has credentials and can therefore span machines.
+
+        False in a program that has not used Mesh yet; the call does not start Mesh.
+        """
+        return job_credentials.has_credentials()
+
+    @staticmethod
+    def is_actor_ending() -> bool:
+        """Return whether the running actor is terminating, so that it should not wait."""
+        return interceptors.is_actor_ending()
+
+    @staticmethod
+    def is_actor_spawning(port: int) -> bool:
+        """Return whether an actor is still to be spawned at a port of this process.
+
+        Messages to that port wait until the actor has started.
+        """
+        return local_actor.is_actor_spawning(port)
+
+    @staticmethod
+    def local_actor(port: int) -> object | None:
+        """Return an object that represents the live actor at a port of this process, or None.
+
+        After a restart of the actor, the object is a different one.
+        """
+        return local_actor.local_actor(port)
 
     @staticmethod
     def location() -> ProcessLocation:
@@ -108,4 +151,4 @@ class CurrentProcess:
 
 
 #: This process.
-current_process = CurrentProcess()
+current_process: CurrentProcess = CurrentProcess()

@@ -76,8 +76,8 @@ class Worker:
         self._leave_grace_s = leave_grace_s
         if credentials is None and not listen_address.is_loopback:
             raise ValueError(
-                f"refused to listen on {listen_address} without credentials: anyone who reaches it could "
-                "run code here; pass credentials, or listen on tcp://127.0.0.1"
+                f"refused to listen on {listen_address} without credentials: anyone who reaches it "
+                "could run code here; pass credentials, or listen on tcp://127.0.0.1"
             )
         # Empty for the credentials that the programs of the user share.
         self._folder: str = "" if credentials is None else os.path.abspath(credentials)
