@@ -251,8 +251,8 @@ class Agent:
                 target=self._runtime.host_agent.owner_died, args=(proc,), daemon=True
             ).start()
         for cell in list(self._runtime.actors.values()):
-            is_kept = is_held and cell.order.owner == (ROOT, 0)
-            if cell.order.owner[0] == proc and not is_kept:
+            is_kept = is_held and cell.request.owner == (ROOT, 0)
+            if cell.request.owner[0] == proc and not is_kept:
                 cell.halt()
         return None
 
@@ -369,7 +369,7 @@ class Agent:
             failed.append((table.uid, rank, self._setup_failure.encode()))
         for cell in list(self._runtime.actors.values()):
             report = cell.ending.failure()
-            if report is not None and cell.order.owner == (ROOT, 0):
+            if report is not None and cell.request.owner == (ROOT, 0):
                 failed.append((cell.port, cell.rank, report))
         return failed
 
@@ -557,10 +557,10 @@ class Agent:
         assert self._runtime.host_agent is not None
         return self._runtime.host_agent.reserve(count), self._runtime.identity.host_name
 
-    def do_start(self, _message: Message, order: Any) -> None:
+    def do_start(self, _message: Message, request: Any) -> None:
         """Start processes."""
         assert self._runtime.host_agent is not None
-        self._runtime.host_agent.start(order)
+        self._runtime.host_agent.start(request)
 
     def do_stop(self, message: Message, slots: list[int], grace_s: float, is_drained: bool) -> Any:
         """Stop processes; reply when they have exited."""
@@ -583,7 +583,7 @@ class Agent:
         assert self._runtime.host_agent is not None
         self._runtime.host_agent.signal(slot, number)
 
-    def do_replace(self, _message: Message, slot: int, order: StartRequest | None) -> int | None:
+    def do_replace(self, _message: Message, slot: int, request: StartRequest | None) -> int | None:
         """Start a new process in the slot of a dead one; return None if the process is alive."""
         assert self._runtime.host_agent is not None
-        return self._runtime.host_agent.replace(slot, order)
+        return self._runtime.host_agent.replace(slot, request)

@@ -105,18 +105,18 @@ class Arrivals:
             self.refuse(loading.message, error, "it could not be started")
 
     def _start(self, loading: Loading) -> None:
-        message, order = loading.message, loading.order
-        assert order is not None
-        port, owner_proc = message.to_port, order.owner[0]
+        message, request = loading.message, loading.request
+        assert request is not None
+        port, owner_proc = message.to_port, request.owner[0]
         if owner_proc != self._runtime.me:
             self._engine.watch(owner_proc)
         if port in self._spawned:
             # The core opens the mailbox only for the first spawn frame. Messages sent after a later
             # one wait until the mailbox is opened here.
-            self._engine.open_mailbox(port, order.window)
+            self._engine.open_mailbox(port, request.window)
         self._spawned.add(port)
         self._refused.pop(port, None)
-        cell = _driver_of(order.cls)(self._runtime, port, message.rank, order)
+        cell = _driver_of(request.cls)(self._runtime, port, message.rank, request)
         self._runtime.actors[port] = cell
         cell.start(message)
 

@@ -73,25 +73,25 @@ class LoopCell(ActorCell):
         await self._end(spawn_message)
 
     async def _create(self) -> None:
-        order = self.order
+        request = self.request
         set_serving(Serving(self, None, self.point.extent))
-        make: Any = order.cls
+        make: Any = request.cls
         # `__init__` may already spawn meshes, so the owner is registered first.
         self.runtime.ownership.owner_started(self.port, self.has_supervise())
         try:
-            instance = make.__new__(make, *order.args, **order.kwargs)
+            instance = make.__new__(make, *request.args, **request.kwargs)
             if asyncio.iscoroutinefunction(make.__init__):
-                await instance.__init__(*order.args, **order.kwargs)
+                await instance.__init__(*request.args, **request.kwargs)
             elif self._has_plain_endpoints():
-                await self._in_thread(instance.__init__, *order.args, **order.kwargs)
+                await self._in_thread(instance.__init__, *request.args, **request.kwargs)
             else:
-                instance.__init__(*order.args, **order.kwargs)
+                instance.__init__(*request.args, **request.kwargs)
         except BaseException as error:
             raise self.fails_of(error) from error
         self.instance = instance
 
     def _has_plain_endpoints(self) -> bool:
-        return any(not member.is_async for member in endpoints_of(self.order.cls).values())
+        return any(not member.is_async for member in endpoints_of(self.request.cls).values())
 
     def _wake(self) -> None:
         if self._woken is not None and not self._woken.done():

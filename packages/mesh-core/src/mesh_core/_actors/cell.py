@@ -123,17 +123,17 @@ class ActorCell:
     # Messages that were taken from the mailbox and have not been started.
     left: deque[Message]
 
-    def __init__(self, runtime: Runtime, port: int, rank: int, order: SpawnRequest) -> None:
+    def __init__(self, runtime: Runtime, port: int, rank: int, request: SpawnRequest) -> None:
         self.runtime = runtime
         self.engine: Engine = runtime.engine
         self.port = port
         # The encoding of the sender in messages.
         self.sender: bytes = port.to_bytes(8, "little")
-        self.order = order
+        self.request = request
         self.rank = rank
-        self.name: str = order.name
-        self.class_name: str = order.cls.__qualname__
-        self.owner_name: str = order.owner_name
+        self.name: str = request.name
+        self.class_name: str = request.cls.__qualname__
+        self.owner_name: str = request.owner_name
         self.instance: Any = None
         self.plans: dict[bytes, Plan] = {}
         self.running_name: str = self.first_name
@@ -150,14 +150,14 @@ class ActorCell:
         # The reason for the stop, if the stop was requested with one.
         self.stop_reason: str | None = None
         self.threshold: int = effective().segment_threshold_bytes
-        region = order.region
+        region = request.region
         self.point: Point = Point(rank, Extent(region.labels, region.sizes))
         self.failure_code = ACTOR_FAILED
 
     @property
     def procs(self) -> ProcMesh:
         """The processes that the mesh of the actor was spawned on."""
-        return ProcMesh(self.order.table, self.order.region)
+        return ProcMesh(self.request.table, self.request.region)
 
     def plan(self, meta: bytes) -> Plan:
         """Return the plan for messages with this metadata."""
@@ -262,7 +262,7 @@ class ActorCell:
 
     def has_supervise(self) -> bool:
         """Return whether the actor class defines `__supervise__`."""
-        return getattr(self.order.cls, "__supervise__", None) is not None
+        return getattr(self.request.cls, "__supervise__", None) is not None
 
     def abort(self, reason: str | None) -> None:
         """Fail the actor after it has replied to the current message."""
@@ -344,4 +344,4 @@ class ActorCell:
             fields["reason"] = str(error)
         encoded = None if cause is None else encode_exception(cause)
         failure_id = self.engine.new_port()
-        return FailureDetail(failure_id, ACTOR_FAILED, fields, encoded, self.order.owner[0])
+        return FailureDetail(failure_id, ACTOR_FAILED, fields, encoded, self.request.owner[0])

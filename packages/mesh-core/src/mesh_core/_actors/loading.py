@@ -26,7 +26,7 @@ class Loading:
 
     Attributes:
         message: The spawn request.
-        order: The unpickled request; None until it is loaded.
+        request: The unpickled request; None until it is loaded.
         error: The exception that loading raised, if any.
         is_overdue: Whether the actor was stopped and its time to serve queued messages has expired.
         is_given_up: Whether the actor must not be started any more.
@@ -34,7 +34,7 @@ class Loading:
 
     def __init__(self, message: Message) -> None:
         self.message = message
-        self.order: SpawnRequest | None = None
+        self.request: SpawnRequest | None = None
         self.error: BaseException | None = None
         self.is_overdue = False
         self.is_given_up = False
@@ -46,7 +46,7 @@ class Loading:
 
     def _run(self, on_end: Callable[[], object]) -> None:
         try:
-            self.order = value_of(self.message)
+            self.request = value_of(self.message)
         except BaseException as error:
             # The module does not exist on this host, or its import failed.
             self.error = error

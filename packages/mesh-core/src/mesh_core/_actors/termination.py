@@ -73,7 +73,7 @@ class Ending:
                 cell.engine.reply(message, detail.code, body)
         if error is not None or cell.is_leaving:
             news = "actor_failed" if error is not None else "actor_left"
-            cell.runtime.tell_agent(cell.order.owner[0], news, cell.port, cell.rank, body)
+            cell.runtime.tell_agent(cell.request.owner[0], news, cell.port, cell.rank, body)
         threading.Thread(target=self._look_on, name=f"mesh-end-{cell.name}", daemon=True).start()
 
     def drain(self, grace_s: float) -> None:

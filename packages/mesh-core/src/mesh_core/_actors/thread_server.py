@@ -55,13 +55,13 @@ class ThreadCell(ActorCell, Interruptible):
         self._end(spawn_message)
 
     def _create(self) -> None:
-        order = self.order
+        request = self.request
         set_serving(Serving(self, None, self.point.extent))
         # `__init__` may already spawn meshes, so the owner is registered first.
         self.runtime.ownership.owner_started(self.port, self.has_supervise())
         try:
-            instance = order.cls.__new__(order.cls, *order.args, **order.kwargs)
-            instance.__init__(*order.args, **order.kwargs)
+            instance = request.cls.__new__(request.cls, *request.args, **request.kwargs)
+            instance.__init__(*request.args, **request.kwargs)
             if self.runtime.is_aborted:
                 leave_fork(None)
         except BaseException as error:

@@ -150,13 +150,13 @@ class TakeOverAttempt:
 
     def _ask(self, address: Address, noted: Address | None = None) -> TakenWorker | Refusal:
         gateway = self.gateway_to(address, noted)
-        order = TakeOverRequest(
+        request = TakeOverRequest(
             self._name, this_program(), self._job, self._generation, self._lease_s
         )
         try:
             route = Route.to_worker(address, gateway)
             is_taken, text, _ = request_attach(
-                route.addresses, self._keys, order.encode(), _ASK_LIMIT_S, route.gateway
+                route.addresses, self._keys, request.encode(), _ASK_LIMIT_S, route.gateway
             )
         except OSError as error:
             return _Silence(f"{address} cannot be reached: {error}")

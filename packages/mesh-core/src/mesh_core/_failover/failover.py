@@ -112,12 +112,12 @@ class Failover:
                 del notes[number]
                 continue
             mesh, problem = entry.mesh()
-            if entry.order is not None:
-                body, parts, window = entry.order
+            if entry.request is not None:
+                body, parts, window = entry.request
                 buffers = [memoryview(part) for part in parts]
-                self._runtime.spawn_orders[number] = (body, buffers, window)
+                self._runtime.spawn_requests[number] = (body, buffers, window)
             if entry.start is not None:
-                self._runtime.start_orders[number] = entry.start
+                self._runtime.start_requests[number] = entry.start
             self._runtime.ownership.spawned(ROOT, mesh, entry.policy)
             if isinstance(mesh, ActorMesh):
                 actors.append(mesh)

@@ -51,15 +51,15 @@ class _Slot:
         "incarnation",
         "is_alive",
         "is_stopping",
-        "order",
         "rank",
+        "request",
         "silent_count",
         "unreachable_s",
         "why_ended",
     )
 
-    def __init__(self, order: StartRequest, rank: int, incarnation: int) -> None:
-        self.order = order
+    def __init__(self, request: StartRequest, rank: int, incarnation: int) -> None:
+        self.request = request
         self.rank = rank
         self.incarnation = incarnation
         self.is_alive = True
@@ -74,7 +74,7 @@ class _Slot:
     @property
     def unresponsive_timeout_s(self) -> float:
         """Seconds that its process may be silent before it is killed."""
-        limit_s: float = self.order.config["unresponsive_timeout_s"]
+        limit_s: float = self.request.config["unresponsive_timeout_s"]
         return limit_s
 
 
@@ -132,31 +132,33 @@ class HostAgent:
         self._runtime.engine.listen()
         mark_credentials(self._runtime)
 
-    def start(self, order: StartRequest) -> None:
+    def start(self, request: StartRequest) -> None:
         """Start the processes of a mesh that run on this host."""
         self._directory.make(self._open_directory)
         me = self._runtime.identity.host
         ranks = [
-            rank for rank in range(len(order.table.region)) if order.table.proc(rank) >> 32 == me
+            rank
+            for rank in range(len(request.table.region))
+            if request.table.proc(rank) >> 32 == me
         ]
         specs = []
         with self._changed:
-            if order.table.owner[0] >> 32 != me:
+            if request.table.owner[0] >> 32 != me:
                 # This host has no connection that breaks when the owner dies, so the owner's host
                 # must report it.
-                self._runtime.engine.watch(order.table.owner[0])
+                self._runtime.engine.watch(request.table.owner[0])
             for rank in ranks:
-                slot = _Slot(order, rank, self._first_life)
-                number = order.table.proc(rank) & 0xFFFF_FFFF
+                slot = _Slot(request, rank, self._first_life)
+                number = request.table.proc(rank) & 0xFFFF_FFFF
                 self._slots[number] = slot
                 specs.append(self._spec(number, slot))
         for spec in specs:
             self._runtime.engine.proc_started(proc_id(me, spec.slot), spec.incarnation)
             self._note_start(spec.slot)
-        self._host.spawn(specs, order.preload)
+        self._host.spawn(specs, request.preload)
 
     def _spec(self, number: int, slot: _Slot) -> ProcSpec:
-        order, rank = slot.order, slot.rank
+        request, rank = slot.request, slot.rank
         identity = self._runtime.identity
         entry = pickle.dumps(
             {
@@ -168,14 +170,14 @@ class HostAgent:
                     "job": identity.job,
                     "token": identity.token,
                     "directory": identity.directory,
-                    "table": order.table,
+                    "table": request.table,
                     "rank": rank,
                     "outlives_root": identity.outlives_root,
                 },
-                "config": dict(order.config),
+                "config": dict(request.config),
                 "host_epochs": dict(self._runtime.host_epochs),
-                "bootstrap": order.bootstrap,
-                "early_events": order.early_events,
+                "bootstrap": request.bootstrap,
+                "early_events": request.early_events,
                 "patches": patches_here(),
             },
             5,
@@ -183,10 +185,10 @@ class HostAgent:
         return ProcSpec(
             slot=number,
             incarnation=slot.incarnation,
-            name=_log_name(order.table, rank),
+            name=_log_name(request.table, rank),
             entry=entry,
-            command=None if order.commands is None else order.commands[rank],
-            bind=None if order.binds is None else order.binds[rank % order.table.per_host],
+            command=None if request.commands is None else request.commands[rank],
+            bind=None if request.binds is None else request.binds[rank % request.table.per_host],
             unresponsive_timeout_s=slot.unresponsive_timeout_s,
         )
 
@@ -206,13 +208,13 @@ class HostAgent:
                 lambda: self._stops == 0 and not self._any_alive(self._slots), limit_s
             )
 
-    def replace(self, number: int, order: StartRequest | None) -> int | None:
+    def replace(self, number: int, request: StartRequest | None) -> int | None:
         """Start a process in a slot whose process has died; return None if it is alive.
 
         Args:
             number: The slot.
-            order: The order that started its mesh, for a process that died with a previous machine
-                of this host.
+            request: The request that started its mesh, for a process that died with a previous
+                machine of this host.
 
         Raises:
             RuntimeError: The slot never had a process.
@@ -221,7 +223,7 @@ class HostAgent:
         with self._changed:
             slot = self._slots.get(number)
             if slot is None:
-                slot = self._lost_slot(number, order)
+                slot = self._lost_slot(number, request)
             if slot.is_alive:
                 return None
             slot.incarnation += 1
@@ -234,18 +236,18 @@ class HostAgent:
         proc = proc_id(self._runtime.identity.host, number)
         self._runtime.engine.proc_started(proc, slot.incarnation)
         self._note_start(number)
-        self._host.spawn([spec], slot.order.preload)
+        self._host.spawn([spec], slot.request.preload)
         return slot.incarnation
 
-    def _lost_slot(self, number: int, order: StartRequest | None) -> _Slot:
+    def _lost_slot(self, number: int, request: StartRequest | None) -> _Slot:
         """Restore the slot of a process that died with the previous machine of this host."""
         proc = proc_id(self._runtime.identity.host, number)
-        rank = None if order is None else order.table.rank_of(proc)
-        if order is None or rank is None:
+        rank = None if request is None else request.table.rank_of(proc)
+        if request is None or rank is None:
             raise RuntimeError(f"no process was ever started in slot {number}")
-        if order.table.owner[0] >> 32 != self._runtime.identity.host:
-            self._runtime.engine.watch(order.table.owner[0])
-        slot = self._slots[number] = _Slot(order, rank, self._first_life)
+        if request.table.owner[0] >> 32 != self._runtime.identity.host:
+            self._runtime.engine.watch(request.table.owner[0])
+        slot = self._slots[number] = _Slot(request, rank, self._first_life)
         slot.is_alive = False
         return slot
 
@@ -397,7 +399,7 @@ class HostAgent:
                 number
                 for number, slot in self._slots.items()
                 if slot.is_alive and not slot.is_stopping
-                if slot.order.table.owner[0] == proc and slot.order.table.owner != kept
+                if slot.request.table.owner[0] == proc and slot.request.table.owner != kept
             ]
         if numbers:
             self.stop(None, numbers, effective().stop_grace_s, False)
@@ -424,8 +426,8 @@ class HostAgent:
                 "proc_started",
                 peer=proc_id(self._runtime.identity.host, number),
                 rank=slot.rank,
-                actor=slot.order.table.uid,
-                text=slot.order.table.name,
+                actor=slot.request.table.uid,
+                text=slot.request.table.name,
                 attributes={"incarnation": slot.incarnation},
             )
 
@@ -436,7 +438,7 @@ class HostAgent:
                 "log_line",
                 peer=proc_id(self._runtime.identity.host, line.slot),
                 text=line.text,
-                actor=0 if slot is None else slot.order.table.uid,
+                actor=0 if slot is None else slot.request.table.uid,
                 rank=0 if slot is None else slot.rank,
                 subject=line,
             )
@@ -460,7 +462,7 @@ class HostAgent:
         with self._changed:
             slot = self._slots[number]
         if self._tell_start is not None:
-            self._tell_start(pid, _log_name(slot.order.table, slot.rank))
+            self._tell_start(pid, _log_name(slot.request.table, slot.rank))
 
     def _on_exit(self, report: ExitReport) -> None:
         with self._changed:
@@ -468,7 +470,7 @@ class HostAgent:
             slot.is_alive = False
             is_expected = slot.is_stopping
             self._changed.notify_all()
-        table, rank = slot.order.table, slot.rank
+        table, rank = slot.request.table, slot.rank
         proc = proc_id(self._runtime.identity.host, report.slot)
         fields = {
             "mesh_name": table.name,

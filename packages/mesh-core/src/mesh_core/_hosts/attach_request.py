@@ -167,7 +167,7 @@ class AttachRequest:
             )
         try:
             verb = fields.word("verb", *_VERBS)
-            order = AttachRequest(
+            request = AttachRequest(
                 fields.octets("job", 16),
                 fields.octets("token", 32),
                 fields.whole("host", int(verb == SERVE), 2**32 - 1),
@@ -184,13 +184,13 @@ class AttachRequest:
         except ValueError as error:
             raise ValueError(f"this is not a request of a Mesh client ({error})") from error
         try:
-            check(order.config)
+            check(request.config)
         except ConfigError as error:
             raise ValueError(
                 f"it cannot apply the client's configuration ({error}): "
                 "install the same version of mesh-core on both"
             ) from error
-        return order
+        return request
 
 
 class AttachReply:

@@ -65,7 +65,7 @@ def _ask(current: Runtime, place: Place) -> tuple[Route, tuple[bool, bytes, bool
     identity = current.identity
 
     def ask(address: Address, verb: str) -> tuple[Route, tuple[bool, bytes, bool]]:
-        order = AttachRequest.of_program(
+        request = AttachRequest.of_program(
             identity.job,
             identity.token,
             place.host,
@@ -78,7 +78,7 @@ def _ask(current: Runtime, place: Place) -> tuple[Route, tuple[bool, bytes, bool
         )
         route = Route.to_worker(address, place.gateway)
         answer = request_attach(
-            route.addresses, place.keys, order.encode(), _ASK_LIMIT_S, route.gateway
+            route.addresses, place.keys, request.encode(), _ASK_LIMIT_S, route.gateway
         )
         return route, answer
 

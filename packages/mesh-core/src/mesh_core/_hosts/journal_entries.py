@@ -30,9 +30,9 @@ __all__ = [
     "encode_entry",
 ]
 
-# The order that spawned a mesh is stored up to this size. A successor cannot respawn ranks of a
-# mesh with a larger order.
-_ORDER_BYTES_MAX = 1 << 20
+# The request that spawned a mesh is stored up to this size. A successor cannot respawn ranks of a
+# mesh with a larger request.
+_REQUEST_BYTES_MAX = 1 << 20
 
 
 class HostsEntry:
@@ -106,12 +106,12 @@ class MeshEntry:
         actors: Port, region, owner and window of actors; None for processes.
         cls: The pickled class of the actors, separate so that a program without the class can read
             the rest.
-        order: The order that spawned the actors: pickled order, large buffers, window; None if it
-            exceeds the size limit.
-        start: The order that started the processes.
+        request: The request that spawned the actors: pickled request, large buffers, window; None
+            if it exceeds the size limit.
+        start: The request that started the processes.
     """
 
-    __slots__ = ("actors", "cls", "name", "order", "policy", "start", "table")
+    __slots__ = ("actors", "cls", "name", "policy", "request", "start", "table")
 
     def __init__(
         self, mesh: ProcMesh | ActorMesh[Any], policy: RestartPolicy, runtime: Runtime
@@ -121,12 +121,12 @@ class MeshEntry:
         self.policy: RestartPolicy = policy
         self.actors: tuple[int, Region, tuple[int, int], int] | None = None
         self.cls: bytes = b""
-        self.order: tuple[bytes, list[bytes], int] | None = None
-        self.start: StartRequest | None = runtime.start_orders.get(mesh._uid)
+        self.request: tuple[bytes, list[bytes], int] | None = None
+        self.start: StartRequest | None = runtime.start_requests.get(mesh._uid)
         if isinstance(mesh, ActorMesh):
             self.actors = (mesh._port, mesh._region, mesh._owner_address, mesh._window)
             self.cls = encode_value(mesh._cls, 1 << 60)[0]
-            self.order = _small(runtime.spawn_orders.get(mesh._uid))
+            self.request = _small(runtime.spawn_requests.get(mesh._uid))
 
     def mesh(self) -> tuple[ProcMesh | ActorMesh[Any], Exception | None]:
         """Return the handle, and the exception if its class could not be loaded."""
@@ -143,11 +143,11 @@ class MeshEntry:
         return ActorMesh(port, self.name, cls, procs, region, owner, window), problem
 
 
-def _small(order: Any) -> tuple[bytes, list[bytes], int] | None:
-    if order is None:
+def _small(request: Any) -> tuple[bytes, list[bytes], int] | None:
+    if request is None:
         return None
-    body, buffers, window = order
-    if len(body) + sum(memoryview(part).nbytes for part in buffers) > _ORDER_BYTES_MAX:
+    body, buffers, window = request
+    if len(body) + sum(memoryview(part).nbytes for part in buffers) > _REQUEST_BYTES_MAX:
         return None
     return body, [bytes(part) for part in buffers], window
 

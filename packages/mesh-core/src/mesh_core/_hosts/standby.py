@@ -152,7 +152,7 @@ class StandbyWorkers:
 
     def _ask(self, worker: StandbyWorker, verb: str, limit_s: float) -> bool:
         identity = self._runtime.identity
-        order = AttachRequest.of_program(
+        request = AttachRequest.of_program(
             identity.job,
             identity.token,
             0,
@@ -163,7 +163,7 @@ class StandbyWorkers:
         try:
             route = Route.to_worker(worker.address, worker.gateway)
             is_held, _, _ = request_attach(
-                route.addresses, worker.keys, order.encode(), limit_s, route.gateway
+                route.addresses, worker.keys, request.encode(), limit_s, route.gateway
             )
         except OSError:
             # The worker is not reachable at the moment.

@@ -208,13 +208,13 @@ class ActorMesh(PlacedMesh, Generic[A]):
 
     def _respawn(self, index: int) -> Future[Any]:
         """Spawn the actor again; the rest of the previous one is stopped first."""
-        order = self._runtime.spawn_orders.get(self._port)
-        if order is None:
+        request = self._runtime.spawn_requests.get(self._port)
+        if request is None:
             raise SpawnError(
                 f"mesh {self._name!r} was spawned by the previous program with more data than the "
                 "journal accepts (1 MiB), so its ranks cannot be restarted: spawn another mesh"
             )
-        body, buffers, window = order
+        body, buffers, window = request
         targets = Targets([(self._proc_of(index), index)])
         reply = self._runtime.engine.call(
             SPAWN,

@@ -79,10 +79,10 @@ def start_again(mesh: ProcMesh, index: int) -> bool:
     proc = mesh._proc_of(index)
     host, slot = proc >> 32, proc & 0xFFFF_FFFF
     lost = mesh._with_region(mesh._region.member(index))
-    order = current.start_orders.get(mesh._uid)
+    request = current.start_requests.get(mesh._uid)
     while True:
         try:
-            incarnation = ask_host(lost, host, "replace", slot, order)
+            incarnation = ask_host(lost, host, "replace", slot, request)
             break
         except HostDied:
             # The standby worker may die too; this call raises when none is left.

@@ -36,7 +36,7 @@ from mesh_core._observability.events import recorder
 from mesh_core._processes.command import BootstrapCommand
 from mesh_core._runtime.handle_job import runtime_of_job
 from mesh_core._runtime.runtime import is_running, runtime
-from mesh_core._serialization.pickler import encode_order, encode_value
+from mesh_core._serialization.pickler import encode_request, encode_value
 from mesh_core._serialization.wire import SPAWN
 from mesh_core._shapes.shape import Point
 from mesh_core._supervision.policy import RestartPolicy
@@ -154,11 +154,11 @@ class HostMesh(ContextMesh):
             binds = [dict(bind) for bind in proc_bind]
         config = effective().as_mapping()
         early = recorder.early_events_max()
-        order = StartRequest(table, setup, commands, binds, config, preload, early)
-        current.start_orders[table.uid] = order
+        request = StartRequest(table, setup, commands, binds, config, preload, early)
+        current.start_requests[table.uid] = request
         policy = RestartPolicy("never")
         current.ownership.announce(table.owner[1], mesh, policy)
-        ask_hosts(this_proc(), [host for host, _ in hosts], "start", order)
+        ask_hosts(this_proc(), [host for host, _ in hosts], "start", request)
         current.ownership.spawned(table.owner[1], mesh, policy)
         tell_of_spawn(mesh)
         return mesh
@@ -401,14 +401,14 @@ class ProcMesh(PlacedMesh, ContextMesh):
         if window < 1:
             raise ValueError(f"mailbox_len_max {window} is less than 1")
         owner_name = current.address(owner[1])
-        order = SpawnRequest(
+        request = SpawnRequest(
             cls, args, kwargs, name, self._table, self._region, owner, owner_name, window
         )
         whole = self._with_region(self._whole)
         port = current.engine.new_port()
         mesh: ActorMesh[Any] = ActorMesh(port, name, cls, whole, self._region, owner, window)
-        body, buffers = encode_order(order, effective().segment_threshold_bytes)
-        current.spawn_orders[mesh._port] = (body, buffers, window)
+        body, buffers = encode_request(request, effective().segment_threshold_bytes)
+        current.spawn_requests[mesh._port] = (body, buffers, window)
         current.ownership.announce(owner[1], mesh, policy)
         note_ports(body, mesh._targets)
         reply = current.engine.call(

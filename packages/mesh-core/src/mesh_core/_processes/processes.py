@@ -311,8 +311,8 @@ class LocalHost:
             self._reader.add_log(log)
         for start in range(0, len(processes), FDS_PER_MESSAGE_MAX):
             part = slice(start, start + FDS_PER_MESSAGE_MAX)
-            order = Spawn(world, tuple(processes[part]), preload)
-            self._send(supervisor, order, [write for _, write in pipes[part]])
+            request = Spawn(world, tuple(processes[part]), preload)
+            self._send(supervisor, request, [write for _, write in pipes[part]])
 
     def _open_log(self, slot: int, incarnation: int, name: str, fd: int) -> ProcLog:
         path = None

@@ -248,15 +248,15 @@ class Supervisor:
                 case End():
                     self.end(message.grace_s)
                 case _:
-                    raise AssertionError(f"unknown order {message!r}")
+                    raise AssertionError(f"unknown request {message!r}")
 
     def _tell(self, message: object) -> None:
         self._send(self._controller, message)
 
-    def _spawn(self, order: Spawn, fds: list[int]) -> None:
-        warm = _Batch(order.world, {}, {}, order.preload)
-        bare = _Batch(order.world, {}, {})
-        for process, fd in zip(order.processes, fds, strict=True):
+    def _spawn(self, request: Spawn, fds: list[int]) -> None:
+        warm = _Batch(request.world, {}, {}, request.preload)
+        bare = _Batch(request.world, {}, {})
+        for process, fd in zip(request.processes, fds, strict=True):
             batch = warm if process.is_warm else bare
             batch.processes[process.slot, process.incarnation] = process
             batch.fds[process.slot, process.incarnation] = fd
@@ -264,14 +264,14 @@ class Supervisor:
             if batch.processes:
                 self._enqueue(batch)
 
-    def _kill(self, order: Kill) -> None:
-        proc = (order.slot, order.incarnation)
+    def _kill(self, request: Kill) -> None:
+        proc = (request.slot, request.incarnation)
         pid = self._pids.get(proc)
         if pid is not None:
             # The process is not reaped yet, because reaping removes the entry. Its pid cannot have
             # been reused.
-            _kernel.kill_quietly(pid, order.signal)
-        elif order.signal == signal.SIGKILL:
+            _kernel.kill_quietly(pid, request.signal)
+        elif request.signal == signal.SIGKILL:
             self._kill_before_start(proc)
 
     def _kill_before_start(self, proc: tuple[int, int]) -> None:
@@ -397,12 +397,12 @@ class Supervisor:
         template.is_busy = True
         batch.try_count += 1
         if template.key is not None:
-            order = Preload(batch.world, batch.preload, frozenset(self._denied))
-            self._send(template.link, order)
+            request = Preload(batch.world, batch.preload, frozenset(self._denied))
+            self._send(template.link, request)
         else:
-            self._order_fork(template, batch)
+            self._request_fork(template, batch)
 
-    def _order_fork(self, template: _Template, batch: _Batch) -> None:
+    def _request_fork(self, template: _Template, batch: _Batch) -> None:
         for proc in self._killed_before_start & batch.processes.keys():
             self._report_not_started(batch, proc, "it was killed before it started")
         # The template gets copies, so that another template can try again if this one is killed.
@@ -427,7 +427,7 @@ class Supervisor:
                     for module, why in message.denied.items():
                         self._denied.add(module)
                         self._tell(Denied(module, why))
-                    self._order_fork(template, template.batches[0])
+                    self._request_fork(template, template.batches[0])
                 case Stale():
                     self._replace_template(template)
                     return

@@ -143,7 +143,7 @@ class _Template:
             case Fork():
                 self._fork(message, fds)
             case _:
-                raise AssertionError(f"unknown order {message!r}")
+                raise AssertionError(f"unknown request {message!r}")
 
     def _branch(self, fd: int) -> None:
         _reap()
@@ -156,26 +156,26 @@ class _Template:
 
     # Importing.
 
-    def _preload(self, order: Preload) -> None:
+    def _preload(self, request: Preload) -> None:
         if self._is_stale():
             self.link.send(Stale())
             self.link.flush_blocking()
             os._exit(0)
         denied: dict[str, str] = {}
-        enter(order.world)
-        installed = [module for module in order.modules if _is_from_package(module)]
-        if self._import(installed, order, denied) and self._cache_inlet is not None:
-            self._retain(self._cache_inlet, order.world, installed)
-        self._import([name for name in order.modules if name not in installed], order, denied)
+        enter(request.world)
+        installed = [module for module in request.modules if _is_from_package(module)]
+        if self._import(installed, request, denied) and self._cache_inlet is not None:
+            self._retain(self._cache_inlet, request.world, installed)
+        self._import([name for name in request.modules if name not in installed], request, denied)
         gc.freeze()
         self.link.send(Preloaded(denied))
         self.link.flush_blocking()
 
-    def _import(self, modules: Sequence[str], order: Preload, denied: dict[str, str]) -> bool:
+    def _import(self, modules: Sequence[str], request: Preload, denied: dict[str, str]) -> bool:
         """Import modules; return whether this process now holds more. `denied` gets the reasons."""
         has_grown = False
         for module in modules:
-            if module in self._tried or module in order.denied or module in sys.modules:
+            if module in self._tried or module in request.denied or module in sys.modules:
                 continue
             verdict = self._why_unsafe or self._try(module)
             if verdict == _FAILED:
@@ -262,24 +262,24 @@ class _Template:
 
     # Forking.
 
-    def _fork(self, order: Fork, fds: list[int]) -> None:
-        enter(order.world)
+    def _fork(self, request: Fork, fds: list[int]) -> None:
+        enter(request.world)
         _stdio.flush()
         gc.freeze()
         midwives = []
-        shares = _shares(len(order.processes))
+        shares = _shares(len(request.processes))
         if not self._has_grown and len(shares) == 1:
             # The supervisor forks another template just as fast, so one fork fewer of a large
             # process counts.
-            self._deliver(order, fds, shares[0], is_last=True)
+            self._deliver(request, fds, shares[0], is_last=True)
         for share in shares:
             try:
                 pid = _kernel.fork()
             except OSError as error:
-                self._report_failed(order.processes[share.start : share.stop], error)
+                self._report_failed(request.processes[share.start : share.stop], error)
                 continue
             if pid == 0:
-                self._deliver(order, fds, share)
+                self._deliver(request, fds, share)
             midwives.append(pid)
         close_all(fds)
         for pid in midwives:
@@ -289,7 +289,7 @@ class _Template:
         self.link.flush_blocking()
 
     def _deliver(
-        self, order: Fork, fds: list[int], share: range, *, is_last: bool = False
+        self, request: Fork, fds: list[int], share: range, *, is_last: bool = False
     ) -> NoReturn:
         """Fork a share of a batch; runs in an intermediate process or in an exiting template."""
         try:
@@ -298,7 +298,7 @@ class _Template:
             inherited = ChildInheritance(self.link, self._supervisor, os.getpid(), go, self._launch)
             count = 0
             for index in share:
-                process = order.processes[index]
+                process = request.processes[index]
                 try:
                     pid = _kernel.fork()
                 except OSError as error:
@@ -306,7 +306,7 @@ class _Template:
                     continue
                 if pid == 0:
                     os.close(done)
-                    become(self._fallback(process), order.world, inherited, fds[index], fds)
+                    become(self._fallback(process), request.world, inherited, fds[index], fds)
                 self.link.send(Started(process.slot, process.incarnation, pid))
                 count += 1
             if is_last:

@@ -95,11 +95,11 @@ class Runtime:
         self.stopped_meshes: dict[int, EndFuture] = {}
         # The reasons of stops that another process has requested.
         self.stop_reasons: dict[int, str] = {}
-        # The order that spawned each mesh (pickled order, large buffers, window), to respawn a
+        # The request that spawned each mesh (pickled request, large buffers, window), to respawn a
         # rank.
-        self.spawn_orders: dict[int, tuple[bytes, list[memoryview], int]] = {}
-        # The order that started the processes of each mesh, to start one again on another machine.
-        self.start_orders: dict[int, StartRequest] = {}
+        self.spawn_requests: dict[int, tuple[bytes, list[memoryview], int]] = {}
+        # The request that started the processes of each mesh, to start one on another machine.
+        self.start_requests: dict[int, StartRequest] = {}
         # The hosts whose machine was replaced, with their epochs.
         self.host_epochs: dict[int, int] = {}
         # The time at which hosts leave whose workers are shutting down; used in the program only.
@@ -159,10 +159,10 @@ class Runtime:
             if host in chosen:
                 self.dismiss(host, is_shutdown=is_shutdown)
 
-    def forget_orders(self, uid: int) -> None:
-        """Drop the orders of a mesh that will not be started again."""
-        self.spawn_orders.pop(uid, None)
-        self.start_orders.pop(uid, None)
+    def forget_requests(self, uid: int) -> None:
+        """Drop the requests of a mesh that will not be started again."""
+        self.spawn_requests.pop(uid, None)
+        self.start_requests.pop(uid, None)
         if self.journal is not None:
             self.journal.drop(uid)
 

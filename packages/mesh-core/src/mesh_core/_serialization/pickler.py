@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from mesh_core._serialization.classes import PickledClass
 
 
-__all__ = ["decode", "encode", "encode_order", "encode_value", "is_importable"]
+__all__ = ["decode", "encode", "encode_request", "encode_value", "is_importable"]
 
 _PROTOCOL = 5
 # Minimum length in bytes from which huge pages are worthwhile for new memory.
@@ -135,11 +135,11 @@ def encode_value(value: object, threshold: int) -> tuple[bytes, list[memoryview]
         raise unpicklable(value, error, _probe) from error
 
 
-def encode_order(order: SpawnRequest, threshold: int) -> tuple[bytes, list[memoryview]]:
-    """Encode a spawn order as a body and separate buffers.
+def encode_request(request: SpawnRequest, threshold: int) -> tuple[bytes, list[memoryview]]:
+    """Encode a spawn request as a body and separate buffers.
 
     Args:
-        order: The actor class and the arguments of its `__init__`.
+        request: The actor class and the arguments of its `__init__`.
         threshold: Minimum size in bytes of buffers that are sent beside the body.
 
     Raises:
@@ -147,15 +147,15 @@ def encode_order(order: SpawnRequest, threshold: int) -> tuple[bytes, list[memor
             path.
     """
     try:
-        return encode_value(order, threshold)
+        return encode_value(request, threshold)
     except Unpicklable as error:
         refusal = error.__cause__
         if not isinstance(refusal, RequiresTensorEngine):
             raise
-        init = getattr(order.cls, "__init__", None)
+        init = getattr(request.cls, "__init__", None)
         code = getattr(init, "__code__", None)
         names = () if code is None else code.co_varnames[1 : code.co_argcount]
-        raise unpicklable((order.args, order.kwargs), refusal, _probe, names) from refusal
+        raise unpicklable((request.args, request.kwargs), refusal, _probe, names) from refusal
 
 
 def decode(body: bytes | memoryview, buffers: Sequence[Buffer] = ()) -> Any:

@@ -139,17 +139,17 @@ class RouteFuture(Future[R]):
     It waits for capacity first, then for a replica, and possibly for another replica after that.
     """
 
-    __slots__ = ("_inner", "_order", "_router")
+    __slots__ = ("_inner", "_request", "_router")
 
-    def __init__(self, router: Router, order: ServiceCall, sent: ReplicaFuture[R] | None) -> None:
+    def __init__(self, router: Router, request: ServiceCall, sent: ReplicaFuture[R] | None) -> None:
         self._start()
         self._router: Router = router
-        self._order: ServiceCall = order
+        self._request: ServiceCall = request
         self._inner: Future[Any]
         if sent is None:
             router.enter_queue()
-            order.keep()
-            self._inner = self._queued(router.wait_for_room(order))
+            request.keep()
+            self._inner = self._queued(router.wait_for_room(request))
         else:
             self._inner = sent
 
@@ -166,7 +166,7 @@ class RouteFuture(Future[R]):
         while self._state == _PENDING:
             inner = self._inner
             if isinstance(inner, _TaskFuture):
-                refuse_to_block(self._order.name)
+                refuse_to_block(self._request.name)
             try:
                 inner.exception(None if until is None else max(until - time.monotonic(), 0.0))
             except TimeoutError:
@@ -212,26 +212,26 @@ class RouteFuture(Future[R]):
     ) -> Coroutine[Any, Any, ReplicaFuture[Any]] | None:
         """Return the coroutine that repeats the call after the loss of a replica, or None."""
         inner.place.shun(error)
-        order, router = self._order, self._router
+        request, router = self._request, self._router
         router.awake()
-        if order.binding is not None and order.binding.is_strict:
+        if request.binding is not None and request.binding.is_strict:
             return None
         if isinstance(error, MeshStopped):
-            return _send_elsewhere(router, order, inner.place, error)
-        if order.retries:
-            order.retries -= 1
-            return router.wait_for_room(order)
+            return _send_elsewhere(router, request, inner.place, error)
+        if request.retries:
+            request.retries -= 1
+            return router.wait_for_room(request)
         return None
 
     def _told(self, inner: ReplicaFuture[Any], error: BaseException) -> BaseException:
         """Return the error for the caller; in a strict session, this is `SessionMoved`."""
-        binding = self._order.binding
+        binding = self._request.binding
         if binding is None or not inner.is_lost() or not binding.is_strict:
             return error
         if binding.place is inner.place:
             self._router.unbind(binding)
         moved = SessionMoved(
-            self._router.name, inner.place.id, endpoint=self._order.name, cause=error
+            self._router.name, inner.place.id, endpoint=self._request.name, cause=error
         )
         moved.__traceback__ = error.__traceback__
         return moved
@@ -256,16 +256,16 @@ class RouteFuture(Future[R]):
 
 
 async def _send_elsewhere(
-    router: Router, order: ServiceCall, place: Place, error: BaseException
+    router: Router, request: ServiceCall, place: Place, error: BaseException
 ) -> ReplicaFuture[Any]:
     """Send a call again that arrived too late at a replica, which has not started it."""
     await router.exchange()
     router.check_open()
     if router.retired.get(place.id) != DRAINED:
-        if not order.retries:
+        if not request.retries:
             raise error
-        order.retries -= 1
-    return await router.wait_for_room(order)
+        request.retries -= 1
+    return await router.wait_for_room(request)
 
 
 def blocks_loop() -> bool:

@@ -41,7 +41,7 @@ class FanoutFuture(_TaskFuture[ValueMesh[Any]]):
 
 def fan_out(
     router: Router,
-    order: ServiceCall,
+    request: ServiceCall,
     kind: type[ReplicaFuture[Any]],
     *,
     return_exceptions: bool,
@@ -55,18 +55,18 @@ def fan_out(
     was_stale = router.is_stale
     sent: dict[int, ReplicaFuture[Any]] = {}
     for place in router.open_places():
-        sent[place.id] = _send(router, order, place, kind)
-    order.keep()
-    gathered = _gather(router, order, sent, kind, return_exceptions, was_stale)
-    return FanoutFuture(order.name, gathered)
+        sent[place.id] = _send(router, request, place, kind)
+    request.keep()
+    gathered = _gather(router, request, sent, kind, return_exceptions, was_stale)
+    return FanoutFuture(request.name, gathered)
 
 
 def _send(
-    router: Router, order: ServiceCall, place: Place, kind: type[ReplicaFuture[Any]]
+    router: Router, request: ServiceCall, place: Place, kind: type[ReplicaFuture[Any]]
 ) -> ReplicaFuture[Any]:
     router.add_call(place)
     try:
-        return order.send_to(place, router, kind)
+        return request.send_to(place, router, kind)
     except BaseException as error:
         router.drop_call(place)
         if isinstance(error, Full):
@@ -76,7 +76,7 @@ def _send(
 
 async def _gather(
     router: Router,
-    order: ServiceCall,
+    request: ServiceCall,
     sent: dict[int, ReplicaFuture[Any]],
     kind: type[ReplicaFuture[Any]],
     return_exceptions: bool,
@@ -90,7 +90,7 @@ async def _gather(
     while True:
         for place in router.open_places():
             if place.id not in sent:
-                sent[place.id] = _send(router, order, place, kind)
+                sent[place.id] = _send(router, request, place, kind)
         if sent:
             break
         # No replica has started yet.
@@ -130,26 +130,26 @@ def _joined(
     return ValueMesh(Region.row_major([_REPLICAS, *labels], [len(parts), *sizes]), flat)
 
 
-def broadcast(router: Router, order: ServiceCall) -> None:
+def broadcast(router: Router, request: ServiceCall) -> None:
     """Send a message to every replica that accepts calls, without waiting for replies."""
     router.awake()
     sent = {place.id for place in router.open_places()}
     for place in router.open_places():
         try:
-            order.broadcast_to(place)
+            request.broadcast_to(place)
         except Full:
             raise MailboxFull(place.mesh._window, place.mesh._name) from None
-    order.keep()
-    loop_thread().submit(_broadcast_on(router, order, sent))
+    request.keep()
+    loop_thread().submit(_broadcast_on(router, request, sent))
 
 
-async def _broadcast_on(router: Router, order: ServiceCall, sent: set[int]) -> None:
+async def _broadcast_on(router: Router, request: ServiceCall, sent: set[int]) -> None:
     """Send the message to replicas that were not known at the time of the call."""
     try:
         await router.exchange()
         for place in router.open_places():
             if place.id not in sent:
-                order.broadcast_to(place)
+                request.broadcast_to(place)
     except (MeshError, Full):
         # The caller does not wait, and gets the error of a stopped service with its next call.
         return

@@ -151,8 +151,8 @@ class ServiceEndpoint(Endpoint[P, R]):
             MeshStopped: The service was stopped.
             TypeError: The arguments do not match the method, or cannot be pickled.
         """
-        order, router = self._order(args, kwargs), self._handle._router
-        return RouteFuture(router, order, router.send(order))
+        request, router = self._request(args, kwargs), self._handle._router
+        return RouteFuture(router, request, router.send(request))
 
     def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Same as `route`."""
@@ -182,16 +182,16 @@ class ServiceEndpoint(Endpoint[P, R]):
     def _fan_out(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], kind: type[ReplicaFuture[Any]]
     ) -> Future[ValueMesh[R]]:
-        order = self._order(args, kwargs)
+        request = self._request(args, kwargs)
         is_lenient = self._options.return_exceptions
-        return fan_out(self._handle._router, order, kind, return_exceptions=is_lenient)
+        return fan_out(self._handle._router, request, kind, return_exceptions=is_lenient)
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Send a message to every replica that accepts calls, without waiting for replies.
 
         A replica that fails because of the message is replaced.
         """
-        broadcast(self._handle._router, self._order(args, kwargs))
+        broadcast(self._handle._router, self._request(args, kwargs))
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> ReplyStream[R]:
         """Raise an error, because services do not support `stream`.
@@ -201,7 +201,7 @@ class ServiceEndpoint(Endpoint[P, R]):
         """
         raise TypeError("a service has no stream(): use fanout(), or route() several times")
 
-    def _order(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ServiceCall:
+    def _request(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ServiceCall:
         if kwargs or not self._arity.fits(len(args)):
             self._arity.bind(self._method, args, kwargs)
         handle = self._handle

@@ -103,7 +103,7 @@ class Router:
 
     # Sending.
 
-    def send(self, order: ServiceCall) -> ReplicaFuture[Any] | None:
+    def send(self, request: ServiceCall) -> ReplicaFuture[Any] | None:
         """Send a call to the replica with the least load; return None if none has capacity.
 
         Raises:
@@ -111,16 +111,16 @@ class Router:
             MeshStopped: The service was stopped.
         """
         self.awake()
-        return None if self._queued else self._send(order)
+        return None if self._queued else self._send(request)
 
-    def _send(self, order: ServiceCall) -> ReplicaFuture[Any] | None:
+    def _send(self, request: ServiceCall) -> ReplicaFuture[Any] | None:
         full: set[int] = set()
         while True:
             with self._lock:
                 self._reap()
                 self.check_open()
                 # If stale, the known state may be as old as the previous call.
-                place = None if self.is_stale else self._pick(order.binding, full)
+                place = None if self.is_stale else self._pick(request.binding, full)
                 if place is None:
                     return None
                 if place.has_lost_link():
@@ -128,7 +128,7 @@ class Router:
                     continue
                 place.calls += 1
             try:
-                future = order.send_to(place, self)
+                future = request.send_to(place, self)
             except BaseException as error:
                 with self._lock:
                     place.calls -= 1
@@ -269,7 +269,7 @@ class Router:
         with self._lock:
             self._queued -= 1
 
-    async def wait_for_room(self, order: ServiceCall) -> ReplicaFuture[Any]:
+    async def wait_for_room(self, request: ServiceCall) -> ReplicaFuture[Any]:
         """Send a call as soon as a replica has capacity, in the order of the queue.
 
         Raises:
@@ -278,32 +278,32 @@ class Router:
         """
         self.awake()
         sent: asyncio.Future[ReplicaFuture[Any]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((order, sent))
+        self._waiting.append((request, sent))
         self._serve_waiting()
         try:
-            async with asyncio.timeout(order.left_s()):
+            async with asyncio.timeout(request.left_s()):
                 return await sent
         except TimeoutError:
-            raise DeadlineExceeded(order.name, order.timeout, self.name) from None
+            raise DeadlineExceeded(request.name, request.timeout, self.name) from None
 
     def _serve_waiting(self) -> None:
         """Send the calls for which capacity is available; runs on the event loop."""
         left: deque[tuple[ServiceCall, asyncio.Future[ReplicaFuture[Any]]]] = deque()
         is_full = False
         while self._waiting:
-            order, sent = self._waiting.popleft()
+            request, sent = self._waiting.popleft()
             if sent.done():
                 continue
             try:
                 # Once a call finds no capacity, only calls that are bound to a replica may find
                 # some.
-                future = None if is_full and order.binding is None else self._send(order)
+                future = None if is_full and request.binding is None else self._send(request)
             except BaseException as error:
                 sent.set_exception(error)
                 continue
             if future is None:
-                is_full = is_full or order.binding is None
-                left.append((order, sent))
+                is_full = is_full or request.binding is None
+                left.append((request, sent))
             else:
                 sent.set_result(future)
         self._waiting.extend(left)

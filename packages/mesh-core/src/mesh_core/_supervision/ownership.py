@@ -208,7 +208,7 @@ class Ownership:
         with self._lock:
             self._owned.pop(uid, None)
             self._policies.pop(uid, None)
-        self._runtime.forget_orders(uid)
+        self._runtime.forget_requests(uid)
 
     def actor_failed(self, uid: int, rank: int, body: bytes) -> None:
         """Handle the report of a failed rank of a mesh."""

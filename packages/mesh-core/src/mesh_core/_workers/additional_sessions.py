@@ -106,10 +106,10 @@ class SessionRedirector:
     def takes(self, caller: IncomingRequest) -> bool:
         """Reply if the request is for an additional session; return whether it is."""
         try:
-            order = AttachRequest.decode(caller.body)
+            request = AttachRequest.decode(caller.body)
         except ValueError:
             return False
-        if order.verb != BESIDE or caller.role == "worker":
+        if request.verb != BESIDE or caller.role == "worker":
             return False
         # A separate thread, because other requests may arrive at the same time.
         threading.Thread(target=self._answer, args=(caller,), daemon=True).start()

@@ -42,7 +42,7 @@ class OrphanGrace:
         runtime: The runtime of the session's host.
         listener: The source of requests of successors.
         redirector: Redirects requests for additional sessions.
-        order: The attach request of the first controller.
+        request: The attach request of the first controller.
         leave: Ends the session.
     """
 
@@ -51,17 +51,17 @@ class OrphanGrace:
         runtime: Runtime,
         listener: Listener,
         redirector: SessionRedirector,
-        order: AttachRequest,
+        request: AttachRequest,
         leave: Callable[[], None],
     ) -> None:
         self._runtime = runtime
         self._listener = listener
         self._redirector = redirector
-        self._hold_s = order.orphan_grace_s
+        self._hold_s = request.orphan_grace_s
         self._leave = leave
         self._lock = threading.Lock()
-        self._owner = order.owner
-        self._generation = order.generation
+        self._owner = request.owner
+        self._generation = request.generation
         self._claim = ""
         # The end of the orphan grace period; None while the controller is alive.
         self._until: float | None = None
@@ -108,18 +108,18 @@ class OrphanGrace:
                     continue
 
     def _decide(self, caller: IncomingRequest) -> tuple[bool, str]:
-        order = TakeOverRequest.decode(caller.body)
+        request = TakeOverRequest.decode(caller.body)
         with self._lock:
-            if order is None:
+            if request is None:
                 what = "serves" if self._until is None else "holds"
                 return False, f"it {what} a job of {self._owner}"
-            why = self._objection(caller, order)
+            why = self._objection(caller, request)
             if why is not None:
                 return False, why.encode()
-            if order.claim != self._claim:
-                self._generation = max(self._generation + 1, order.generation)
-                self._claim, self._owner, self._until = order.claim, order.owner, None
-                self._expect(order.lease_s)
+            if request.claim != self._claim:
+                self._generation = max(self._generation + 1, request.generation)
+                self._claim, self._owner, self._until = request.claim, request.owner, None
+                self._expect(request.lease_s)
             identity = self._runtime.identity
             grant = TakeOverReply(
                 identity.job,
@@ -131,15 +131,15 @@ class OrphanGrace:
             )
             return True, grant.encode()
 
-    def _objection(self, caller: IncomingRequest, order: TakeOverRequest) -> Refusal | None:
+    def _objection(self, caller: IncomingRequest, request: TakeOverRequest) -> Refusal | None:
         if caller.role != "controller":
             why = "only credentials of a controller of the job can take it over"
             return Refusal(why, is_final=True)
-        if order.job not in (None, self._runtime.identity.job):
+        if request.job not in (None, self._runtime.identity.job):
             return Refusal(f"it serves another job, of {self._owner}", is_final=True)
-        if order.claim == self._claim and self._until is None:
+        if request.claim == self._claim and self._until is None:
             return None
-        if order.job is not None and order.generation <= self._generation:
+        if request.job is not None and request.generation <= self._generation:
             why = f"{self._owner} has taken the job over as generation {self._generation}"
             return Refusal(why, is_final=True, is_rival=self._until is None)
         if self._generation == EPOCH_MAX:

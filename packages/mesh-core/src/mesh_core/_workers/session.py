@@ -168,12 +168,12 @@ def _serve_one(worker: Inheritance) -> None:
     listener = Listener(worker.listener, keys)
     os.close(worker.listens)
     redirector = SessionRedirector(worker.request_fd)
-    accepted = _next_order(listener, redirector, worker, _wait_max_s(worker, keys))
+    accepted = _next_request(listener, redirector, worker, _wait_max_s(worker, keys))
     if accepted is not None:
-        caller, order = accepted
+        caller, request = accepted
         template_cache = TemplateCacheClient(worker.cache_inlet, latest)
         runtime = _serve(
-            listener, redirector, caller, order, keys, template_cache, worker.worker_id
+            listener, redirector, caller, request, keys, template_cache, worker.worker_id
         )
         if runtime is not None:
             _served = runtime
@@ -192,7 +192,7 @@ def _wait_max_s(worker: Inheritance, keys: Keys) -> float:
     return min(worker.limit_s, keys.renew_at_s - time.time())
 
 
-def _next_order(
+def _next_request(
     listener: Listener, redirector: SessionRedirector, worker: Inheritance, wait_max_s: float
 ) -> tuple[IncomingRequest, AttachRequest] | None:
     """Wait for a valid request; return None if the time or the worker ends first."""
@@ -211,16 +211,16 @@ def _next_order(
             _tell(caller, False, Refusal("it holds no job", is_final=True).encode())
             continue
         try:
-            order = AttachRequest.decode(caller.body)
+            request = AttachRequest.decode(caller.body)
         except ValueError as error:
             _tell(caller, False, str(error), is_final=True)
             continue
-        if order.worker_id not in ("", worker.worker_id):
+        if request.worker_id not in ("", worker.worker_id):
             _tell(caller, False, "another worker is in its place", is_final=True)
             continue
-        why = kept.refusal(order)
-        if why is None and order.verb == SERVE:
-            return caller, order
+        why = kept.refusal(request)
+        if why is None and request.verb == SERVE:
+            return caller, request
         _tell(caller, why is None, why or socket.gethostname())
     return None
 
@@ -229,18 +229,18 @@ class _StandbyReservation:
     """The reservation of the worker as a standby of a job."""
 
     def __init__(self) -> None:
-        self._order: AttachRequest | None = None
+        self._request: AttachRequest | None = None
         self._until = 0.0
 
-    def refusal(self, order: AttachRequest) -> str | None:
+    def refusal(self, request: AttachRequest) -> str | None:
         """Return why a job cannot have this worker now; otherwise apply its reservation request."""
-        holder = self._order if time.monotonic() < self._until else None
+        holder = self._request if time.monotonic() < self._until else None
         if holder is not None:
-            is_same = hmac.compare_digest(holder.job + holder.token, order.job + order.token)
+            is_same = hmac.compare_digest(holder.job + holder.token, request.job + request.token)
             if not is_same:
                 return f"it is kept as a standby of a job of {holder.owner}"
-        self._order = order if order.verb == HOLD else None
-        self._until = time.monotonic() + order.lease_s + order.orphan_grace_s
+        self._request = request if request.verb == HOLD else None
+        self._until = time.monotonic() + request.lease_s + request.orphan_grace_s
         return None
 
 
@@ -262,47 +262,47 @@ def _serve(
     listener: Listener,
     redirector: SessionRedirector,
     caller: IncomingRequest,
-    order: AttachRequest,
+    request: AttachRequest,
     keys: Keys,
     template_cache: TemplateCacheClient,
     worker_id: str,
 ) -> Runtime | None:
     """Serve as a host of the job, or reply with the reason if that fails."""
     try:
-        runtime = _join(listener, redirector, order, keys, template_cache)
+        runtime = _join(listener, redirector, request, keys, template_cache)
     except Exception as error:
         # The process exits after a failed attempt, so the worker is available for the next job.
         why = f"it cannot serve this job: {type(error).__name__}: {error}"
         _tell(caller, False, why, is_final=True)
-        _say(f"could not serve a job of {order.owner}: {error}")
+        _say(f"could not serve a job of {request.owner}: {error}")
         return None
     _tell(caller, True, AttachReply(runtime.identity.host_name, worker_id).encode())
     where = " beside others" if _is_guest else ""
-    _say(f"serves a job of {order.owner}{where} in process {os.getpid()}")
+    _say(f"serves a job of {request.owner}{where} in process {os.getpid()}")
     return runtime
 
 
 def _join(
     listener: Listener,
     redirector: SessionRedirector,
-    order: AttachRequest,
+    request: AttachRequest,
     keys: Keys,
     template_cache: TemplateCacheClient,
 ) -> Runtime:
     """Create the host of the job."""
     global _orphan_grace
-    inherit(order.config)
+    inherit(request.config)
     # Appended to this machine's path: if both machines see the same files, the program's modules
     # are found.
-    sys.path += [p for p in order.path if p not in sys.path and os.path.exists(p)]
-    is_held = order.orphan_grace_s > 0
+    sys.path += [p for p in request.path if p not in sys.path and os.path.exists(p)]
+    is_held = request.orphan_grace_s > 0
     identity = Identity(
-        host=order.host,
+        host=request.host,
         host_name=socket.gethostname(),
         slot=0,
-        incarnation=order.epoch << EPOCH_SHIFT,
-        job=order.job,
-        token=order.token,
+        incarnation=request.epoch << EPOCH_SHIFT,
+        job=request.job,
+        token=request.token,
         directory=JobDir.new_path(),
         outlives_root=is_held,
     )
@@ -315,17 +315,17 @@ def _join(
         on_start=lambda pid, name: _say(f"has process {pid}: {name}"),
     )
     runtime.start_agent()
-    lease_s = max(order.lease_s, effective().heartbeat_s)
-    lost = exit_report(order.owner) if is_held else b""
-    if order.generation:
-        runtime.agent.do_host_back(None, 0, order.generation)
+    lease_s = max(request.lease_s, effective().heartbeat_s)
+    lost = exit_report(request.owner) if is_held else b""
+    if request.generation:
+        runtime.agent.do_host_back(None, 0, request.generation)
     unresponsive_timeout_s = effective().unresponsive_timeout_s
     runtime.engine.monitor_host(0, lease_s / HEARTBEATS, unresponsive_timeout_s, lost, lost)
     if is_held:
-        _orphan_grace = OrphanGrace(runtime, listener, redirector, order, leave)
+        _orphan_grace = OrphanGrace(runtime, listener, redirector, request, leave)
         _orphan_grace.start()
     else:
-        refuse = (listener, redirector, f"it serves a job of {order.owner}")
+        refuse = (listener, redirector, f"it serves a job of {request.owner}")
         threading.Thread(target=_turn_away, args=refuse, name="mesh-redirect", daemon=True).start()
     runtime.engine.admit(listener)
     return runtime
