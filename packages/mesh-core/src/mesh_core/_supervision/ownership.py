@@ -340,8 +340,7 @@ class Ownership:
     def raised(self, failure_id: int, owner: int, error: BaseException) -> None:
         """Record that a call of `__supervise__` raised an exception."""
         with self._lock:
-            unknown = _OpenFailure(FailureDetail(failure_id, PROC_DIED, {}))
-            self._failures.setdefault(failure_id, unknown).error = error
+            self._failures.setdefault(failure_id, _unknown(failure_id)).error = error
         self.handled(failure_id, owner, "raised")
 
     def restart_done(self, uid: int, rank: int, ok: bool) -> None:
@@ -521,8 +520,7 @@ class Ownership:
     def failure(self, failure_id: int, owner: int, why: str) -> MeshFailure:
         """Create the `MeshFailure` that an owner gets."""
         with self._lock:
-            unknown = _OpenFailure(FailureDetail(failure_id, PROC_DIED, {}))
-            failure = self._failures.get(failure_id, unknown)
+            failure = self._failures.get(failure_id) or _unknown(failure_id)
             detail = failure.detail
             mine = set(self._tree.children_of(owner))
             hit = [
@@ -535,6 +533,11 @@ class Ownership:
         return MeshFailure(
             meshes[0] if meshes else None, meshes, failure_error(detail, **where), why
         )
+
+
+def _unknown(failure_id: int) -> _OpenFailure:
+    """Return a failure of which only the number is known."""
+    return _OpenFailure(FailureDetail(failure_id, PROC_DIED, {}))
 
 
 def _where(mesh: Owned, rank: int) -> dict[str, Any]:
