@@ -101,7 +101,7 @@ class ProgramClient:
         Raises:
             QueryError: The request is invalid.
             ProgramUnavailable: The program has exited or has stopped serving.
-            TelemetryError: The request was rejected, or not replied in time.
+            TelemetryError: The request was rejected, or no reply came in time.
         """
         with self._handling("POST", path, value, timeout_s, scope=scope) as (_, reply):
             decoded: dict[str, Any] = json.loads(reply.read())
@@ -144,7 +144,7 @@ class ProgramClient:
             DebugError: The target does not exist, or is in use.
             QueryError: The request is invalid.
             ProgramUnavailable: The program has exited or has stopped serving.
-            TelemetryError: The request was rejected, or not replied in time.
+            TelemetryError: The request was rejected, or no reply came in time.
         """
         with self._handling("POST", path, value, timeout_s, kind, scope=Scope.ACT) as (
             connection,
@@ -199,7 +199,8 @@ class ProgramClient:
         while True:
             # The connection is made directly: a configured proxy cannot reach the loopback
             # interface.
-            connection = http.client.HTTPConnection(self._address, timeout=_ATTEMPT_S)
+            attempt_s = min(_ATTEMPT_S, timeout_s)
+            connection = http.client.HTTPConnection(self._address, timeout=attempt_s)
             connection.response_class = http.client.HTTPResponse if kind is None else _Head
             sock = None
             try:
