@@ -12,7 +12,7 @@ import nox.command
 # Nox loads this file by its path, so the root of the repository is not on the module path.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from tools import bytecode, system, toolbox
+from tools import bytecode, compiled, system, toolbox
 from tools.wheels import wheel
 from tools.workspace import PACKAGES, ROOT, cache_folder, package, packages
 
@@ -337,7 +337,8 @@ def _install(session: nox.Session, group: str, *names: str) -> None:
         built = [str(wheel(package(name))) for name in sorted(wanted)]
     except subprocess.CalledProcessError as error:
         session.error(f"a wheel could not be built: status {error.returncode}")
-    session.install(*nox.project.dependency_groups(PYPROJECT, group), *built)
+    required = nox.project.dependency_groups(PYPROJECT, group)
+    session.install(*required, *built, *compiled.find_links(required))
     bytecode.restore(_python(session))
 
 

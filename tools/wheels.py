@@ -30,7 +30,7 @@ def wheel(target: Package) -> Path:
     """
     wheels = cache_folder() / "wheels" / target.name
     wheels.mkdir(parents=True, exist_ok=True)
-    with _locked(wheels / ".lock"):
+    with locked(wheels / ".lock"):
         folder = wheels / digest(target)
         if not folder.is_dir():
             _build(target, wheels / "unfinished")
@@ -89,7 +89,7 @@ def _drop_oldest(wheels: Path) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Prevent two runs or clones from building into the same folder."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
