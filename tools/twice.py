@@ -5,6 +5,7 @@ passes in the second run is a defect all the same, of the test or of the code: i
 `UNSTEADY` at the end, with the reason, and `tools.closing` repeats that.
 """
 
+import gc
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,16 @@ def _failed_reports(cache: Path) -> list[tuple[str, str]]:
     except FileNotFoundError:
         return []
     return [(name, reason) for name, _, reason in (line.partition("\t") for line in lines)]
+
+
+def pytest_collection_finish() -> None:
+    """Exempt the test modules from garbage collection, which would take 3% of all processor time.
+
+    The modules contain a hundred thousand objects, which each full collection would visit, and many
+    tests request one.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
