@@ -104,7 +104,7 @@ class QueryProcessFactory:
             self._template = _Template(self._arguments, self._on_exit)
 
     async def start_process(self) -> QueryProcess:
-        """QueryProcess a query process, once the template is ready.
+        """Fork a query process, once the template is ready.
 
         Raises:
             TelemetryError: The template process does not start, or has exited.

@@ -1,4 +1,4 @@
-"""The template process of a host, which has loaded the engine and query_processes query processes.
+"""The template process of a host, which has loaded the engine and forks query processes.
 
 A fork is ready in milliseconds, while a new interpreter takes a second to load Arrow and
 DataFusion. A query process can therefore be killed at any time. The template itself runs no query:
@@ -95,7 +95,7 @@ class _Template:
         return list(descriptors) if message == FORK and len(descriptors) == 2 else None
 
     def _fork(self, descriptors: list[int]) -> bool:
-        """QueryProcess a child and report its pid; return whether this is the parent."""
+        """Fork a child and report its pid; return whether this is the parent."""
         parent = os.getpid()
         pid = os.fork()
         if pid:
