@@ -1,9 +1,8 @@
 //! Credentials are replaced while the job runs, and old ones are no longer accepted.
 
-mod pair;
-
+use crate::pair;
+use crate::pair::{DAY, JOB, NOW, both, identity, meet, send, time, trust_at};
 use mesh_trust::{Authority, Identity, Role, TrustError};
-use pair::{DAY, JOB, NOW, both, identity, meet, send, time, trust_at};
 
 fn can_meet(server: &Identity, client: &Identity) -> bool {
     let (server, client) = both(server, client);

@@ -1,9 +1,7 @@
 //! Which hosts have to be requested to report a death, and which need not be.
 
-mod cluster;
-
+use crate::cluster::{Cluster, HEARTBEAT, all_procs, call};
 use bytes::Bytes;
-use cluster::{Cluster, HEARTBEAT, all_procs, call};
 use mesh_runtime::fault;
 use mesh_runtime::node::{Effect, Node, Target};
 use mesh_wire::frame::Kind;

@@ -1,9 +1,7 @@
 //! Long messages from other hosts are received into shared memory, once for all their readers.
 
-mod cluster;
-
+use crate::cluster::{Cluster, HEARTBEAT, all_procs, call};
 use bytes::Bytes;
-use cluster::{Cluster, HEARTBEAT, all_procs, call};
 use mesh_runtime::node::{CallSpec, Target};
 use mesh_wire::frame::{Frame, Part};
 use mesh_wire::id::{PortId, ProcId};

@@ -1,5 +1,4 @@
 //! Directories for tests, and functions to inspect snapshots of them.
-#![allow(dead_code, reason = "each file of tests uses some of it")]
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use mesh_snapshot::{ChunkId, Joined, Kind, NodeId, Options, Recipe, Snapshot, Tree};

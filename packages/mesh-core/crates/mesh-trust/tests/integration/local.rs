@@ -1,10 +1,9 @@
 //! The authority of a user is created once, renewed in time, and loaded only from a private folder.
 
-mod pair;
-
+use crate::pair;
+use crate::pair::{NOW, time};
 use mesh_trust::local::LOCAL_VALID_FOR;
 use mesh_trust::{Authority, Role, TrustError};
-use pair::{NOW, time};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;

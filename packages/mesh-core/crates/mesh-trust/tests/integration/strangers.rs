@@ -1,10 +1,9 @@
 //! Any input of an unauthenticated peer is refused with an explanation, and uses bounded memory.
 
-mod pair;
-
+use crate::pair;
+use crate::pair::{JOB, NOW, both, identity, trust_at};
 use mesh_trust::handshake::HANDSHAKE_LEN_MAX;
 use mesh_trust::{Handshake, Role, TrustError};
-use pair::{JOB, NOW, both, identity, trust_at};
 use proptest::prelude::*;
 
 fn server() -> Handshake {

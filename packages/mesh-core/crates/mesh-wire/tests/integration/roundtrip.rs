@@ -1,7 +1,6 @@
 //! Frames are decoded regardless of how the stream is split, and no input causes a panic.
 
-mod seeded;
-
+use crate::seeded;
 use bytes::BytesMut;
 use mesh_wire::codec::Decoder;
 use mesh_wire::frame::{Frame, HEAD_LEN, Head, Kind, PART_LEN, Part};

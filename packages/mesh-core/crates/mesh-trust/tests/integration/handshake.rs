@@ -1,11 +1,10 @@
 //! Members of a job accept each other, and all other peers are refused.
 
-mod pair;
-
+use crate::pair;
+use crate::pair::{DAY, JOB, Met, NOW, Still, both, drive, identity, meet, time, trust_at};
 use mesh_trust::trust::{peer_of, server_name};
 use mesh_trust::{Role, Trust, TrustError};
 use mesh_wire::id::JobId;
-use pair::{DAY, JOB, Met, NOW, Still, both, drive, identity, meet, time, trust_at};
 use rustls::{ClientConnection, ServerConnection};
 use std::sync::Arc;
 

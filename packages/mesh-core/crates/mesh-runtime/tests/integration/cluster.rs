@@ -1,5 +1,4 @@
 //! Hosts with an agent and some processes each, and their connections, driven by hand.
-#![allow(dead_code, reason = "each file of tests uses some of it")]
 
 use bytes::Bytes;
 use mesh_runtime::node::{

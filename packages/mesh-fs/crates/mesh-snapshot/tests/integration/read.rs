@@ -1,11 +1,9 @@
 //! Chunks are read again from the files that contain them while these are unchanged.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-mod test_tree;
-
+use crate::test_tree::{TestTree, content, find, random, take, tree};
 use mesh_snapshot::{ChunkId, ReadError};
 use std::fs;
-use test_tree::{TestTree, content, find, random, take, tree};
 
 #[test]
 fn a_chunk_is_read_from_any_file_that_still_has_it() {

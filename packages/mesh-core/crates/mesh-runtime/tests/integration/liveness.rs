@@ -1,9 +1,7 @@
 //! When a silent host is dead, and when it is only unresponsive.
 
-mod cluster;
-
+use crate::cluster::{Cluster, HEARTBEAT, UNRESPONSIVE_TIMEOUT};
 use bytes::Bytes;
-use cluster::{Cluster, HEARTBEAT, UNRESPONSIVE_TIMEOUT};
 use mesh_runtime::node::{Effect, HostWatch, Node, NodeConfig};
 use mesh_wire::id::{HostId, JobId, ProcId};
 use std::time::Duration;

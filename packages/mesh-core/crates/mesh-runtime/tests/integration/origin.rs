@@ -4,7 +4,7 @@ use mesh_runtime::origin::{Meta, with_origin};
 use mesh_wire::frame::Kind;
 use mesh_wire::id::PortId;
 
-const DOCUMENT: &str = include_str!("../../../../../docs/protocol/call.md");
+const DOCUMENT: &str = include_str!("../../../../../../docs/protocol/call.md");
 
 /// Returns the bytes of a golden block of the document.
 fn golden(name: &str) -> Vec<u8> {

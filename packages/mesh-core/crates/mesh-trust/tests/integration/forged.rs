@@ -1,11 +1,10 @@
 //! Certificates that mesh-core would never issue, made with stolen keys.
 
-mod pair;
-
+use crate::pair;
+use crate::pair::{DAY, JOB, NOW, drive, identity, time, trust_at};
 use mesh_trust::claim::job_text;
 use mesh_trust::trust::server_name;
 use mesh_trust::{Authority, Identity, Role, Trust, TrustError};
-use pair::{DAY, JOB, NOW, drive, identity, time, trust_at};
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair, SanType,
 };

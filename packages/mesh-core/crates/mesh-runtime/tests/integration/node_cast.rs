@@ -1,9 +1,7 @@
 //! Casts to several hosts: one frame and one reply per connection, whatever breaks on the way.
 
-mod cluster;
-
+use crate::cluster::{Cluster, all_procs, call};
 use bytes::Bytes;
-use cluster::{Cluster, all_procs, call};
 use mesh_runtime::fault;
 use mesh_wire::frame::{Frame, Kind};
 use mesh_wire::id::{PortId, ProcId};

@@ -1,8 +1,8 @@
 //! Arbitrary bytes are either decoded to a valid tree or rejected.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-mod test_tree;
-
+use crate::test_tree;
+use crate::test_tree::{TestTree, take};
 use mesh_snapshot::{
     ChunkId, DEPTH_MAX, DecodeError, Joined, Kind, NodeId, RECIPE_LEN_MAX, Recipe, Tree, compare,
 };
@@ -10,7 +10,6 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::fs;
 use std::os::unix::fs::symlink;
-use test_tree::{TestTree, take};
 
 const ROOT: &[u8] = b"meshtree\x01\x01\x00\x00\x00\x00\x00";
 const DIRECTORY: &[u8] = b"\x01\x00\x00\x00\x00\x00";

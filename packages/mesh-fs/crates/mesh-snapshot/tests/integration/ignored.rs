@@ -1,13 +1,11 @@
 //! Files that are excluded from a snapshot.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-mod test_tree;
-
+use crate::test_tree::{TestTree, find, tree};
 use mesh_snapshot::{NodeId, Options, Snapshot, SnapshotError, Tree};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use test_tree::{TestTree, find, tree};
 
 /// Returns all paths of a tree, with a slash after directories.
 fn paths(tree: &Tree) -> Vec<String> {

@@ -1,10 +1,9 @@
 //! Keys are stored in private files, completely or not at all.
 
-mod pair;
-
+use crate::pair;
+use crate::pair::{DAY, JOB, NOW, identity, time};
 use mesh_trust::folder::{AUTHORITY_FILE, IDENTITY_FILE};
 use mesh_trust::{Authority, Identity, Role, TrustError};
-use pair::{DAY, JOB, NOW, identity, time};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,7 @@
 //! A snapshot preserves all kinds of files and their attributes.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-mod test_tree;
-
+use crate::test_tree::{TestTree, check, content, find, take, tree};
 use mesh_snapshot::{Kind, Options, Snapshot, SnapshotError, Tree};
 use rustix::fs::{Mode, SeekFrom, Timespec, Timestamps, XattrFlags, mknodat};
 use std::ffi::OsStr;
@@ -10,7 +9,6 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
-use test_tree::{TestTree, check, content, find, take, tree};
 
 #[test]
 fn files_of_all_sizes_come_back() {

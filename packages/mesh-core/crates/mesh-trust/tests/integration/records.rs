@@ -1,12 +1,11 @@
 //! An authenticated connection transfers bytes in order, both ways, and detects any modification.
 
-mod pair;
-
+use crate::pair;
+use crate::pair::{JOB, NOW, linked, pass, send};
 use mesh_tls::record::{PLAIN_LEN_MAX, RECORD_LEN_MAX};
 use mesh_trust::secure_stream::PENDING_LEN_MAX;
 use mesh_trust::trust::server_name;
 use mesh_trust::{Role, SecureStream, TlsError};
-use pair::{JOB, NOW, linked, pass, send};
 use rustls::ClientConnection;
 use std::io::{IoSlice, Read, Write};
 use std::sync::Arc;

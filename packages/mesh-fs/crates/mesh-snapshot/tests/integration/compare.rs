@@ -1,12 +1,10 @@
 //! Differences between two trees, as a cache of one of them needs them.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-mod test_tree;
-
+use crate::test_tree::{TestTree, find, take, tree};
 use mesh_snapshot::{Change, NodeId, Tree, compare};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use test_tree::{TestTree, find, take, tree};
 
 /// Describes changes as text, without changes of the times of directories.
 fn words(old: &Tree, new: &Tree) -> Vec<String> {

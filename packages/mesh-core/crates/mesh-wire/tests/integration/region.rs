@@ -1,7 +1,6 @@
 //! Regions behave like a list of all their ranks, but do not store one.
 
-mod seeded;
-
+use crate::seeded;
 use bytes::BytesMut;
 use mesh_wire::region::{Region, RegionError, Selector};
 use proptest::prelude::*;

@@ -1,13 +1,11 @@
 //! Repeated snapshots: few chunks are new, and unchanged files are not read.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-mod test_tree;
-
+use crate::test_tree::{TestTree, content, find, moved, random, take, tree};
 use mesh_snapshot::{Options, Snapshot};
 use std::fs;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
-use test_tree::{TestTree, content, find, moved, random, take, tree};
 
 fn take_again(test_tree: &TestTree, previous: &Snapshot) -> Snapshot {
     Snapshot::take(test_tree.root(), &Options::default(), Some(previous)).unwrap()

@@ -1,8 +1,6 @@
 //! A pending connection takes a bounded part of the listener, for a bounded time.
 
-mod client_connections;
-
-use client_connections::{LIMIT, TestListener, bare, head, members, send_raw, wait_closed};
+use crate::client_connections::{LIMIT, TestListener, bare, head, members, send_raw, wait_closed};
 use mesh_runtime::engine::channel::Channel;
 use mesh_runtime::engine::listener::{Listener, ListenerLimits};
 use mesh_wire::frame::Kind;

@@ -1,15 +1,13 @@
 //! A program does not read again what an earlier program has recorded.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-mod test_tree;
-
+use crate::test_tree::{TestTree, content, find, random, take, tree};
 use mesh_snapshot::{ChunkId, DecodeError, Ledger, LedgerFile, Options, Snapshot};
 use proptest::prelude::*;
 use rustix::fs::{Timespec, Timestamps, XattrFlags};
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use test_tree::{TestTree, content, find, random, take, tree};
 
 fn resume(test_tree: &TestTree, ledger: &[u8]) -> Snapshot {
     let ledger = Ledger::decode(ledger).unwrap();

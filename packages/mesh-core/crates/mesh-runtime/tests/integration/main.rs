@@ -1,0 +1,27 @@
+//! Nodes, segments, supervision and listeners, in one binary that is linked once.
+
+mod cast;
+#[path = "../client_connections/mod.rs"]
+mod client_connections;
+mod cluster;
+mod early_messages;
+mod engine_death;
+mod event_log;
+mod events;
+mod greeting;
+mod host_epochs;
+mod listener;
+mod liveness;
+mod node;
+mod node_cast;
+mod node_credit;
+mod node_direct_receive;
+mod node_segment_refs;
+mod node_watch;
+mod origin;
+mod segment;
+mod segment_copy;
+mod segment_pool;
+mod segment_stress;
+mod supervise;
+mod supervise_random;

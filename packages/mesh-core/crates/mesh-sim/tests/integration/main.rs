@@ -1,0 +1,5 @@
+//! The simulated network, the oracle and small worlds, in one binary that is linked once.
+
+mod net;
+mod oracle;
+mod worlds;
