@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.jobs.kube.api.kind import Kind, Kinds, Object
 from tests.jobs.kube.api.refusal import Refusal
-from tests.jobs.kube.api.store import Store, now_text
+from tests.jobs.kube.api.store import Store, copied, now_text
 
 FOREGROUND = "foregroundDeletion"
 
@@ -59,12 +59,13 @@ def _check_preconditions(kind: Kind, meta: Object, wanted: Object) -> None:
 
 def _orphan(store: Store, kinds: Kinds, uid: str) -> None:
     for kind in kinds.every():
-        for one in store.every(kind):
+        for one in store.view(kind):
             owners = one["metadata"].get("ownerReferences") or []
             if any(owner["uid"] == uid for owner in owners):
+                orphan = copied(one)
                 left = [owner for owner in owners if owner["uid"] != uid]
-                one["metadata"]["ownerReferences"] = left
-                store.replace(kind, one)
+                orphan["metadata"]["ownerReferences"] = left
+                store.replace(kind, orphan)
 
 
 def finish(store: Store, kind: Kind, object: Object) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import copy
-
 from tests.jobs.kube.api import defaults, pod_security, validation
 from tests.jobs.kube.api.api import kind_of
 from tests.jobs.kube.api.deletion import delete
 from tests.jobs.kube.api.kind import Kinds, Object
-from tests.jobs.kube.api.store import Store
+from tests.jobs.kube.api.store import Store, copied
 
 
 class Owned:
-    """The pods of controllers."""
+    """The pods of controllers. They are stored objects, which must not be modified."""
 
     def __init__(self, store: Store, kinds: Kinds) -> None:
         self._store = store
@@ -24,13 +22,13 @@ class Owned:
         meta = owner["metadata"]
         return [
             pod
-            for pod in self._store.every(self.kind, meta["namespace"])
+            for pod in self._store.view(self.kind, meta["namespace"])
             if any(one["uid"] == meta["uid"] for one in pod["metadata"].get("ownerReferences", []))
         ]
 
     def make(self, owner: Object, name: str, extra: Object) -> None:
         """Create a pod from the owner's template, with extra labels, annotations or hostname."""
-        template = copy.deepcopy(owner["spec"]["template"])
+        template = copied(owner["spec"]["template"])
         meta = template.get("metadata") or {}
         pod: Object = {
             "apiVersion": "v1",
@@ -63,7 +61,7 @@ class Owned:
 
     def delete(self, pod: Object) -> None:
         if "deletionTimestamp" not in pod["metadata"]:
-            delete(self._store, self._kinds, self.kind, pod, None)
+            delete(self._store, self._kinds, self.kind, copied(pod), None)
 
 
 def is_ready(pod: Object) -> bool:

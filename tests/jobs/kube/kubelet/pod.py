@@ -23,7 +23,10 @@ FAULT = "test/kubelet"
 
 
 class Pod:
-    """The processes of one pod. `wake` notifies it of a change of its object."""
+    """The processes of one pod. `wake` notifies it of a change of its object.
+
+    The object is the stored one, which must not be modified.
+    """
 
     def __init__(
         self,
@@ -103,9 +106,8 @@ class Pod:
 
     def _begin(self) -> bool:
         """Run the init containers, and return whether all succeeded."""
-        self.object["status"]["podIP"] = self.address
         for one in self._first:
-            one.start(self.object)
+            one.start(self._with_address())
             self._tell("Pending", is_begun=False)
             while one.exit_code is None and not self._is_ended:
                 one.look(self.address)
