@@ -28,6 +28,10 @@ load: Any = config.new_client_from_config
 #: Time that a test waits for an action of the cluster, in seconds.
 PATIENCE_S = 60.0
 
+#: The pause between two looks of `eventually`, which grows to limit the load of long waits.
+PAUSE_S, PAUSE_MAX_S = 0.02, 0.1
+PAUSE_GROWTH = 1.2
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -209,10 +213,11 @@ def eventually(look: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
     Raises:
         AssertionError: The result was never true within the time limit.
     """
-    end = time.monotonic() + patience_s
+    end, pause_s = time.monotonic() + patience_s, PAUSE_S
     while not (seen := look()):
         assert time.monotonic() < end, f"not seen in {patience_s:g} s: {seen!r}"
-        time.sleep(0.02)
+        time.sleep(pause_s)
+        pause_s = min(PAUSE_MAX_S, PAUSE_GROWTH * pause_s)
     return seen
 
 
