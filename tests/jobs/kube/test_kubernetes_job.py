@@ -238,7 +238,7 @@ def test_a_pod_that_no_node_takes_says_why(cluster: Cluster, namespace: str, job
     assert "Insufficient nvidia.com/gpu" in events["FailedScheduling"].text
     assert (events["FailedScheduling"].mesh, events["FailedScheduling"].rank) == ("workers", 0)
     job.kill()
-    assert not cluster.leftovers(namespace)
+    eventually(lambda: not cluster.leftovers(namespace))
 
 
 def test_an_image_that_cannot_be_pulled_ends_the_wait(cluster: Cluster, jobs: Jobs) -> None:

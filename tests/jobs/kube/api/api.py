@@ -157,9 +157,8 @@ class Api:
     def _check_namespace(self, request: Request) -> None:
         if not request.kind.is_namespaced:
             return
-        if self._namespace(request.namespace)["metadata"].get("deletionTimestamp"):
-            message = f"because namespace {request.namespace} is being terminated"
-            raise Refusal(403, f"unable to create new content: {message}")
+        name = request.body["metadata"].get("name", "")
+        deletion.check_namespace(self._namespace(request.namespace), request.kind, name)
 
     def _change(self, request: Request) -> Object:
         old = self._one(request)

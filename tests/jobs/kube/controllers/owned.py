@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.jobs.kube.api import defaults, pod_security, validation
 from tests.jobs.kube.api.api import kind_of
-from tests.jobs.kube.api.deletion import delete
+from tests.jobs.kube.api.deletion import check_namespace, delete
 from tests.jobs.kube.api.kind import Kinds, Object
 from tests.jobs.kube.api.store import Store, copied
 
@@ -27,7 +27,14 @@ class Owned:
         ]
 
     def make(self, owner: Object, name: str, extra: Object) -> None:
-        """Create a pod from the owner's template, with extra labels, annotations or hostname."""
+        """Create a pod from the owner's template.
+
+        Args:
+            owner: The workload.
+            name: The name of the pod.
+            extra: Additional `labels`, `annotations`, `finalizers`, fields of the `spec`, and
+                variables for the `env` of all containers.
+        """
         template = copied(owner["spec"]["template"])
         meta = template.get("metadata") or {}
         pod: Object = {
@@ -38,6 +45,7 @@ class Owned:
                 "namespace": owner["metadata"]["namespace"],
                 "labels": {**(meta.get("labels") or {}), **extra.get("labels", {})},
                 "annotations": {**(meta.get("annotations") or {}), **extra.get("annotations", {})},
+                "finalizers": [*(meta.get("finalizers") or []), *extra.get("finalizers", [])],
                 "ownerReferences": [
                     {
                         "apiVersion": owner["apiVersion"],
@@ -55,6 +63,7 @@ class Owned:
             container["env"] = [*(container.get("env") or []), *extra.get("env", [])]
         validation.check(self.kind, pod, None)
         namespace = self._store.get(self._namespaces, "", owner["metadata"]["namespace"])
+        check_namespace(namespace, self.kind, name)
         pod_security.check(namespace, pod)
         defaults.fill_in(self.kind, pod)
         self._store.create(self.kind, pod)

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from tests.jobs.kube.api.api import kind_of
-from tests.jobs.kube.api.deletion import delete
+from tests.jobs.kube.api.deletion import delete, end_grace
 from tests.jobs.kube.api.events import Recorder
 from tests.jobs.kube.api.kind import Kinds, Object
 from tests.jobs.kube.api.refusal import Refusal
@@ -88,8 +88,8 @@ class Kubelet:
     def _begin(self, object: Object) -> None:
         meta = object["metadata"]
         if object["status"]["phase"] in ("Succeeded", "Failed") or "deletionTimestamp" in meta:
-            if "deletionTimestamp" in meta and not meta.get("finalizers"):
-                self._store.remove(self._kind, meta["namespace"], meta["name"])
+            if meta.get("deletionGracePeriodSeconds"):
+                end_grace(self._store, self._kind, copied(object))
             return
         folder = self._folder / meta["uid"]
         folder.mkdir(parents=True, exist_ok=True)

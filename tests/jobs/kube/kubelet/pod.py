@@ -7,6 +7,7 @@ import threading
 import time
 from typing import Any
 
+from tests.jobs.kube.api.deletion import end_grace
 from tests.jobs.kube.api.events import Recorder
 from tests.jobs.kube.api.kind import Kind, Object
 from tests.jobs.kube.api.refusal import Refusal
@@ -203,8 +204,8 @@ class Pod:
         meta = self.object["metadata"]
         try:
             found = self._store.get(self._kind, meta["namespace"], meta["name"])
-            if found["metadata"]["uid"] == self.uid and not found["metadata"].get("finalizers"):
-                self._store.remove(self._kind, meta["namespace"], meta["name"])
+            if found["metadata"]["uid"] == self.uid:
+                end_grace(self._store, self._kind, found)
         except Refusal:
             return
 
