@@ -89,6 +89,15 @@ class Cluster:
         eventually(lambda: self._has_account(name))
         return name
 
+    def delete_namespace(self, name: str) -> None:
+        """Delete a namespace, unless it was deleted already, and wait until it has gone."""
+        if self._has_namespace(name):
+            self.core.delete_namespace(name)
+        eventually(lambda: not self._has_namespace(name))
+
+    def _has_namespace(self, name: str) -> bool:
+        return bool(self.core.list_namespace(field_selector=f"metadata.name={name}").items)
+
     def _has_account(self, namespace: str) -> bool:
         found = self.core.list_namespaced_service_account(namespace).items
         return any(one.metadata.name == "default" for one in found)
