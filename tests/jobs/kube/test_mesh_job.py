@@ -39,8 +39,8 @@ def mesh_jobs(cluster: Cluster) -> Iterator[MeshJobs]:
     yield served
     # A namespace may be deleted before its MeshJobs.
     told = operator.end().splitlines()
+    cluster.delete_namespace(namespace)
     assert [line for line in told if "being terminated" not in line] == []
-    cluster.core.delete_namespace(namespace)
 
 
 def _job(
