@@ -18,6 +18,7 @@ from tests.jobs.kube.controllers.garbage import Garbage
 from tests.jobs.kube.controllers.indexed_jobs import IndexedJobs
 from tests.jobs.kube.controllers.job_sets import JobSets
 from tests.jobs.kube.controllers.loop import Loop
+from tests.jobs.kube.controllers.namespaces import Namespaces
 from tests.jobs.kube.controllers.nodes import Nodes
 from tests.jobs.kube.controllers.stateful_sets import StatefulSets
 from tests.jobs.kube.kubeconfig import write
@@ -47,7 +48,7 @@ def main(folder: Path) -> None:
     controllers = Loop(store, made)
     # Nodes and pods have a separate loop, so that a failing controller does not stop the nodes.
     nodes = Loop(store, [kubelet, Nodes(store, kinds, kubelet.heartbeats)])
-    others = Loop(store, [Scheduler(store, kinds), Garbage(store, kinds)])
+    others = Loop(store, [Scheduler(store, kinds), Garbage(store, kinds), Namespaces(store, kinds)])
     server = Server(api, *certificate.make(folder))
     threading.Thread(target=server.serve_forever, daemon=True, name="server").start()
     for loop in (nodes, others, controllers):

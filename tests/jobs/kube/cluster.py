@@ -28,6 +28,10 @@ load: Any = config.new_client_from_config
 #: Time that a test waits for an action of the cluster, in seconds.
 PATIENCE_S = 60.0
 
+#: The pause between two looks of `eventually`, which grows to limit the load of long waits.
+PAUSE_S, PAUSE_MAX_S = 0.02, 0.1
+PAUSE_GROWTH = 1.2
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -84,6 +88,15 @@ class Cluster:
         # The API server rejects pods until the service account exists.
         eventually(lambda: self._has_account(name))
         return name
+
+    def delete_namespace(self, name: str) -> None:
+        """Delete a namespace, unless it was deleted already, and wait until it has gone."""
+        if self._has_namespace(name):
+            self.core.delete_namespace(name)
+        eventually(lambda: not self._has_namespace(name))
+
+    def _has_namespace(self, name: str) -> bool:
+        return bool(self.core.list_namespace(field_selector=f"metadata.name={name}").items)
 
     def _has_account(self, namespace: str) -> bool:
         found = self.core.list_namespaced_service_account(namespace).items
@@ -209,10 +222,11 @@ def eventually(look: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
     Raises:
         AssertionError: The result was never true within the time limit.
     """
-    end = time.monotonic() + patience_s
+    end, pause_s = time.monotonic() + patience_s, PAUSE_S
     while not (seen := look()):
         assert time.monotonic() < end, f"not seen in {patience_s:g} s: {seen!r}"
-        time.sleep(0.02)
+        time.sleep(pause_s)
+        pause_s = min(PAUSE_MAX_S, PAUSE_GROWTH * pause_s)
     return seen
 
 

@@ -23,7 +23,7 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     """A namespace for one test that enforces the restricted pod security profile."""
     name = cluster.make_namespace(**{"pod-security.kubernetes.io/enforce": "restricted"})
     yield name
-    cluster.core.delete_namespace(name)
+    cluster.delete_namespace(name)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,11 +18,12 @@ from tests.jobs.kube.cluster import Cluster, eventually
 GROUP, VERSION, PLURAL = "mesh-jobs.dev", "v1alpha1", "meshjobs"
 
 
-def manifests(*options: str) -> list[Any]:
+@functools.cache
+def manifests(*options: str) -> tuple[Any, ...]:
     """Return the manifests that an administrator applies before the first MeshJob."""
     command = [sys.executable, "-m", "mesh_jobs.operator", "manifests", *options]
     told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    return list(yaml.safe_load_all(told.stdout))
+    return tuple(yaml.safe_load_all(told.stdout))
 
 
 def rules(*kinds: str, made: Sequence[Any]) -> list[Any]:

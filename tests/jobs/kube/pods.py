@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
+
+from tests.jobs.kube.cluster import Cluster
 
 RESTRICTED = {
     "allowPrivilegeEscalation": False,
@@ -77,3 +80,19 @@ SERVE = (
 ADDRESS = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 TCP_PROBE = {"tcpSocket": {"port": 26600}, "periodSeconds": 1}
 WAIT = "import signal; print('begun', flush=True); signal.pause()"
+
+
+def waiting_python(folder: Path) -> str:
+    """Return the path of a program that acts as the Python of an image and only waits.
+
+    A worker that runs in it never becomes ready, but is started in a moment.
+    """
+    path = folder / "waiting-python"
+    path.write_text("#!/bin/sh\nexec sleep 600\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def running(cluster: Cluster, namespace: str) -> int:
+    """Return the number of running pods."""
+    return sum(one.status.phase == "Running" for one in cluster.pods(namespace))

@@ -10,14 +10,22 @@ import pytest
 import yaml
 from kubernetes import client
 
-from mesh_jobs import JobError, KubernetesJob, KubernetesOptions, NotSupported, PodOptions
+from mesh_jobs import (
+    ImageSpec,
+    JobError,
+    KubernetesJob,
+    KubernetesOptions,
+    NotSupported,
+    PodOptions,
+)
 from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
+from tests.jobs.kube.pods import running, waiting_python
 from tests.jobs.kube.test_kubernetes_job import IMAGE, ranks_of
 
 GROUP = "jobset.x-k8s.io"
 
 
-def _job(cluster: Cluster, namespace: str, folder: Path) -> KubernetesJob:
+def _job(cluster: Cluster, namespace: str, folder: Path, image: ImageSpec = IMAGE) -> KubernetesJob:
     job = KubernetesJob(
         namespace,
         name="a-job-with-a-rather-long-name",
@@ -26,8 +34,8 @@ def _job(cluster: Cluster, namespace: str, folder: Path) -> KubernetesJob:
         folder=folder,
     )
     pods = PodOptions(labels={"kueue.x-k8s.io/queue-name": "blue"})
-    job.add_mesh("workers", 2, image_spec=IMAGE, pods=pods)
-    return job.add_mesh("others-with-a-long-name", 1, image_spec=IMAGE)
+    job.add_mesh("workers", 2, image_spec=image, pods=pods)
+    return job.add_mesh("others-with-a-long-name", 1, image_spec=image)
 
 
 @pytest.fixture
@@ -78,3 +86,14 @@ def test_a_job_set_is_all_meshes(stand_in: Cluster, namespace: str, tmp_path: Pa
         job.resize(mesh="workers", hosts=1)
     job.kill()
     eventually(lambda: not stand_in.leftovers(namespace))
+
+
+@pytest.mark.usefixtures("served")
+def test_a_job_set_is_deleted_with_its_namespace(
+    stand_in: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    image = ImageSpec("mesh-test", python=waiting_python(tmp_path))
+    _job(stand_in, namespace, tmp_path, image).apply()
+    eventually(lambda: running(stand_in, namespace) == 3)
+    stand_in.delete_namespace(namespace)
+    assert not stand_in.leftovers(namespace)

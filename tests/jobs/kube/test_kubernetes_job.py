@@ -25,6 +25,7 @@ from mesh_jobs import (
     PodOptions,
 )
 from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
+from tests.jobs.kube.pods import running, waiting_python
 
 IMAGE = ImageSpec("mesh-test", python=sys.executable)
 
@@ -88,6 +89,17 @@ def test_pods_are_hosts_until_they_are_given_back(
     assert "mesh worker serves" in job.logs("workers", 1)
     job.kill()
     eventually(lambda: not cluster.leftovers(namespace))
+
+
+@pytest.mark.parametrize("workload", ["job", "statefulset", "pods"])
+def test_hosts_are_deleted_with_their_namespace(
+    cluster: Cluster, namespace: str, jobs: Jobs, workload: str, tmp_path: Path
+) -> None:
+    image = ImageSpec("mesh-test", python=waiting_python(tmp_path))
+    jobs(2, workload=workload, mesh={"image_spec": image}).apply()
+    eventually(lambda: running(cluster, namespace) == 2)
+    cluster.delete_namespace(namespace)
+    assert not cluster.leftovers(namespace)
 
 
 def test_what_pods_run_is_listed_beside_the_program(jobs: Jobs, tmp_path: Path) -> None:
@@ -238,7 +250,7 @@ def test_a_pod_that_no_node_takes_says_why(cluster: Cluster, namespace: str, job
     assert "Insufficient nvidia.com/gpu" in events["FailedScheduling"].text
     assert (events["FailedScheduling"].mesh, events["FailedScheduling"].rank) == ("workers", 0)
     job.kill()
-    assert not cluster.leftovers(namespace)
+    eventually(lambda: not cluster.leftovers(namespace))
 
 
 def test_an_image_that_cannot_be_pulled_ends_the_wait(cluster: Cluster, jobs: Jobs) -> None:

@@ -23,7 +23,7 @@ from mesh_jobs import (
 )
 from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
 from tests.jobs.kube.operators import MeshJobs, OperatorProcess, manifests, mesh, rules
-from tests.jobs.kube.pods import ADDRESS, TCP_PROBE, pod
+from tests.jobs.kube.pods import ADDRESS, TCP_PROBE, pod, running, waiting_python
 from tests.jobs.kube.test_kubernetes_job import ranks_of
 
 
@@ -39,8 +39,8 @@ def mesh_jobs(cluster: Cluster) -> Iterator[MeshJobs]:
     yield served
     # A namespace may be deleted before its MeshJobs.
     told = operator.end().splitlines()
+    cluster.delete_namespace(namespace)
     assert [line for line in told if "being terminated" not in line] == []
-    cluster.core.delete_namespace(namespace)
 
 
 def _job(
@@ -121,6 +121,17 @@ def test_other_workloads_are_hosts_too(
     eventually(lambda: mesh_jobs.is_ready(namespace, "train"))
     mesh_jobs.delete(namespace, "train")
     eventually(lambda: not cluster.leftovers(namespace))
+
+
+def test_mesh_jobs_are_deleted_with_their_namespace(
+    cluster: Cluster, namespace: str, mesh_jobs: MeshJobs, tmp_path: Path
+) -> None:
+    for workload in ("job", "statefulset", "pods"):
+        waiting = mesh(python=waiting_python(tmp_path))
+        mesh_jobs.create(namespace, workload, waiting, workload=workload)
+    eventually(lambda: running(cluster, namespace) == 3)
+    cluster.delete_namespace(namespace)
+    assert mesh_jobs.names(namespace) == []
 
 
 def test_what_keeps_hosts_from_coming_is_told(

@@ -26,7 +26,8 @@ def mesh_jobs(cluster: Cluster) -> MeshJobs:
 @pytest.fixture
 def user(cluster: Cluster, namespace: str) -> Path:
     """A user with the permissions of an operator, in this namespace only."""
-    made = manifests("--namespace", namespace)
+    # The rules are the same for each namespace.
+    made = manifests("--namespace", "mesh-system")
     return cluster.user(namespace, rules("Role", made=made))
 
 

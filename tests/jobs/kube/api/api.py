@@ -13,7 +13,7 @@ from tests.jobs.kube.api.permissions import Permissions
 from tests.jobs.kube.api.refusal import Refusal, not_found
 from tests.jobs.kube.api.request import Request
 from tests.jobs.kube.api.selector import Choice, by_field, by_label
-from tests.jobs.kube.api.store import Store, now_text
+from tests.jobs.kube.api.store import Store, copied, now_text
 
 #: Kinds whose status can be changed only through the status subresource.
 _WITH_STATUS = {"Pod", "StatefulSet", "Job", "Node", "Service", "Namespace"}
@@ -63,7 +63,8 @@ class Api:
                 return 200, self._delete(request)
             case "deletecollection", "":
                 for one in self._chosen(request):
-                    deletion.delete(self.store, self.kinds, request.kind, one, request.body)
+                    options = request.body
+                    deletion.delete(self.store, self.kinds, request.kind, copied(one), options)
                 return 200, {"kind": "Status", "apiVersion": "v1", "status": "Success"}
             case _:
                 raise Refusal(405, "the server does not allow this method")
@@ -83,8 +84,9 @@ class Api:
         return self.store.get(request.kind, request.namespace, request.name)
 
     def _chosen(self, request: Request) -> list[Object]:
+        """Return the stored objects of a list, which must not be modified."""
         chosen = self.choice(request)
-        return [one for one in self.store.every(request.kind, request.namespace) if chosen(one)]
+        return [one for one in self.store.view(request.kind, request.namespace) if chosen(one)]
 
     def _list(self, request: Request) -> Object:
         with self.store.changed:
@@ -93,14 +95,14 @@ class Api:
         wanted = request.query.get("resourceVersion", "")
         if wanted.isdigit() and int(wanted) > version:
             raise too_large(int(wanted), version)
-        for item in items:
-            item.pop("apiVersion", None)
-            item.pop("kind", None)
+        own = ("apiVersion", "kind")
         return {
             "kind": f"{request.kind.name}List",
             "apiVersion": request.kind.api_version,
             "metadata": {"resourceVersion": str(version)},
-            "items": items,
+            "items": [
+                {key: value for key, value in one.items() if key not in own} for one in items
+            ],
         }
 
     def _create(self, request: Request) -> Object:
@@ -155,9 +157,8 @@ class Api:
     def _check_namespace(self, request: Request) -> None:
         if not request.kind.is_namespaced:
             return
-        if self._namespace(request.namespace)["metadata"].get("deletionTimestamp"):
-            message = f"because namespace {request.namespace} is being terminated"
-            raise Refusal(403, f"unable to create new content: {message}")
+        name = request.body["metadata"].get("name", "")
+        deletion.check_namespace(self._namespace(request.namespace), request.kind, name)
 
     def _change(self, request: Request) -> Object:
         old = self._one(request)

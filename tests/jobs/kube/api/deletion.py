@@ -7,9 +7,29 @@ from typing import Any
 
 from tests.jobs.kube.api.kind import Kind, Kinds, Object
 from tests.jobs.kube.api.refusal import Refusal
-from tests.jobs.kube.api.store import Store, now_text
+from tests.jobs.kube.api.store import Store, copied
 
 FOREGROUND = "foregroundDeletion"
+
+
+def check_namespace(namespace: Object, kind: Kind, name: str) -> None:
+    """Refuse to create an object in a terminating namespace.
+
+    Raises:
+        Refusal: The namespace is terminating.
+    """
+    meta = namespace["metadata"]
+    if "deletionTimestamp" not in meta:
+        return
+    message = f"unable to create new content in namespace {meta['name']} because it is being"
+    cause = {
+        "reason": "NamespaceTerminating",
+        "message": f"namespace {meta['name']} is being terminated",
+        "field": "metadata.namespace",
+    }
+    details = {"name": name, "kind": kind.plural, "group": kind.group, "causes": [cause]}
+    text = f'{kind.resource} "{name}" is forbidden: {message} terminated'
+    raise Refusal(403, text, details=details)
 
 
 def delete(store: Store, kinds: Kinds, kind: Kind, object: Object, options: Any) -> Object:
@@ -59,22 +79,31 @@ def _check_preconditions(kind: Kind, meta: Object, wanted: Object) -> None:
 
 def _orphan(store: Store, kinds: Kinds, uid: str) -> None:
     for kind in kinds.every():
-        for one in store.every(kind):
+        for one in store.view(kind):
             owners = one["metadata"].get("ownerReferences") or []
             if any(owner["uid"] == uid for owner in owners):
+                orphan = copied(one)
                 left = [owner for owner in owners if owner["uid"] != uid]
-                one["metadata"]["ownerReferences"] = left
-                store.replace(kind, one)
+                orphan["metadata"]["ownerReferences"] = left
+                store.replace(kind, orphan)
 
 
 def finish(store: Store, kind: Kind, object: Object) -> None:
-    """Remove a terminating object if it has no finalizers left."""
+    """Remove a terminating object if it has neither finalizers nor a grace period left."""
     meta = object["metadata"]
     waits = meta.get("finalizers") or meta.get("deletionGracePeriodSeconds")
-    if "deletionTimestamp" in meta and not waits and kind.name not in ("Pod", "Namespace"):
+    if "deletionTimestamp" in meta and not waits and kind.name != "Namespace":
         store.remove(kind, meta.get("namespace", ""), meta["name"])
 
 
-def is_over(object: Object) -> bool:
-    """Return whether the grace period of an object has expired."""
-    return bool(object["metadata"].get("deletionTimestamp", "~") <= now_text())
+def end_grace(store: Store, kind: Kind, pod: Object) -> None:
+    """End the grace period of a terminating pod, as the kubelet does when nothing runs any more."""
+    pod["metadata"]["deletionGracePeriodSeconds"] = 0
+    finish(store, kind, store.replace(kind, pod))
+
+
+def drop_finalizer(store: Store, kind: Kind, object: Object, finalizer: str) -> None:
+    """Remove a finalizer from an object, and the object itself if only the finalizer kept it."""
+    left = [name for name in object["metadata"]["finalizers"] if name != finalizer]
+    meta = {**object["metadata"], "finalizers": left}
+    finish(store, kind, store.replace(kind, {**object, "metadata": meta}))

@@ -10,16 +10,23 @@ from tests.jobs.kube.api.store import Store, now_text
 
 
 class Recorder:
-    """Records events about objects; a repeated event increases a count."""
+    """Records events about objects; a repeated event increases a count.
+
+    Like all objects, events are not created in a terminating namespace.
+    """
 
     def __init__(self, store: Store, kinds: Kinds, component: str) -> None:
         self._store = store
         self._kind = kind_of(kinds, "events")
+        self._namespaces = kind_of(kinds, "namespaces")
         self._component = component
         self._told: dict[tuple[str, str, str], str] = {}
 
     def tell(self, object: Object, reason: str, message: str, type: str = "Warning") -> None:
         meta, now = object["metadata"], now_text()
+        namespace = self._store.find(self._namespaces, "", meta["namespace"])
+        if namespace is None or "deletionTimestamp" in namespace["metadata"]:
+            return
         key = (meta["uid"], reason, message)
         name = self._told.get(key)
         known = self._store.find(self._kind, meta["namespace"], name) if name else None

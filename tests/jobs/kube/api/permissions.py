@@ -65,7 +65,7 @@ class Permissions:
     def may(self, user: str, request: Request) -> bool:
         if user == ADMIN:
             return True
-        for binding in self._store.every(self._cluster_bindings):
+        for binding in self._store.view(self._cluster_bindings):
             if any(_is(subject, user) for subject in binding.get("subjects") or []):
                 name = binding["roleRef"]["name"]
                 role = self._store.find(self._cluster_roles, "", name)
@@ -73,7 +73,7 @@ class Permissions:
                     return True
         if not request.namespace:
             return False
-        for binding in self._store.every(self._bindings, request.namespace):
+        for binding in self._store.view(self._bindings, request.namespace):
             if not any(_is(subject, user) for subject in binding.get("subjects") or []):
                 continue
             role = self._store.find(self._roles, request.namespace, binding["roleRef"]["name"])

@@ -33,6 +33,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = IDLE_S
     disable_nagle_algorithm = True
+    # A response is one write, so that its client wakes up once.
+    wbufsize = 1 << 16
     server: Server
 
     def log_message(self, format: str, *values: Any) -> None:
@@ -96,11 +98,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
+        self.wfile.flush()
         for event in events:
             raw = json.dumps(event).encode() + b"\n"
             self.wfile.write(f"{len(raw):x}\r\n".encode() + raw + b"\r\n")
             self.wfile.flush()
         self.wfile.write(b"0\r\n\r\n")
+        self.wfile.flush()
 
 
 def _parsed(raw: bytes) -> Any:

@@ -70,7 +70,7 @@ class Watch:
         store, request = self._api.store, self._request
         with store.changed:
             self._version = store.version
-            objects = store.every(request.kind, request.namespace)
+            objects = store.view(request.kind, request.namespace)
         for object in objects:
             if self._chosen(object):
                 yield {"type": "ADDED", "object": object}

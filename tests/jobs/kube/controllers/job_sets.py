@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import copy
+import contextlib
 
 from tests.jobs.kube.api import defaults, validation
 from tests.jobs.kube.api.api import kind_of
+from tests.jobs.kube.api.deletion import check_namespace
 from tests.jobs.kube.api.kind import Kind, Kinds, Object
-from tests.jobs.kube.api.store import Store, now_text
+from tests.jobs.kube.api.refusal import Refusal
+from tests.jobs.kube.api.store import Store, copied, now_text
 
 NAME = "jobset.sigs.k8s.io/jobset-name"
 
@@ -19,13 +21,16 @@ class JobSets:
         self._store = store
         self._kinds = kinds
         self._jobs = kind_of(kinds, "jobs", "batch")
+        self._namespaces = kind_of(kinds, "namespaces")
 
     def step(self) -> None:
         kind = self._kinds.find("jobset.x-k8s.io", "v1alpha2", "jobsets")
         for one in self._store.every(kind) if kind else []:
             if "deletionTimestamp" not in one["metadata"]:
                 assert kind is not None
-                self._keep(kind, one)
+                with contextlib.suppress(Refusal):
+                    # The next step retries; a terminating namespace refuses all new jobs.
+                    self._keep(kind, one)
 
     def _keep(self, kind: Kind, one: Object) -> None:
         meta, spec = one["metadata"], one["spec"]
@@ -42,7 +47,7 @@ class JobSets:
             self._end(kind, one, "Completed")
 
     def _make(self, one: Object, name: str, template: Object) -> Object:
-        meta, made = one["metadata"], copy.deepcopy(template)
+        meta, made = one["metadata"], copied(template)
         owner = {key: one[key] for key in ("apiVersion", "kind")}
         owner |= {key: meta[key] for key in ("name", "uid")}
         labels = {**(made.get("metadata") or {}).get("labels", {}), NAME: meta["name"]}
@@ -57,6 +62,8 @@ class JobSets:
             },
             "spec": made["spec"],
         }
+        namespace = self._store.get(self._namespaces, "", meta["namespace"])
+        check_namespace(namespace, self._jobs, name)
         validation.check(self._jobs, job, None)
         defaults.fill_in(self._jobs, job)
         return self._store.create(self._jobs, job)

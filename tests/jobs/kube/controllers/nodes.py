@@ -9,7 +9,7 @@ from tests.jobs.kube.api.api import kind_of
 from tests.jobs.kube.api.deletion import delete
 from tests.jobs.kube.api.kind import Kinds, Object
 from tests.jobs.kube.api.refusal import Refusal
-from tests.jobs.kube.api.store import Store, now_text
+from tests.jobs.kube.api.store import Store, copied, now_text
 
 #: Time without a heartbeat after which a node is not ready. Real: 40 s.
 GRACE_S = 2.0
@@ -53,13 +53,13 @@ class Nodes:
         self._store.replace(self._nodes, node)
 
     def _take_pods(self, name: str) -> None:
-        for pod in self._store.every(self._pods):
+        for pod in self._store.view(self._pods):
             if pod["spec"].get("nodeName") != name or "deletionTimestamp" in pod["metadata"]:
                 continue
             if pod["status"].get("phase") in ("Succeeded", "Failed"):
                 continue
             try:
-                self._take(pod, time.monotonic() - self._lost_at[name])
+                self._take(copied(pod), time.monotonic() - self._lost_at[name])
             except Refusal:
                 continue
 

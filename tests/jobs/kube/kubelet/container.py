@@ -186,12 +186,11 @@ def processes_of(pod_uid: str) -> list[int]:
     """Return the running processes of a pod, identified by their environment."""
     mark = f"{MARK}={pod_uid}".encode()
     found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
+    for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            if mark in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if mark in file.read().split(b"\0"):
+                    found.append(int(name))
         except OSError:
             continue
     return found

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 from tests.jobs.kube.api.api import kind_of
-from tests.jobs.kube.api.deletion import delete
+from tests.jobs.kube.api.deletion import delete, end_grace
 from tests.jobs.kube.api.events import Recorder
 from tests.jobs.kube.api.kind import Kinds, Object
 from tests.jobs.kube.api.refusal import Refusal
-from tests.jobs.kube.api.store import Store
+from tests.jobs.kube.api.store import Store, copied
 from tests.jobs.kube.kubelet.addresses import Addresses
 from tests.jobs.kube.kubelet.container_environment import ContainerEnvironment
 from tests.jobs.kube.kubelet.pod import FAULT, Pod
@@ -53,16 +53,16 @@ class Kubelet:
         self._store.create(self._nodes, node)
 
     def step(self) -> None:
-        for node in self._store.every(self._nodes):
+        for node in self._store.view(self._nodes):
             self._tend(node)
-        objects = {one["metadata"]["uid"]: one for one in self._store.every(self._kind)}
+        objects = {one["metadata"]["uid"]: one for one in self._store.view(self._kind)}
         for uid, pod in list(self._pods.items()):
             if pod.is_over:
                 self._addresses.give_back(pod.address)
                 del self._pods[uid]
             elif uid not in objects:
                 pod.wake(None)
-            elif objects[uid] != pod.object:
+            elif _version(objects[uid]) != _version(pod.object):
                 pod.wake(objects[uid])
         for uid, object in objects.items():
             name = object["spec"].get("nodeName")
@@ -83,13 +83,13 @@ class Kubelet:
         if fault == "drain":
             for pod in mine:
                 if "deletionTimestamp" not in pod.object["metadata"]:
-                    delete(self._store, self._kinds, self._kind, pod.object, None)
+                    delete(self._store, self._kinds, self._kind, copied(pod.object), None)
 
     def _begin(self, object: Object) -> None:
         meta = object["metadata"]
         if object["status"]["phase"] in ("Succeeded", "Failed") or "deletionTimestamp" in meta:
-            if "deletionTimestamp" in meta and not meta.get("finalizers"):
-                self._store.remove(self._kind, meta["namespace"], meta["name"])
+            if meta.get("deletionGracePeriodSeconds"):
+                end_grace(self._store, self._kind, copied(object))
             return
         folder = self._folder / meta["uid"]
         folder.mkdir(parents=True, exist_ok=True)
@@ -121,3 +121,7 @@ class Kubelet:
             pod.lose()
         for pod in self._pods.values():
             pod.join()
+
+
+def _version(object: Object) -> str:
+    return str(object["metadata"]["resourceVersion"])

@@ -7,6 +7,7 @@ import threading
 import time
 from typing import Any
 
+from tests.jobs.kube.api.deletion import end_grace
 from tests.jobs.kube.api.events import Recorder
 from tests.jobs.kube.api.kind import Kind, Object
 from tests.jobs.kube.api.refusal import Refusal
@@ -23,7 +24,10 @@ FAULT = "test/kubelet"
 
 
 class Pod:
-    """The processes of one pod. `wake` notifies it of a change of its object."""
+    """The processes of one pod. `wake` notifies it of a change of its object.
+
+    The object is the stored one, which must not be modified.
+    """
 
     def __init__(
         self,
@@ -103,9 +107,8 @@ class Pod:
 
     def _begin(self) -> bool:
         """Run the init containers, and return whether all succeeded."""
-        self.object["status"]["podIP"] = self.address
         for one in self._first:
-            one.start(self.object)
+            one.start(self._with_address())
             self._tell("Pending", is_begun=False)
             while one.exit_code is None and not self._is_ended:
                 one.look(self.address)
@@ -201,8 +204,8 @@ class Pod:
         meta = self.object["metadata"]
         try:
             found = self._store.get(self._kind, meta["namespace"], meta["name"])
-            if found["metadata"]["uid"] == self.uid and not found["metadata"].get("finalizers"):
-                self._store.remove(self._kind, meta["namespace"], meta["name"])
+            if found["metadata"]["uid"] == self.uid:
+                end_grace(self._store, self._kind, found)
         except Refusal:
             return
 

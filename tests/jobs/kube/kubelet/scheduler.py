@@ -8,7 +8,7 @@ from collections import Counter
 from tests.jobs.kube.api.api import kind_of
 from tests.jobs.kube.api.events import Recorder
 from tests.jobs.kube.api.kind import Kinds, Object
-from tests.jobs.kube.api.store import Store, now_text
+from tests.jobs.kube.api.store import Store, copied, now_text
 
 _UNITS = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _UNITS |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
@@ -24,11 +24,11 @@ class Scheduler:
         self._events = Recorder(store, kinds, "default-scheduler")
 
     def step(self) -> None:
-        pods = self._store.every(self._pods)
-        waiting = [pod for pod in pods if _waits(pod)]
+        pods = self._store.view(self._pods)
+        waiting = [copied(pod) for pod in pods if _waits(pod)]
         if not waiting:
             return
-        nodes = self._store.every(self._nodes)
+        nodes = self._store.view(self._nodes)
         used: dict[str, Counter[str]] = {one["metadata"]["name"]: Counter() for one in nodes}
         for pod in pods:
             name = pod["spec"].get("nodeName", "")

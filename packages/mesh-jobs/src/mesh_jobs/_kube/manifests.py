@@ -59,8 +59,9 @@ _NAME_LEN_MAX = 40
 _SET_NAME_LEN_MAX = 16
 _ID_LEN = 8
 # Lost pods count as failures, whatever the cause: a policy that ignores evictions would not replace
-# a pod on an unresponsive node before the node is removed. Failures are counted per index, so that
-# an index that fails often does not delay others; older clusters support only the total.
+# a pod on an unresponsive node before the node is removed. Failures are not counted per index
+# (`backoffLimitPerIndex`), because the failed pod of an index then keeps its finalizer until it is
+# replaced, and in a terminating namespace it never is: see docs/decisions/0043.
 _FAILURES_OF_HOST_MAX = 20
 _STAYS_S = 600.0
 
@@ -189,7 +190,6 @@ def _job(request: AllocationRequest, mesh: MeshSpec) -> Object:
         "spec": {
             "completionMode": "Indexed",
             **size("job", mesh.hosts),
-            "backoffLimitPerIndex": _FAILURES_OF_HOST_MAX,
             "backoffLimit": _FAILURES_OF_HOST_MAX * mesh.hosts,
             "ttlSecondsAfterFinished": int(min(request.spec.ttl_s, _STAYS_S)),
             "template": _template(request, mesh, "job", rank, {"restartPolicy": "Never"}),
