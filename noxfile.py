@@ -67,7 +67,8 @@ def tests(session: nox.Session, part: str) -> None:
     else:
         _install(session, "test", part)
         # Three processes, because the tests spend most of their time waiting.
-        _pytest(session, *(session.posargs or [f"packages/{part}/tests", "--numprocesses=3"]))
+        all_tests = [f"packages/{part}/tests", "--numprocesses=3", "-m", "not slow"]
+        _pytest(session, *(session.posargs or all_tests))
 
 
 @nox.session(venv_backend="none")
@@ -133,7 +134,7 @@ def layers(session: nox.Session) -> None:
 def examples(session: nox.Session) -> None:
     """Run every example, including the notebooks."""
     _install(session, "examples", "mesh-jobs", "mesh-rdma", "mesh-tensor")
-    _pytest(session, "tests/examples")
+    _pytest(session, "tests/examples", *session.posargs)
 
 
 @nox.session
@@ -200,8 +201,9 @@ def jobs(session: nox.Session) -> None:
     session.install(str(EXAMPLE_BACKEND))
     _have(session, {**system.SSH, **system.HOSTS, **system.KUBE})
     folders = ["packages/mesh-jobs/tests", "tests/jobs", str(EXAMPLE_BACKEND / "tests")]
+    chosen = session.posargs or ["-m", "not slow"]
     # Two processes, because the tests spend most of their time waiting.
-    _pytest(session, *folders, "--numprocesses=2", "--ignore=tests/jobs/slurm", *session.posargs)
+    _pytest(session, *folders, "--numprocesses=2", "--ignore=tests/jobs/slurm", *chosen)
 
 
 @nox.session
@@ -291,7 +293,7 @@ def security(session: nox.Session) -> None:
     # Some Python packages are compiled against these Debian packages, so they come first.
     _have(session, system.SECURITY)
     _install(session, "security", *PACKAGES)
-    _pytest(session, "tests/security", *session.posargs)
+    _pytest(session, "tests/security", *(session.posargs or ["-m", "not slow"]))
 
 
 @nox.session(venv_backend="none")

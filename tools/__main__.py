@@ -63,7 +63,11 @@ def _usage() -> str:
     return "\n".join(["usage: python3 -m tools [-v] COMMAND ...", "", *lines])
 
 
-def _test(_: list[str]) -> int:
+def _test(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python3 -m tools test")
+    parser.add_argument("--slow", action="store_true", help="run the slow variants instead")
+    if parser.parse_args(arguments).slow:
+        return plan.run(plan.SLOW, ())
     return plan.run()
 
 

@@ -66,6 +66,12 @@ SHARED: tuple[Session, ...] = (
     LARGE,
 )
 
+#: Slow variants of tests, for a run each night.
+SLOW: tuple[Session, ...] = tuple(
+    Session(name, ("-m", "slow"))
+    for name in ("telemetry", "jobs", "fs", "tensor", "rdma", "slurm", "hosts", "security")
+)
+
 #: Sessions that run alone after the others, because they count system calls.
 ALONE: tuple[Session, ...] = (Session("bench", ("counts", "--check")),)
 

@@ -189,9 +189,9 @@ def answered_s(owner: User, server: str, count: int) -> list[float]:
     [
         ("http", "silent"),
         ("http", "half"),
-        ("http", "endless"),
+        pytest.param("http", "endless", marks=pytest.mark.slow),
         ("http", "guess"),
-        ("flight", "silent"),
+        pytest.param("flight", "silent", marks=pytest.mark.slow),
         ("flight", "http2"),
         ("flight", "endless"),
     ],

@@ -7,7 +7,7 @@ import os
 from mesh_core import Actor, Channel, Port, endpoint, get_meter, span, this_host
 from mesh_core.testing import wait_until
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 
 class Worker(Actor):

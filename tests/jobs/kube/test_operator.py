@@ -127,7 +127,14 @@ def test_one_of_two_operators_works_and_the_other_takes_over(
     assert _holder(cluster, namespace) in ("", "None")
 
 
-@pytest.mark.parametrize("how", ["410", "504", "expire"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "410",
+        pytest.param("504", marks=pytest.mark.slow),
+        pytest.param("expire", marks=pytest.mark.slow),
+    ],
+)
 def test_an_operator_outlives_what_the_server_does_to_its_watches(
     stand_in: Cluster,
     namespace: str,
