@@ -119,7 +119,7 @@ def test_what_changes_elsewhere_is_no_news(
     assert _ranks(follower) == []
     other = cluster.make_namespace()
     _make(cluster, other, 0)
-    cluster.core.delete_namespace(other)
+    cluster.delete_namespace(other)
     _make(cluster, namespace, 1)
     eventually(lambda: _ranks(follower) == [1])
 
