@@ -53,9 +53,9 @@ def latch(all_procs: ProcMesh) -> Latch:
     return all_procs.slice(gpus=0).spawn("latch", Latch)
 
 
-def test_future_as_an_argument_is_refused_in_the_words_of_the_future(latch: Latch) -> None:
+def test_a_future_inside_an_argument_is_rejected(latch: Latch) -> None:
     future = latch.value.call_one(1)
-    with pytest.raises(TypeError, match=r"^argument 0\[0\]: a future cannot be sent to another"):
+    with pytest.raises(TypeError, match=r"^argument 0\[0\]: a future cannot be sent inside"):
         latch.value.call_one([future])
     assert future.get() == 1
 

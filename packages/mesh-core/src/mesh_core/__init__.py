@@ -16,6 +16,8 @@ from mesh_core._calls.actor import Actor as Actor
 from mesh_core._calls.channel import Channel as Channel
 from mesh_core._calls.channel import Port as Port
 from mesh_core._calls.channel import PortReceiver as PortReceiver
+from mesh_core._calls.completed import as_completed as as_completed
+from mesh_core._calls.completed import wait as wait
 from mesh_core._calls.coroutine_future import returns_future as returns_future
 from mesh_core._calls.endpoint import Endpoint as Endpoint
 from mesh_core._calls.endpoint import as_endpoint as as_endpoint

@@ -41,6 +41,7 @@ __all__ = [
     "begin_wait",
     "check_wait",
     "end_wait",
+    "fail_if_stuck",
     "set_up_runs",
     "waiter",
     "waiting_on",
@@ -238,6 +239,38 @@ def begin_wait(future: CallFuture[Any]) -> Wait | None:
 def end_wait(wait: Wait) -> None:
     """Unregister a wait, because its task resumes."""
     _waits.discard(wait)
+
+
+def fail_if_stuck(
+    current: Serving, futures: list[CallFuture[Any]], *, is_new: bool = False
+) -> None:
+    """Fail the calls that an actor waits for if none of them can ever end.
+
+    Args:
+        current: What the actor is serving.
+        futures: The calls; the actor continues as soon as one of them ends.
+        is_new: Search only for calls of the actor to itself, because the wait begins now.
+    """
+    if not futures or not current.cell.is_held_by(current):
+        return
+    errors = []
+    for future in futures:
+        endpoint = future._endpoint
+        if _has_deadline(endpoint):
+            return
+        wait = Wait(current, future._reply, endpoint.name)
+        error = None
+        try:
+            _check_own_call(wait, endpoint, needs_all=True)
+        except DeadlockError as found:
+            error = found
+        if error is None and not is_new:
+            error = _deadlock_of(wait)
+        if error is None:
+            return
+        errors.append(error)
+    for future, error in zip(futures, errors, strict=True):
+        future._fail(error)
 
 
 def _has_deadline(endpoint: Endpoint[..., Any]) -> bool:

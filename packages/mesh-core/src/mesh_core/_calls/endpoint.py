@@ -8,17 +8,20 @@ for all calls of an endpoint (receivers, name, limits) is computed once and cach
 from __future__ import annotations
 
 import sys
+from collections.abc import Sized
 from os import urandom
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from mesh_core._calls.event_loop import is_on_event_loop
 from mesh_core._calls.future import CallFuture, Future, GatherFuture, checked_timeout
+from mesh_core._calls.late_call import call_when_done, has_future
+from mesh_core._calls.map_results import MapOptions, MapResults
 from mesh_core._calls.port_transit import note_ports, recall_ports
 from mesh_core._calls.signature import Arity, is_async
 from mesh_core._calls.stream import stream_replies
 from mesh_core._configuration.config import effective
 from mesh_core._core import Full
-from mesh_core._errors import MailboxFull, MeshStopped
+from mesh_core._errors import MailboxFull, MeshStopped, Unpicklable
 from mesh_core._observability.events import recorder
 from mesh_core._observability.trace_context import origin
 from mesh_core._serialization.pickler import encode
@@ -27,7 +30,7 @@ from mesh_core._tensor_engine import RequiresTensorEngine, TensorEngineCall, ten
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from mesh_core._calls.channel import Port
     from mesh_core._calls.stream import ReplyStream
@@ -54,12 +57,14 @@ class EndpointProperty(Generic[P, R]):
         propagate: Any = None,
         explicit_response_port: bool = False,
         instrument: bool = True,
+        idempotent: bool = False,
         is_concurrent: bool = False,
     ) -> None:
         self.method = method
         self.propagate = propagate
         self.explicit_response_port = explicit_response_port
         self.instrument = instrument
+        self.idempotent = idempotent
         self.is_concurrent = is_concurrent
         self.is_async: bool = is_async(method)
         self.arity: Arity = Arity.of(method, 2 if explicit_response_port else 1)
@@ -115,10 +120,15 @@ def endpoint(
     propagate: Any = None,
     explicit_response_port: Literal[False] = False,
     instrument: bool = True,
+    idempotent: bool = False,
 ) -> _Decorator: ...
 @overload
 def endpoint(
-    *, propagate: Any = None, explicit_response_port: Literal[True], instrument: bool = True
+    *,
+    propagate: Any = None,
+    explicit_response_port: Literal[True],
+    instrument: bool = True,
+    idempotent: bool = False,
 ) -> _PortDecorator: ...
 def endpoint(
     method: Any = None,
@@ -127,6 +137,7 @@ def endpoint(
     propagate: Any = None,
     explicit_response_port: bool = False,
     instrument: bool = True,
+    idempotent: bool = False,
 ) -> Any:
     """Mark a method, `def` or `async def`, as callable on a mesh of its actors.
 
@@ -135,6 +146,8 @@ def endpoint(
         explicit_response_port: If true, the first parameter of the method is a `Port`, and the
             method replies on it, during the call or later, instead of returning a value.
         instrument: Whether to create a span for each call.
+        idempotent: Whether a call may be repeated if its process dies before it replies: `map` does
+            so.
 
     Example:
         >>> from mesh_core import Actor, endpoint
@@ -150,6 +163,7 @@ def endpoint(
             propagate=propagate,
             explicit_response_port=explicit_response_port,
             instrument=instrument,
+            idempotent=idempotent,
         )
 
     return mark if method is None else mark(method)
@@ -165,10 +179,15 @@ def concurrent_endpoint(
     propagate: Any = None,
     explicit_response_port: Literal[False] = False,
     instrument: bool = True,
+    idempotent: bool = False,
 ) -> _Decorator: ...
 @overload
 def concurrent_endpoint(
-    *, propagate: Any = None, explicit_response_port: Literal[True], instrument: bool = True
+    *,
+    propagate: Any = None,
+    explicit_response_port: Literal[True],
+    instrument: bool = True,
+    idempotent: bool = False,
 ) -> _PortDecorator: ...
 def concurrent_endpoint(
     method: Any = None,
@@ -177,6 +196,7 @@ def concurrent_endpoint(
     propagate: Any = None,
     explicit_response_port: bool = False,
     instrument: bool = True,
+    idempotent: bool = False,
 ) -> Any:
     """Mark an `async def` that runs concurrently with the messages that follow it.
 
@@ -201,6 +221,7 @@ def concurrent_endpoint(
             propagate=propagate,
             explicit_response_port=explicit_response_port,
             instrument=instrument,
+            idempotent=idempotent,
             is_concurrent=True,
         )
 
@@ -223,12 +244,16 @@ _DEFAULT_OPTIONS = CallOptions()
 class Endpoint(Generic[P, R]):
     """One endpoint of a mesh or slice, with the verbs that call it.
 
-    The message is sent when a verb is called. If the mailbox of a receiver has no room for more
-    messages of this process, the call blocks until it has. On an event loop, which must not block,
-    the call raises `MailboxFull` instead.
+    The message is sent when a verb is called. An argument of `call`, `call_one` and `choose` may be
+    a future: the message is then sent when its value is known.
+
+    If the mailbox of a receiver has no room for more messages of this process, the call blocks
+    until it has. On an event loop, which must not block, the call raises `MailboxFull` instead.
     """
 
-    __slots__ = ("_arity", "_mesh", "_meta", "_method", "_name", "_options", "_propagate")
+    __slots__ = (
+        "_arity", "_is_idempotent", "_mesh", "_meta", "_method", "_name", "_options", "_propagate",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -239,8 +264,10 @@ class Endpoint(Generic[P, R]):
         options: CallOptions,
         arity: Arity,
         propagate: Any = None,
+        is_idempotent: bool = False,
     ) -> None:
         self._propagate = propagate
+        self._is_idempotent = is_idempotent
         self._mesh = mesh
         self._name = name
         self._method = method
@@ -287,6 +314,10 @@ class Endpoint(Generic[P, R]):
             reply = self._call(self._mesh._targets, args, kwargs)
         except RequiresTensorEngine:
             return call_by_layer(self, "call", args, kwargs)  # type: ignore[no-any-return]
+        except Unpicklable:
+            if not has_future(args, kwargs):
+                raise
+            return call_when_done(self.call, args, kwargs)
         return GatherFuture(reply, self, self._options.return_exceptions)
 
     def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -307,6 +338,10 @@ class Endpoint(Generic[P, R]):
             reply = self._call(targets, args, kwargs)
         except RequiresTensorEngine:
             return call_by_layer(self, "call_one", args, kwargs)  # type: ignore[no-any-return]
+        except Unpicklable:
+            if not has_future(args, kwargs):
+                raise
+            return call_when_done(self.call_one, args, kwargs)
         return CallFuture(reply, self)
 
     def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -316,12 +351,12 @@ class Endpoint(Generic[P, R]):
             TypeError: The arguments do not match the signature, or cannot be pickled.
             MailboxFull: On an event loop, if the mailbox of the actor has no room for the message.
         """
-        index = _random_index(len(self._mesh._targets))
         try:
-            reply = self._call(self._mesh._target(index), args, kwargs)
-        except RequiresTensorEngine:
-            return call_by_layer(self, "choose", args, kwargs, index)  # type: ignore[no-any-return]
-        return CallFuture(reply, self)
+            return self._call_rank(_random_index(len(self._mesh._targets)), args, kwargs)
+        except Unpicklable:
+            if not has_future(args, kwargs):
+                raise
+            return call_when_done(self.choose, args, kwargs)
 
     def route(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call the replica of a service with the least load; on a mesh, the same as `choose`."""
@@ -347,6 +382,47 @@ class Endpoint(Generic[P, R]):
         except RequiresTensorEngine:
             return call_by_layer(self, "stream", args, kwargs)  # type: ignore[no-any-return]
         return stream_replies(reply, self)
+
+    def map(
+        self,
+        items: Iterable[Any],
+        *more: Iterable[Any],
+        ordered: bool = False,
+        max_in_flight: int = 2,
+        retries: int = 1,
+        progress: bool = False,
+    ) -> MapResults[R]:
+        """Call the endpoint once per item, each time on an idle actor, and yield the results.
+
+        The result can be iterated with `for` and `async for`. Items are taken and sent while the
+        results are consumed, so any number of items needs little memory. An exception ends the
+        iteration, unless `options(return_exceptions=True)` yields it as a value.
+
+        Args:
+            items: The argument of each call.
+            more: Further arguments of each call; the shortest iterable determines the number of
+                calls, as in the built-in `map`.
+            ordered: Yield the results in the order of the items instead of their completion.
+            max_in_flight: Maximum number of calls per actor that have no result yet. With 2, the
+                next item is already there when an actor completes one.
+            retries: How often a call is repeated on another actor if its process dies. Only
+                endpoints that are declared with `endpoint(idempotent=True)` are repeated.
+            progress: Show a progress bar with tqdm or rich.
+
+        Raises:
+            ValueError: `max_in_flight` is not positive, or `retries` is negative.
+            TypeError: The arguments do not match the signature, or cannot be pickled.
+            ModuleNotFoundError: `progress` is set, and neither tqdm nor rich is installed.
+        """
+        if max_in_flight < 1 or retries < 0:
+            raise ValueError(
+                f"max_in_flight={max_in_flight} must be positive, and retries={retries} must not be"
+                " negative"
+            )
+        counts = [len(one) for one in (items, *more) if isinstance(one, Sized)]
+        options = MapOptions(ordered, max_in_flight, retries, progress)
+        rows = zip(items, *more, strict=False)
+        return MapResults(self, rows, min(counts, default=None), options)
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Send to every actor without waiting for replies; failures go to the owner of the actors.
@@ -380,6 +456,14 @@ class Endpoint(Generic[P, R]):
 
     def __reduce__(self) -> Any:
         return getattr, (self._mesh, self._name)
+
+    def _call_rank(self, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[R]:
+        """Call one actor."""
+        try:
+            reply = self._call(self._mesh._target(index), args, kwargs)
+        except RequiresTensorEngine:
+            return call_by_layer(self, "choose", args, kwargs, index)  # type: ignore[no-any-return]
+        return CallFuture(reply, self)
 
     def _call(self, targets: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         if kwargs or not self._arity.fits(len(args)):
@@ -546,7 +630,16 @@ def endpoint_of(mesh: ActorMesh[Any], name: str, found: Any) -> Any:
     if isinstance(found, EndpointProperty):
         flags = EXPLICIT_PORT if found.explicit_response_port else 0
         options = _DEFAULT_OPTIONS
-        return Endpoint(mesh, name, found.method, flags, options, found.arity, found.propagate)
+        return Endpoint(
+            mesh,
+            name,
+            found.method,
+            flags,
+            options,
+            found.arity,
+            found.propagate,
+            found.idempotent,
+        )
     if not callable(found) and not isinstance(found, (staticmethod, classmethod)):
         raise AttributeError(
             f"{name!r} of {mesh._class_name} is not a method: a mesh has the endpoints of its "

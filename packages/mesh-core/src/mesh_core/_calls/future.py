@@ -172,13 +172,16 @@ class Future(Generic[R]):
         return self._outcome  # type: ignore[no-any-return]
 
     def __reduce__(self) -> Any:
-        raise TypeError("a future cannot be sent to another process: send its value, or a Port")
+        raise TypeError(
+            "a future cannot be sent inside another object: pass it as an argument of its own to "
+            "call, call_one or choose, or send its value, or a Port"
+        )
 
     def _start(self) -> None:
         self._state = _PENDING
         self._outcome: Any = None
-        # Futures of event loops that complete together with this one.
-        self._watchers: list[asyncio.Future[None]] | None = None
+        # Futures of event loops that complete together with this one, and functions to call then.
+        self._watchers: list[asyncio.Future[None] | Callable[[Future[R]], None]] | None = None
 
     def _settle(self, state: int, outcome: Any) -> None:
         if self._state != _PENDING:
@@ -190,8 +193,23 @@ class Future(Generic[R]):
         self._state = state
         if self._watchers is not None:
             for watcher in self._watchers:
-                _wake(watcher)
+                if callable(watcher):
+                    watcher(self)
+                else:
+                    _wake(watcher)
             self._watchers = None
+
+    def _call_when_settled(self, callback: Callable[[Future[R]], None]) -> None:
+        """Call a function when the future is settled, on the thread that settles it.
+
+        It is called immediately as well if another thread settles the future at the same time.
+        """
+        if self._watchers is None:
+            self._watchers = [callback]
+        else:
+            self._watchers.append(callback)
+        if self._state != _PENDING:
+            callback(self)
 
     async def _settled(self) -> None:
         """Wait on an event loop until the future is done, without raising its exception."""
@@ -207,7 +225,7 @@ class Future(Generic[R]):
             self._watchers = [watcher]
         else:
             # Remove watchers that were abandoned, for example because of a timeout.
-            watchers[:] = [other for other in watchers if not other.done()]
+            watchers[:] = [one for one in watchers if callable(one) or not one.done()]
             watchers.append(watcher)
         self._watch(loop)
         if self._state != _PENDING:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from typing import Literal, Self
 
     from mesh_core._calls.future import Future
+    from mesh_core._meshes.pool import ProcPool
     from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["HostMesh", "ProcMesh", "this_host", "this_proc"]
@@ -162,6 +163,40 @@ class HostMesh(ContextMesh):
         current.ownership.spawned(table.owner[1], mesh, policy)
         tell_of_spawn(mesh)
         return mesh
+
+    def pool(
+        self,
+        procs: int,
+        *,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+        retries: int = 0,
+        name: str = "pool",
+    ) -> ProcPool:
+        """Start processes that run functions, as a `concurrent.futures.Executor`.
+
+        Args:
+            procs: Number of processes per host.
+            initializer: A function that runs in each process at its start.
+            initargs: The arguments of the initializer.
+            retries: How often a function is run again if its process dies while it runs. Use it
+                only for functions that may run more than once.
+            name: The name for logs and errors.
+
+        Raises:
+            ValueError: `procs` is not positive, or `retries` is negative.
+            RuntimeError: Mesh is shut down.
+
+        Example:
+            >>> with this_host().pool(8) as pool:
+            ...     sizes = list(pool.map(os.path.getsize, paths))
+        """
+        # `concurrent.futures` loads multiprocessing, which few programs need.
+        from mesh_core._meshes.pool import ProcPool  # noqa: PLC0415
+
+        return ProcPool(
+            self, procs, initializer=initializer, initargs=initargs, retries=retries, name=name
+        )
 
     def _reserve(self, count: int) -> tuple[tuple[tuple[int, int], ...], str]:
         hosts = [self._hosts[rank] for rank in self._region]
