@@ -62,7 +62,7 @@ def tests(session: nox.Session, part: str) -> None:
     """
     if part == "across":
         _install(session, "jobs", *PACKAGES)
-        folders = [f"tests/{name}" for name in ("integration", "compat", "plugins")]
+        folders = [f"tests/{name}" for name in ("integration", "compat", "plugins", "mistakes")]
         _pytest(session, *(session.posargs or ["tests/test_programs.py", *folders]))
     else:
         _install(session, "test", part)

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import pickle
 import signal
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,7 @@ def latch(all_procs: ProcMesh) -> Latch:
 
 def test_a_future_inside_an_argument_is_rejected(latch: Latch) -> None:
     future = latch.value.call_one(1)
-    with pytest.raises(TypeError, match=r"^argument 0\[0\]: a future cannot be sent inside"):
+    with pytest.raises(TypeError, match=r"^argument 'value'\[0\]: a future cannot be sent inside"):
         latch.value.call_one([future])
     assert future.get() == 1
 
@@ -271,6 +272,29 @@ def test_ctrl_c_ends_a_wait_promptly_and_the_future_lives(latch: Latch) -> None:
     assert time.monotonic() - before < 2
     latch.open.call_one("later").get()
     assert future.get() == "later"
+
+
+def test_ctrl_c_in_a_session_says_that_the_call_continues(
+    latch: Latch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    future = latch.wait.call_one()
+    timer = threading.Timer(0.2, signal.raise_signal, (signal.SIGINT,))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        future.get()
+    timer.join()
+    assert caught.value.__notes__ == [
+        "the call of 'wait' continues: get() of its future waits for it again, and cancel() ends it"
+    ]
+    assert future.cancel()
+
+
+def test_attribute_of_the_value_says_that_a_future_is_no_value(latch: Latch) -> None:
+    future = latch.value.call_one([1])
+    with pytest.raises(AttributeError, match=r"no 'append': wait for its value first"):
+        _ = future.append  # type: ignore[attr-defined]
+    assert future.get() == [1]
 
 
 def test_dropped_futures_leave_nothing_behind(latch: Latch) -> None:

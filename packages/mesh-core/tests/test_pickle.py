@@ -506,7 +506,8 @@ def test_error_names_the_path_to_what_cannot_travel(
     assert caught.value.path == path
     assert str(caught.value).startswith(f"{path}: cannot pickle")
     assert isinstance(caught.value, (MeshError, TypeError))
-    assert caught.value.__cause__ is not None
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
 
 
 def test_error_keeps_the_reason_and_says_what_to_do() -> None:

@@ -44,6 +44,59 @@ class Env(Actor):
         return sys.executable
 
 
+@pytest.mark.parametrize(
+    ("per_host", "named", "expected"),
+    [
+        (2, {}, {"procs": 2}),
+        (None, {"gpus": 2}, {"gpus": 2}),
+        ({"gpus": 2}, {"ranks": 1}, {"gpus": 2, "ranks": 1}),
+        (None, {}, {}),
+    ],
+)
+def test_processes_are_requested_by_number_or_by_dimensions(
+    per_host: Any, named: dict[str, int], expected: dict[str, int]
+) -> None:
+    with this_host().spawn_procs(per_host, **named) as procs:
+        assert procs.sizes == expected
+
+
+@pytest.mark.parametrize(
+    ("per_host", "named", "message"),
+    [
+        ([2, 4], {}, r"cannot start \[2, 4\] processes: give their number"),
+        (True, {}, "cannot start True processes"),
+        ({"gpus": 2}, {"gpus": 2}, "'gpus' is given twice"),
+        (None, {"bootstap": print}, "no option 'bootstap': did you mean 'bootstrap'"),
+        (None, {"x": "y"}, "no option 'x': use per_host, bootstrap, name"),
+    ],
+)
+def test_wrong_options_of_processes_name_the_right_ones(
+    per_host: Any, named: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        this_host().spawn_procs(per_host, **named)
+
+
+@pytest.mark.parametrize(
+    ("args", "kind", "message"),
+    [
+        ((Env, "env"), TypeError, r'spawn\("env", Env, \.\.\.\)'),
+        ((Env,), TypeError, r'spawn\("env", Env, \.\.\.\)'),
+        ((1, Env), TypeError, "a name as its first argument, not 1"),
+        (("env",), TypeError, "the class of the actors, too"),
+        (("env", Env()), ValueError, "takes the class Env, not an instance"),
+        (("env", int), ValueError, "int is not a subclass of Actor"),
+        (("env", print), ValueError, "is not a class"),
+    ],
+)
+def test_wrong_arguments_of_a_spawn_show_the_right_ones(
+    args: tuple[Any, ...], kind: type[Exception], message: str
+) -> None:
+    spawn: Any = this_host().spawn_procs().spawn
+    with pytest.raises(kind, match=message):
+        spawn(*args)
+
+
 def test_bootstrap_runs_in_each_process_before_any_actor() -> None:
     def prepare() -> None:
         os.environ["PREPARED"] = str(os.getpid())

@@ -14,6 +14,7 @@ import pytest
 from command import JOB, Folder
 from workers import END_LIMIT_S
 
+import mesh_jobs
 from mesh_core.testing import wait_until
 
 if TYPE_CHECKING:
@@ -314,3 +315,22 @@ def test_a_command_that_comes_with_another_package_says_which(folder: Folder) ->
     run = folder.run("mount", "project", "--watch")
     assert run.returncode == 1
     assert run.stderr == "mesh: mesh mount comes with mesh-fs: pip install mesh-fs\n"
+    run = folder.run("top")
+    assert run.returncode == 1
+    assert (
+        run.stderr
+        == "mesh: mesh top comes with mesh-telemetry: pip install 'mesh-telemetry[top]'\n"
+    )
+
+
+def test_versions_of_the_installed_packages_are_printed(folder: Folder) -> None:
+    lines = folder.said("--version").splitlines()
+    assert [line.split()[0] for line in lines][:1] == ["mesh-core"]
+    assert f"mesh-jobs {mesh_jobs.__version__}" in lines
+
+
+def test_the_help_groups_the_commands(folder: Folder) -> None:
+    text = folder.said("--help")
+    headings = [name for name in ("Hosts", "Programs", "Processes") if f" {name} " in text]
+    assert headings == ["Hosts", "Programs", "Processes"]
+    assert text.index("apply") < text.index(" Programs ") < text.index("spmd")

@@ -77,6 +77,7 @@ for counter in counters:
     assert_type(counter, Counter)
 assert_type(counters[0], Counter)
 assert_type(counters[Point(0, counters.extent)], Counter)
+counters.slice(0)  # expect-error: dimensions have names
 counters.slice(gpus="no")  # expect-error: an int, a slice or a list
 counters.subtract.call(3)  # expect-error: no such endpoint
 

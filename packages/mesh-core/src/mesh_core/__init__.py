@@ -63,6 +63,7 @@ from mesh_core._observability.tracing import get_meter as get_meter
 from mesh_core._observability.tracing import span as span
 from mesh_core._observability.tracing import traced as traced
 from mesh_core._processes.command import BootstrapCommand as BootstrapCommand
+from mesh_core._program import exception_hook as _exception_hook
 from mesh_core._program import first_use as _first_use
 from mesh_core._program.shutdown import shutdown_context as shutdown_context
 from mesh_core._security.credentials import Credentials as Credentials
@@ -80,4 +81,14 @@ from mesh_core._supervision.policy import RestartPolicy as RestartPolicy
 from mesh_core._supervision.policy import unhandled_fault_hook as unhandled_fault_hook
 from mesh_core._workers.serve import run_worker as run_worker
 
+_exception_hook.register()
 _first_use.register()
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        # Few programs ask for it, and the import takes longer than that of this package.
+        from importlib.metadata import version  # noqa: PLC0415
+
+        return version("mesh-core")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

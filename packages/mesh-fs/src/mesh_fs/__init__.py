@@ -24,3 +24,12 @@ from mesh_fs._workspace.host_workspace import HostSync as HostSync
 from mesh_fs._workspace.workspace import SyncResult as SyncResult
 from mesh_fs._workspace.workspace import Workspace as Workspace
 from mesh_fs._workspace.workspace import sync_workspace as sync_workspace
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        # Few programs ask for it.
+        from importlib.metadata import version  # noqa: PLC0415
+
+        return version("mesh-fs")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

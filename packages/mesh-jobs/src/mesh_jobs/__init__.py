@@ -53,6 +53,11 @@ if _typing.TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        # Few programs ask for it, and the import takes longer than that of this package.
+        from importlib.metadata import version  # noqa: PLC0415
+
+        return version("mesh-jobs")
     if name.startswith("_") or name not in _load_api().__all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: object = getattr(_load_api(), name)

@@ -33,3 +33,12 @@ from mesh_rdma._reshard.layout import Shard as Shard
 from mesh_rdma._reshard.schedule import Schedule as Schedule
 from mesh_rdma._reshard.schedule import join_schedules as join_schedules
 from mesh_rdma._reshard.schedule import plan_reshard as plan_reshard
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        # Few programs ask for it.
+        from importlib.metadata import version  # noqa: PLC0415
+
+        return version("mesh-rdma")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,3 +24,12 @@ from mesh_telemetry._stacks.dump import ProcFailure as ProcFailure
 from mesh_telemetry._stacks.dump import StackDump as StackDump
 from mesh_telemetry._stacks.flame_graph import FlameGraph as FlameGraph
 from mesh_telemetry._telemetry import Telemetry as Telemetry
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        # Few programs ask for it.
+        from importlib.metadata import version  # noqa: PLC0415
+
+        return version("mesh-telemetry")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -59,3 +59,12 @@ from mesh_tensor._transfers.fetch import inspect as inspect
 from mesh_tensor._transfers.fetch import show as show
 from mesh_tensor._transfers.placement import put as put
 from mesh_tensor._transfers.placement import shard as shard
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        # Few programs ask for it.
+        from importlib.metadata import version  # noqa: PLC0415
+
+        return version("mesh-tensor")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

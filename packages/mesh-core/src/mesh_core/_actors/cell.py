@@ -222,7 +222,7 @@ class ActorCell:
         """Send a result."""
         if message.from_port:
             try:
-                body, buffers = encode_value(value, self.threshold)
+                body, buffers = encode_value(value, self.threshold, "result")
                 note_ports(body, [(message.from_proc, 0)])
                 self.engine.reply(message, 0, body, buffers)
             except Exception as error:

@@ -15,7 +15,7 @@ from mesh_core._core import Targets
 from mesh_core._errors import ActorFailed
 from mesh_core._meshes.actor_mesh import ActorMesh, check_class
 from mesh_core._meshes.mesh import this_proc
-from mesh_core._meshes.spawn_checks import check_arguments
+from mesh_core._meshes.spawn_checks import check_arguments, check_name_and_class
 from mesh_core._runtime.runtime import runtime
 from mesh_core._serialization.pickler import encode_value
 from mesh_core._serialization.remote_error import encode_exception
@@ -58,6 +58,7 @@ def get_or_spawn_controller(
         TypeError: The arguments do not match `__init__`, or cannot be pickled.
     """
     made: Any = cls
+    check_name_and_class(name, made)
     check_class(made)
     check_arguments(made, args, kwargs)
     root = Targets([(proc_id(0, 0), 0)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mesh_core._calls.endpoint import EndpointProperty
 from mesh_core._logging.python_logging import logger_of_class
+from mesh_core._suggestions import similar_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,6 +54,22 @@ class _ClassLogger:
         def __set__(self, instance: object, value: Any) -> None: ...
 
 
+class _RemoteCreation:
+    """Explains how to spawn a class to users who know Ray; the class has no such attribute.
+
+    The descriptor defines no `__set__`, so an attribute that the actor assigns takes precedence.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object | None, owner: type) -> Any:
+        raise AttributeError(
+            f"{owner.__qualname__} has no {self._name!r}: actors are spawned on processes, as in "
+            f'this_host().spawn_procs(4).spawn("{owner.__name__.lower()}", {owner.__name__}, ...)'
+        )
+
+
 class Actor(_Base):
     """Base class of actors: objects that live in processes of a mesh and are called by endpoints.
 
@@ -78,6 +95,10 @@ class Actor(_Base):
     """
 
     logger: _ClassLogger = _ClassLogger()
+
+    if not TYPE_CHECKING:
+        remote = _RemoteCreation()
+        options = _RemoteCreation()
 
     if TYPE_CHECKING:
 
@@ -106,8 +127,21 @@ def member_of(cls: type, name: str) -> object:
     for base in cls.__mro__:
         if name in base.__dict__:
             found: object = base.__dict__[name]
+            if isinstance(found, _RemoteCreation):
+                continue
             return found
-    raise AttributeError(f"{cls.__qualname__} has no endpoint or method {name!r}")
+    endpoints = list(endpoints_of(cls))
+    meant = similar_name(name, endpoints)
+    if meant:
+        hint = f"did you mean {meant!r}?"
+    elif endpoints:
+        hint = (
+            f"its endpoints are {', '.join(endpoints)}, called as in "
+            f"mesh.{endpoints[0]}.call(...); other attributes exist only in the actors"
+        )
+    else:
+        hint = "mark the methods that others call with @endpoint"
+    raise AttributeError(f"{cls.__qualname__} has no endpoint {name!r}: {hint}")
 
 
 def is_loop_driven(cls: type) -> bool:

@@ -239,6 +239,8 @@ class CallOptions:
 
 
 _DEFAULT_OPTIONS = CallOptions()
+# How Ray, concurrent.futures and Celery call a function.
+_VERBS_OF_OTHERS = frozenset({"remote", "submit", "apply_async", "delay"})
 
 
 class Endpoint(Generic[P, R]):
@@ -330,10 +332,7 @@ class Endpoint(Generic[P, R]):
         """
         targets = self._mesh._targets
         if len(targets) != 1:
-            raise ValueError(
-                f"call_one needs a mesh of one actor, but this mesh has {len(targets)}: "
-                "slice it first, or use call or choose"
-            )
+            raise ValueError(_not_one(self))
         try:
             reply = self._call(targets, args, kwargs)
         except RequiresTensorEngine:
@@ -447,9 +446,20 @@ class Endpoint(Generic[P, R]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(
-            f"endpoint {self._name!r} cannot be called directly: "
-            "use .call(), .call_one(), .choose(), .broadcast() or .stream()"
+            f"endpoint {self._name!r} cannot be called directly: use {self._name}.call(...) for "
+            f"all actors, {self._name}.call_one(...) for a single one, or .choose, .broadcast or "
+            ".stream"
         )
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name in _VERBS_OF_OTHERS:
+                raise AttributeError(
+                    f"endpoint {self._name!r} has no {name!r}: use {self._name}.call(...), which "
+                    "calls all actors and returns a future, or .call_one(...) for a single one"
+                )
+            raise AttributeError(f"'Endpoint' object has no attribute {name!r}")
 
     def __repr__(self) -> str:
         return f"<Endpoint {self._name!r} of {self._mesh!r}>"
@@ -472,7 +482,7 @@ class Endpoint(Generic[P, R]):
         current = mesh._runtime
         if mesh._port in current.stopped_meshes or current.is_over:
             raise self._stopped_error()
-        body, buffers = encode(args, kwargs, config.segment_threshold_bytes)
+        body, buffers = encode(args, kwargs, config.segment_threshold_bytes, self._arity.names)
         timeout = self._options.timeout
         if timeout is None:
             timeout = config.call_timeout_s
@@ -505,7 +515,7 @@ class Endpoint(Generic[P, R]):
         current = mesh._runtime
         if mesh._port in current.stopped_meshes or current.is_over:
             raise self._stopped_error()
-        body, buffers = encode(args, kwargs, effective().segment_threshold_bytes)
+        body, buffers = encode(args, kwargs, effective().segment_threshold_bytes, self._arity.names)
         note_ports(body, targets)
         try:
             current.engine.send(
@@ -532,6 +542,17 @@ class Endpoint(Generic[P, R]):
     def _stopped_error(self) -> MeshStopped:
         why = self._mesh._runtime.stop_reasons.get(self._mesh._port)
         return MeshStopped(why, mesh_name=self._mesh._name, endpoint=self._name)
+
+
+def _not_one(endpoint: Endpoint[..., Any]) -> str:
+    """Return the message for `call_one` of a mesh that does not have one actor."""
+    mesh, name = endpoint._mesh, endpoint._name
+    selected = ", ".join(f"{label}=0" for label in mesh._region.labels)
+    return (
+        f"call_one calls a single actor, but mesh {mesh._name!r} has {len(mesh)} {mesh.extent}: "
+        f"select one, as in mesh.slice({selected}).{name}.call_one(...), or use {name}.call(...) "
+        f"for all or {name}.choose(...) for any"
+    )
 
 
 def call_by_layer(
@@ -617,8 +638,8 @@ class UndecoratedMethod:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(
-            f"method {self.name!r} is not an endpoint: mark it with @endpoint, or call it as "
-            f"as_endpoint(mesh.{self.name})"
+            f"method {self.name!r} of {self.mesh._class_name} is not an endpoint: mark it with "
+            f"@endpoint, or call it as as_endpoint(mesh.{self.name}).call(...)"
         )
 
     def __getattr__(self, name: str) -> Any:

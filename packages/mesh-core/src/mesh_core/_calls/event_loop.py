@@ -11,6 +11,7 @@ import sys
 import threading
 from weakref import WeakKeyDictionary
 
+from mesh_core._calls.loop_watchdog import watch_loop
 from mesh_core._core import ReadyQueue
 
 TYPE_CHECKING = False
@@ -119,6 +120,7 @@ class LoopThread:
         self.loop: asyncio.AbstractEventLoop = load_asyncio().new_event_loop()
         self.thread = threading.Thread(target=self._run, name="mesh-async", daemon=True)
         self.thread.start()
+        watch_loop(self)
 
     def _run(self) -> None:
         load_asyncio().set_event_loop(self.loop)

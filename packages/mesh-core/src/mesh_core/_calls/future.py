@@ -22,6 +22,7 @@ from mesh_core._runtime.runtime import value_of
 from mesh_core._shapes.shape import Extent, Point
 from mesh_core._shapes.value_mesh import ValueMesh
 from mesh_core._supervision.failure import error_of
+from mesh_core._supervision.lifecycle import is_interactive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ R = TypeVar("R")
 _PENDING, _VALUE, _ERROR = range(3)
 # How often a thread checks whether another thread that took the replies has processed them.
 _SETTLE_PAUSE_S = 0.0002
+_STILL_RUNS = (
+    "the call of {!r} continues: get() of its future waits for it again, and cancel() ends it"
+)
 
 
 class Future(Generic[R]):
@@ -63,12 +67,15 @@ class Future(Generic[R]):
             TimeoutError: The timeout expired.
             ValueError: The timeout is negative or not finite.
             MeshError: The call failed; a remote exception is also an instance of its original type.
+            KeyboardInterrupt: The user pressed Ctrl-C. The call continues, and `get` may be called
+                again; `cancel` ends it.
         """
         if timeout is not None:
             checked_timeout(timeout)
         if self._state == _PENDING:
             self._wait(timeout)
         if self._state == _ERROR:
+            __tracebackhide__ = True  # for pytest and IPython
             raise self._outcome.with_traceback(self._traceback)
         return self._outcome  # type: ignore[no-any-return]
 
@@ -168,8 +175,18 @@ class Future(Generic[R]):
                 if wait is not None:
                     end_wait(wait)
         if self._state == _ERROR:
+            __tracebackhide__ = True  # for pytest and IPython
             raise self._outcome.with_traceback(self._traceback)
         return self._outcome  # type: ignore[no-any-return]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise AttributeError(
+                f"a future has no {name!r}: wait for its value first, with .get() or await"
+            )
 
     def __reduce__(self) -> Any:
         raise TypeError(
@@ -311,13 +328,17 @@ class CallFuture(Future[R]):
 
     def _wait(self, timeout: float | None) -> None:
         engine = self._endpoint._mesh._runtime.engine
-        if waiter() is None:
-            answers = engine.wait(self._reply, timeout)
-        else:
-            try:
+        try:
+            if waiter() is None:
+                answers = engine.wait(self._reply, timeout)
+            else:
                 answers = check_wait(engine, self._reply, self._endpoint, timeout)
-            except DeadlockError as error:
-                return self._fail(error)
+        except DeadlockError as error:
+            return self._fail(error)
+        except KeyboardInterrupt as interrupt:
+            if is_interactive():
+                interrupt.add_note(_STILL_RUNS.format(self._endpoint.name))
+            raise
         if answers is None:
             silent = describe_silent(self._endpoint._mesh, self._reply, timeout)
             raise TimeoutError(

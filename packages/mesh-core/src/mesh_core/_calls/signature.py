@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Arity", "is_async"]
 
+#: The parameters of `Endpoint.options`.
+_CALL_OPTIONS = ("timeout", "return_exceptions")
+
 
 def is_async(method: Callable[..., Any]) -> bool:
     """Return whether calling the method returns a coroutine; unwraps partials and wrappers."""
@@ -22,12 +25,14 @@ def is_async(method: Callable[..., Any]) -> bool:
 class Arity:
     """The number of positional arguments of a method, for the fast check on every call."""
 
-    __slots__ = ("_least", "_most", "_skip")
+    __slots__ = ("_least", "_most", "_skip", "names")
 
-    def __init__(self, least: int, most: int, skip: int) -> None:
+    def __init__(self, least: int, most: int, skip: int, names: tuple[str, ...] = ()) -> None:
         self._least = least
         self._most = most
         self._skip = skip
+        #: The names of the positional parameters, for error messages; empty if unknown.
+        self.names = names
 
     @classmethod
     def of(cls, method: Any, skip: int) -> Arity:
@@ -37,17 +42,42 @@ class Arity:
         most = sys.maxsize if code.co_flags & 0x04 else code.co_argcount - skip
         least = code.co_argcount - skip - len(method.__defaults__ or ())
         has_required_keyword = code.co_kwonlyargcount > len(method.__kwdefaults__ or ())
-        return cls(1, 0, skip) if has_required_keyword else cls(max(least, 0), most, skip)
+        names = code.co_varnames[skip : code.co_argcount]
+        if has_required_keyword:
+            return cls(1, 0, skip, names)
+        return cls(max(least, 0), most, skip, names)
 
     def fits(self, count: int) -> bool:
         return self._least <= count <= self._most
 
     def bind(self, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise the `TypeError` that a direct call of the method would raise, if any."""
+        signature = _load_inspect().signature(method)
         try:
-            _load_inspect().signature(method).bind(*(None,) * self._skip, *args, **kwargs)
+            signature.bind(*(None,) * self._skip, *args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{method.__qualname__}(): {error}") from None
+            raise TypeError(
+                f"{method.__qualname__}{_shown(signature, self._skip)}: {error}"
+                f"{_hint(signature, self._skip, kwargs)}"
+            ) from None
+
+
+def _shown(signature: Any, skip: int) -> str:
+    """Return the parameters that a caller gives, without annotations."""
+    parameters = list(signature.parameters.values())[skip:]
+    plain = [one.replace(annotation=one.empty) for one in parameters]
+    return str(signature.replace(parameters=plain, return_annotation=signature.empty))
+
+
+def _hint(signature: Any, skip: int, kwargs: dict[str, Any]) -> str:
+    """Return how to correct a common mistake, or an empty text."""
+    first = next(iter(signature.parameters), None)
+    if skip and first not in ("self", "cls", "_self", None):
+        return f": add the parameter self, because {first!r} receives the actor"
+    for name in _CALL_OPTIONS:
+        if name in kwargs and name not in signature.parameters:
+            return f": options of the call come before the verb: .options({name}=...).call(...)"
+    return ""
 
 
 def _load_inspect() -> Any:

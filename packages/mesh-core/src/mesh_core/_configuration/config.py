@@ -66,6 +66,7 @@ class Config:
         failure_exit_grace_s: float
         failure_grace_s: float
         frame_len_max: int
+        full_tracebacks: bool
         heartbeat_s: float
         host_lease_s: float
         link_outbox_bytes_max: int

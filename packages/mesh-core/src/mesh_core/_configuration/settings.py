@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         failure_exit_grace_s: Duration
         failure_grace_s: Duration
         frame_len_max: Size
+        full_tracebacks: bool
         heartbeat_s: Duration
         host_lease_s: Duration
         link_outbox_bytes_max: Size
@@ -99,6 +100,11 @@ SETTINGS = {
     ),
     "frame_len_max": Setting(
         2**30, size(2**16, 2**30), "Longest message that is sent over a connection in one piece."
+    ),
+    "full_tracebacks": Setting(
+        False,
+        flag(),
+        "Print the frames of Mesh in the traceback of an exception that ends a program.",
     ),
     "heartbeat_s": Setting(1.0, seconds(above_zero=True), "Interval between heartbeats of hosts."),
     "host_lease_s": Setting(

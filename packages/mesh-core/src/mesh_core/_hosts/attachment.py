@@ -10,6 +10,7 @@ from mesh_core._hosts.address import Address
 from mesh_core._hosts.joining import ask_until_taken
 from mesh_core._hosts.journal import start_journal
 from mesh_core._hosts.journal_entries import HostsEntry
+from mesh_core._logging.python_logging import warn
 from mesh_core._meshes.mesh import HostMesh
 from mesh_core._runtime.job_credentials import set_credentials
 from mesh_core._runtime.runtime import runtime
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["attach_workers", "set_gateway"]
+
+# When to name the hosts that have not joined, and how many of them.
+_REPORT_AFTER_S = 2.0
+_REPORTED_MAX = 8
 
 
 def set_gateway(gateway: str) -> None:
@@ -103,9 +108,28 @@ def attach_workers(
         threading.Thread(
             target=_attach, args=(current, place), name=f"mesh-attach-{place.host}", daemon=True
         ).start()
+    if not worker_ids and config.attach_timeout_s > _REPORT_AFTER_S:
+        report = threading.Timer(_REPORT_AFTER_S, _report_missing, (current, places))
+        report.daemon = True
+        report.start()
     for address in addresses[count:]:
         current.places.standby.hold(address, way, keys, config, orphan_grace_s)
     return HostMesh(hosts, region, None)
+
+
+def _report_missing(current: Runtime, places: Sequence[Place]) -> None:
+    """Name the hosts that have not joined yet, in a warning."""
+    missing = [one for one in places if one.route is None and one.exit_report is None]
+    if not missing or current.is_over:
+        return
+    left_s = missing[0].config.attach_timeout_s - _REPORT_AFTER_S
+    lines = [f"  {one.problem or f'{one.address} has not replied'}" for one in missing]
+    if len(lines) > _REPORTED_MAX:
+        lines[_REPORTED_MAX:] = [f"  and {len(lines) - _REPORTED_MAX} more"]
+    warn(
+        f"mesh: still waiting for {len(missing)} of {len(places)} hosts, for up to {left_s:g} s "
+        "more (attach_timeout_s):\n" + "\n".join(lines)
+    )
 
 
 def _attach(current: Runtime, place: Place) -> None:

@@ -45,6 +45,7 @@ def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | Non
             return None
         if is_final or current.is_over or time.monotonic() >= until:
             return why
+        place.problem = why
         time.sleep(_PAUSE_S)
 
 

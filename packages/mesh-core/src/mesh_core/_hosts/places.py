@@ -50,6 +50,7 @@ class Place:
         has_left: Whether it was dismissed normally.
         host_name: The host name of the machine that joined last.
         orphan_grace_s: The orphan grace period of the host in seconds.
+        problem: Why the last request to the worker failed; None if none has failed.
         is_observer: Whether the job has an additional session on the worker.
         worker_id: The id of the current worker. Before it has joined, the id of the only worker
             that may join; empty for any.
@@ -70,6 +71,7 @@ class Place:
         "joined_epoch",
         "keys",
         "orphan_grace_s",
+        "problem",
         "replacing",
         "route",
         "unwanted",
@@ -103,6 +105,7 @@ class Place:
         self.exit_report: bytes | None = None
         self.has_left: bool = False
         self.host_name: str = str(address)
+        self.problem: str | None = None
         # Allows one replacement at a time.
         self.replacing: threading.Lock = threading.Lock()
 

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     import logging
     from typing import Any
 
-__all__ = ["logger_of_class", "set_level"]
+__all__ = ["logger_of_class", "set_level", "warn"]
 
 
 def logger_of_class(cls: type) -> logging.Logger:
@@ -25,6 +25,11 @@ def set_level(level: int) -> None:
     if module.lastResort is not None:
         # The loggers of actors have separate levels.
         module.lastResort.setLevel(level)
+
+
+def warn(message: str) -> None:
+    """Log a warning of Mesh itself; unless the program configures logging, to stderr."""
+    _load().getLogger("mesh_core").warning("%s", message)
 
 
 def _load() -> Any:

@@ -29,7 +29,13 @@ from mesh_core._meshes.patches import replacement_of
 from mesh_core._meshes.placed_mesh import ContextMesh, PlacedMesh
 from mesh_core._meshes.proc_table import ProcTable
 from mesh_core._meshes.spawn_callbacks import tell_of_spawn
-from mesh_core._meshes.spawn_checks import check_arguments, checked_dims, modules_in_use
+from mesh_core._meshes.spawn_checks import (
+    check_arguments,
+    check_name_and_class,
+    checked_dims,
+    modules_in_use,
+    requested_dims,
+)
 from mesh_core._meshes.spawn_request import SpawnRequest
 from mesh_core._meshes.start_request import StartRequest
 from mesh_core._observability.events import recorder
@@ -88,6 +94,16 @@ class HostMesh(ContextMesh):
             return False
         return not is_running() or runtime().identity.job != self._job
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "spawn":
+                raise AttributeError(
+                    "a HostMesh has no 'spawn': start processes on the hosts first, as in "
+                    'hosts.spawn_procs({"gpus": 4}).spawn(...)'
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def _require_job(self) -> None:
         """Check that the job of these hosts has not ended; another job may reuse their numbers.
 
@@ -99,30 +115,37 @@ class HostMesh(ContextMesh):
 
     def spawn_procs(
         self,
-        per_host: Mapping[str, int] | None = None,
+        per_host: Mapping[str, int] | int | None = None,
         bootstrap: Callable[[], Awaitable[None] | None] | None = None,
         name: str | None = None,
         proc_bind: Sequence[Mapping[str, str]] | None = None,
         bootstrap_command: BootstrapCommand | Callable[[Point], BootstrapCommand] | None = None,
+        **dims: int,
     ) -> ProcMesh:
         """Start processes on every host and return before they run.
 
+        `spawn_procs({"gpus": 4})`, `spawn_procs(gpus=4)` and `spawn_procs(4)` start four processes
+        per host; only the dimension of the last one is named `procs`.
+
         Args:
-            per_host: Dimensions to add, with their sizes. Default: one process per host.
+            per_host: Dimensions to add, with their sizes, or the number of processes. Default: one
+                process per host.
             bootstrap: A plain or `async` function that runs once in each process before any actor.
             name: The name for logs and errors.
             proc_bind: Processors and memory nodes for each process of a host.
             bootstrap_command: The command to execute instead of a fork of the warm template, or a
                 function that returns it for a position in the mesh.
+            **dims: More dimensions to add.
 
         Raises:
+            TypeError: `per_host` is neither a number nor a mapping, or an option does not exist.
             ValueError: A size is not a positive integer, a dimension name is taken, or the length
                 of `proc_bind` is not the number of processes per host.
             RuntimeError: Mesh is shut down.
             ForeignHandle: The hosts belong to a job of this program that has ended.
         """
         self._require_job()
-        dims = checked_dims(per_host or {}, self._region.labels)
+        dims = checked_dims(requested_dims(per_host, dims), self._region.labels)
         count = 1
         for size in dims.values():
             count *= size
@@ -393,7 +416,7 @@ class ProcMesh(PlacedMesh, ContextMesh):
     def spawn(
         self,
         name: str,
-        cls: Any,
+        cls: Any = None,
         /,
         *args: Any,
         restart: Any = None,
@@ -416,11 +439,13 @@ class ProcMesh(PlacedMesh, ContextMesh):
             **kwargs: Keyword arguments of its `__init__`.
 
         Raises:
-            ValueError: `cls` is not an `Actor`, an endpoint has the name of an attribute of every
-                mesh, or `mailbox_len_max` is less than 1.
-            TypeError: The arguments do not match `__init__`, or cannot be pickled.
+            ValueError: `cls` is not a subclass of `Actor`, an endpoint has the name of an attribute
+                of every mesh, or `mailbox_len_max` is less than 1.
+            TypeError: The name or the class is missing, or the arguments do not match `__init__`
+                or cannot be pickled.
             MeshStopped: The processes were stopped.
         """
+        check_name_and_class(name, cls)
         cls = replacement_of(cls)
         check_class(cls)
         check_arguments(cls, args, kwargs)

@@ -26,7 +26,12 @@ _NO_SLOTS = frozenset({"__dict__", "__weakref__"})
 
 
 def unpicklable(
-    value: Any, error: Exception, probe: Probe, names: Sequence[str] | None = None
+    value: Any,
+    error: Exception,
+    probe: Probe,
+    names: Sequence[str] | None = None,
+    *,
+    what: str = "value",
 ) -> Unpicklable:
     """Create the error that names the object that cannot be pickled and its path.
 
@@ -35,24 +40,27 @@ def unpicklable(
         error: The exception that pickling it raised.
         probe: Function that pickles a value and raises any exception of that.
         names: The names of the positional parameters, as far as they are known.
+        what: What a value other than a call is.
     """
     if isinstance(error, RecursionError):
         return Unpicklable(
-            "value is nested too deeply to be sent, for example as a long linked list: flatten it, "
-            "or send it in parts"
+            f"{what} is nested too deeply to be sent, for example as a long linked list: flatten "
+            "it, or send it in parts"
         )
-    parts = [("value", value)] if names is None else list(_arguments(value, names))
+    parts = [(what, value)] if names is None else list(_arguments(value, names))
     path, culprit, error = _search(parts, error, probe)
     if isinstance(error, RequiresTensorEngine):
         return Unpicklable(f"{path}: {error}", path=path)
+    known = _remedy(culprit)
+    if known is not None:
+        return Unpicklable(f"{path}: cannot pickle {known}", path=path)
     reason = safe_str(error)[:_TEXT_LEN_MAX]
     if _refuses(culprit, error):
         # The class of the object has already explained the reason and the remedy.
         return Unpicklable(f"{path}: {reason}", path=path)
-    kind = type(error).__qualname__
-    said = reason if reason.startswith("cannot pickle") else f"cannot pickle it: {kind}: {reason}"
-    hint = _hint(culprit)
-    return Unpicklable(f"{path}: {said}: {hint}", path=path)
+    if not reason.startswith("cannot pickle"):
+        reason = f"cannot pickle it: {type(error).__qualname__}: {reason}{_line_of(error)}"
+    return Unpicklable(f"{path}: {reason}: {_GENERAL_REMEDY}", path=path)
 
 
 def _arguments(
@@ -182,19 +190,34 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-_HINTS = (
+def _line_of(error: Exception) -> str:
+    """Return the line of the user's code that raised an error, such as one of a `__reduce__`."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None or traceback.tb_frame.f_code.co_name not in _REDUCERS:
+        return ""
+    code = traceback.tb_frame.f_code
+    return f" ({code.co_filename}:{traceback.tb_lineno}, in {code.co_qualname})"
+
+
+_GENERAL_REMEDY = "leave it out, or give its class a __reduce__ or __getstate__"
+_FILES = ("TextIOWrapper", "BufferedReader", "BufferedWriter", "BufferedRandom", "FileIO")
+_REMEDIES = (
     (("lock", "RLock", "Condition", "Event", "Semaphore"), "create it where it is used"),
     (("generator", "coroutine", "async_generator"), "send a list, or the data it is made from"),
-    (("socket", "TextIOWrapper", "BufferedReader", "BufferedWriter"), "open it where it is used"),
+    (("socket", *_FILES), "open it where it is used"),
     (("frame", "traceback"), "send its text"),
     (("module",), "import it where it is used"),
 )
 """Remedies for the most common types, by the name of the type."""
 
 
-def _hint(culprit: Any) -> str:
-    name = type(culprit).__name__
-    for names, hint in _HINTS:
-        if name in names:
-            return hint
-    return "leave it out, or give its class a __reduce__ or __getstate__"
+def _remedy(culprit: Any) -> str | None:
+    """Return the type of the object and what to do instead, if its type is a common one."""
+    kind = type(culprit)
+    for names, remedy in _REMEDIES:
+        if kind.__name__ in names:
+            module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+            return f"{module + kind.__qualname__!r} object: {remedy}"
+    return None

@@ -107,15 +107,18 @@ def encode(
     except Exception as error:
         if _adopt_cloudpickle() > known:
             return encode(args, kwargs, threshold, names)
-        raise unpicklable((args, kwargs), error, _probe, names) from error
+        raise unpicklable((args, kwargs), error, _probe, names) from None
 
 
-def encode_value(value: object, threshold: int) -> tuple[bytes, list[memoryview]]:
+def encode_value(
+    value: object, threshold: int, what: str = "value"
+) -> tuple[bytes, list[memoryview]]:
     """Encode one value, such as a result or a message, as a body and separate buffers.
 
     Args:
         value: The value to send.
         threshold: Minimum size in bytes of buffers that are sent beside the body.
+        what: What the value is, for error messages.
 
     Raises:
         Unpicklable: The value contains an object that cannot be pickled; the message contains its
@@ -131,8 +134,8 @@ def encode_value(value: object, threshold: int) -> tuple[bytes, list[memoryview]
         raise
     except Exception as error:
         if _adopt_cloudpickle() > known:
-            return encode_value(value, threshold)
-        raise unpicklable(value, error, _probe) from error
+            return encode_value(value, threshold, what)
+        raise unpicklable(value, error, _probe, what=what) from None
 
 
 def encode_request(request: SpawnRequest, threshold: int) -> tuple[bytes, list[memoryview]]:
@@ -149,13 +152,17 @@ def encode_request(request: SpawnRequest, threshold: int) -> tuple[bytes, list[m
     try:
         return encode_value(request, threshold)
     except Unpicklable as error:
-        refusal = error.__cause__
-        if not isinstance(refusal, RequiresTensorEngine):
-            raise
+        # The search starts with the arguments, so that the path contains their names.
         init = getattr(request.cls, "__init__", None)
         code = getattr(init, "__code__", None)
         names = () if code is None else code.co_varnames[1 : code.co_argcount]
-        raise unpicklable((request.args, request.kwargs), refusal, _probe, names) from refusal
+        arguments = (request.args, request.kwargs)
+        try:
+            _probe(arguments)
+        except Exception as refusal:
+            raise unpicklable(arguments, refusal, _probe, names) from None
+        # The class itself cannot be pickled.
+        raise error from None
 
 
 def decode(body: bytes | memoryview, buffers: Sequence[Buffer] = ()) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from os.path import dirname, sep
 from traceback import TracebackException
 
+from mesh_core._errors import MeshError
+
 __all__ = ["TEXT_LEN_MAX", "format_user_traceback", "shorten"]
 
 TEXT_LEN_MAX = 65_536
@@ -17,9 +19,12 @@ def format_user_traceback(exception: BaseException) -> str:
     """Format an exception and its causes without the frames of Mesh.
 
     If the traceback has no other frames, the frames of Mesh are kept: the error is then a bug in
-    Mesh, and the user needs them to report it.
+    Mesh, and the user needs them to report it. The text is empty for an error that Mesh has raised
+    deliberately, whose message is all that the user needs.
     """
     try:
+        if isinstance(exception, MeshError) and not _has_user_frames(exception):
+            return ""
         text = TracebackException(
             type(exception), exception, exception.__traceback__, lookup_lines=False
         )
@@ -28,6 +33,16 @@ def format_user_traceback(exception: BaseException) -> str:
     except Exception as error:
         # A user's class can make any step fail through its module, its name or its attributes.
         return f"{type.__repr__(type(exception))} (no traceback: {type(error).__qualname__})"
+
+
+def _has_user_frames(exception: BaseException) -> bool:
+    traceback = exception.__traceback__
+    while traceback is not None:
+        if not traceback.tb_frame.f_code.co_filename.startswith(_OUR_FILES):
+            return True
+        traceback = traceback.tb_next
+    linked = exception.__cause__ or exception.__context__
+    return linked is not None and not exception.__suppress_context__
 
 
 def shorten(text: str, len_max: int = TEXT_LEN_MAX) -> str:

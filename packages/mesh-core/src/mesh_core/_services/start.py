@@ -8,7 +8,7 @@ from mesh_core._calls.actor import endpoints_of
 from mesh_core._meshes.actor_mesh import check_class
 from mesh_core._meshes.mesh import this_proc
 from mesh_core._meshes.patches import replacement_of
-from mesh_core._meshes.spawn_checks import check_arguments, checked_dims
+from mesh_core._meshes.spawn_checks import check_arguments, check_name_and_class, checked_dims
 from mesh_core._services.controller import ServiceController
 from mesh_core._services.handle import ServiceHandle
 from mesh_core._services.replica import Spec, host_groups
@@ -26,6 +26,7 @@ def start_service(
     options: ServiceOptions, name: str, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, ServiceHandle]:
     """Start the actor that manages a service; return it and the handle for callers."""
+    check_name_and_class(name, cls)
     cls = replacement_of(cls)
     check_class(cls)
     check_arguments(cls, args, kwargs)

@@ -21,7 +21,7 @@ from mesh_core._shapes.strided import Shape, Slice
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any, Self, SupportsIndex, TypeAlias
+    from typing import Any, Never, Self, SupportsIndex, TypeAlias
 
     Selector: TypeAlias = SupportsIndex | slice[Any, Any, Any] | Iterable[SupportsIndex]
     Parts: TypeAlias = tuple[str, ...] | list[str] | int
@@ -184,7 +184,7 @@ class MeshTrait:
         """Return an instance over another part of the mesh."""
         raise NotImplementedError(f"{type(self).__name__} must define _with_region")
 
-    def slice(self, /, **dims: Selector) -> Self:
+    def slice(self, /, *positions: Never, **dims: Selector) -> Self:
         """Select a part of some dimensions, as in `mesh.slice(hosts=-1, gpus=slice(0, 4, 2))`.
 
         An int drops the dimension; a slice or a list of ints keeps it. Negative ints count from the
@@ -193,9 +193,12 @@ class MeshTrait:
         Raises:
             UnknownDim: The mesh has no such dimension.
             MeshIndexError: An int is out of range.
-            SelectorError: A selector is neither an int, a slice nor a list of ints.
+            SelectorError: A selector is neither an int, a slice nor a list of ints, or is given
+                without the name of its dimension.
             ShapeError: The result is empty, or a list contains an index twice.
         """
+        if positions:
+            raise _unnamed(positions, self._region.labels)
         return self._with_region(self._region.select(**dims))
 
     def split(self, /, **dims: Parts) -> Self:
@@ -306,6 +309,19 @@ def region_at(region: Region, index: Selector | Point) -> Region:
     labels = region.labels
     label = labels[0] if len(labels) == 1 else _FLAT_LABEL
     return region.flatten(label).select(**{label: index})
+
+
+def _unnamed(positions: Sequence[object], labels: Sequence[str]) -> SelectorError:
+    """Return the error for selectors without dimensions."""
+    if not labels:
+        return SelectorError("the mesh has no dimensions, so it has no slices: call it as it is")
+    named = ", ".join(
+        f"{label}={position!r}" for label, position in zip(labels, positions, strict=False)
+    )
+    return SelectorError(
+        f"slice takes selectors with the names of dimensions: slice({named}); "
+        "mesh[0] is the member at rank 0"
+    )
 
 
 def _place(label: str, labels: tuple[str, ...]) -> int:

@@ -34,3 +34,8 @@ class SplitError(ShapeError):
 
 class SelectorError(ShapeError, TypeError):
     """A selector of a dimension is neither an int, a slice nor a list of ints."""
+
+
+# Tracebacks show the public name, such as mesh_core.UnknownDim.
+for _error in (MeshIndexError, SelectorError, ShapeError, SplitError, UnknownDim):
+    _error.__module__ = "mesh_core"

@@ -17,6 +17,7 @@ from mesh_jobs._cli import (
     processes,
     remote_access,
 )
+from mesh_jobs._cli.options import options_of_mesh
 from mesh_jobs._errors import JobError
 
 if TYPE_CHECKING:
@@ -54,8 +55,27 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor.doctor,
 }
 # Commands of packages that may not be installed; they name the package to install.
-_ELSEWHERE = {"mount": "mesh-fs", "mounts": "mesh-fs", "sync": "mesh-fs", "umount": "mesh-fs"}
+_ELSEWHERE = {
+    **dict.fromkeys(("mount", "mounts", "sync", "umount"), "mesh-fs"),
+    **dict.fromkeys(
+        ("dash", "debug", "dump", "flame", "profile", "query", "top"), "mesh-telemetry"
+    ),
+}
+# What such a command needs beyond its package.
+_EXTRAS = {"top": "top"}
 _RUNNING = ("run", "exec", "spmd", "shell", "attach", "forward")
+# The headings of the help, in this order; commands of unknown packages come last.
+_PANELS = {
+    **dict.fromkeys(
+        ("apply", "plan", "status", "contexts", "events", "wait", "resize", "kill"), "Hosts"
+    ),
+    **dict.fromkeys(_RUNNING, "Programs"),
+    **dict.fromkeys(("ps", "stacks", "stop", "logs", "doctor"), "Processes"),
+    **dict.fromkeys((name for name, by in _ELSEWHERE.items() if by == "mesh-fs"), "Files"),
+    **dict.fromkeys((name for name, by in _ELSEWHERE.items() if by != "mesh-fs"), "Telemetry"),
+}
+_OTHER_PANEL = "Other packages"
+_HELP = "Get hosts from a scheduler once, and run program after program on them."
 
 
 def make_app(chosen: str | None = None) -> typer.Typer:
@@ -67,14 +87,16 @@ def make_app(chosen: str | None = None) -> typer.Typer:
     """
     app = typer.Typer(
         name="mesh",
-        help="Get hosts from a scheduler once, and run program after program on them.",
+        help=_HELP,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+    app.callback(help=_HELP, invoke_without_command=True)(options_of_mesh)
     for name, function in _COMMANDS.items():
         settings = _WITH_COMMAND if name in _RUNNING else None
-        app.command(name, context_settings=settings)(function)
+        panel = _PANELS[name]
+        app.command(name, context_settings=settings, rich_help_panel=panel)(function)
     if chosen in _COMMANDS:
         return app
     points = {point.name: point for point in entry_points(group=GROUP)}
@@ -93,10 +115,11 @@ def _add(app: typer.Typer, point: EntryPoint) -> None:
     except Exception as error:
         app.command(point.name, help="Cannot be loaded.")(_broken(point, error))
         return
+    panel = _PANELS.get(point.name, _OTHER_PANEL)
     if isinstance(found, typer.Typer):
-        app.add_typer(found, name=point.name)
+        app.add_typer(found, name=point.name, rich_help_panel=panel)
     else:
-        app.command(point.name)(found)
+        app.command(point.name, rich_help_panel=panel)(found)
 
 
 def _broken(point: EntryPoint, error: Exception) -> Callable[[], None]:
@@ -111,6 +134,8 @@ def _broken(point: EntryPoint, error: Exception) -> Callable[[], None]:
 
 def _missing(name: str) -> Callable[[], None]:
     def complain() -> None:
-        raise JobError(f"mesh {name} comes with {_ELSEWHERE[name]}: pip install {_ELSEWHERE[name]}")
+        package = _ELSEWHERE[name]
+        wanted = f"'{package}[{_EXTRAS[name]}]'" if name in _EXTRAS else package
+        raise JobError(f"mesh {name} comes with {package}: pip install {wanted}")
 
     return complain

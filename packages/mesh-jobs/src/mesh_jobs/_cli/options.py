@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
 
@@ -19,9 +21,12 @@ __all__ = [
     "Rank",
     "Timeout",
     "Workdir",
+    "options_of_mesh",
     "read_dims",
     "read_environment",
 ]
+
+_PACKAGES = ("mesh-core", "mesh-fs", "mesh-jobs", "mesh-rdma", "mesh-telemetry", "mesh-tensor")
 
 Context = Annotated[
     str | None, typer.Option("--context", "-c", help="Context of the job, if there are several.")
@@ -46,6 +51,27 @@ Timeout = Annotated[
     float | None, typer.Option("--timeout", "-t", help="Wait this many seconds for hosts.")
 ]
 Workdir = Annotated[str | None, typer.Option("--workdir", "-w", help="Run in this folder.")]
+
+
+def options_of_mesh(
+    is_version_wanted: Annotated[
+        bool, typer.Option("--version", help="Print the versions of the installed packages.")
+    ] = False,
+) -> None:
+    """Handle the options that precede the command."""
+    if is_version_wanted:
+        sys.stdout.write("".join(f"{line}\n" for line in _installed()))
+        raise typer.Exit
+
+
+def _installed() -> list[str]:
+    lines = []
+    for name in _PACKAGES:
+        try:
+            lines.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    return lines
 
 
 def read_environment(given: list[str] | None) -> dict[str, str]:

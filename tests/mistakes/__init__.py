@@ -1,0 +1,1 @@
+"""Typical mistakes of newcomers, and the messages that they get."""

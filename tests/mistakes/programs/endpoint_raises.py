@@ -1,0 +1,16 @@
+"""An exception in an endpoint, which the program does not catch."""
+
+from mesh_core import Actor, endpoint, this_host
+
+
+class Worker(Actor):
+    def __init__(self, start: int) -> None:
+        self.value = start
+
+    @endpoint
+    def add(self, n: int) -> int:
+        return self.value + n
+
+
+workers = this_host().spawn_procs({"gpus": 1}).spawn("workers", Worker, 1)
+workers.add.call("one").get()

@@ -1,0 +1,16 @@
+"""A misspelt endpoint."""
+
+from mesh_core import Actor, endpoint, this_host
+
+
+class Worker(Actor):
+    def __init__(self, start: int) -> None:
+        self.value = start
+
+    @endpoint
+    def add(self, n: int) -> int:
+        return self.value + n
+
+
+workers = this_host().spawn_procs({"gpus": 1}).spawn("workers", Worker, 1)
+workers.ad.call(1).get()
