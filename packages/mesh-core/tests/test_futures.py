@@ -66,8 +66,6 @@ def test_a_future_cannot_be_made_by_hand_nor_pickled(latch: Latch) -> None:
         Future()
     with pytest.raises(TypeError):
         pickle.dumps(latch.value.call_one(1))
-    with pytest.raises(TypeError):
-        latch.value.call_one(latch.value.call_one(1))
 
 
 def test_an_outcome_may_be_looked_at_any_number_of_times_in_any_way(latch: Latch) -> None:

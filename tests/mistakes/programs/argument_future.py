@@ -14,4 +14,4 @@ class Worker(Actor):
 
 workers = this_host().spawn_procs({"gpus": 1}).spawn("workers", Worker, 1)
 one = workers.slice(gpus=0).add.call_one(1)
-workers.add.call(one).get()
+workers.add.call([one]).get()
