@@ -132,3 +132,9 @@ def test_mesh_has_new_pods_or_existing_ones(tmp_path: Path) -> None:
         KubernetesJob("research", folder=tmp_path).add_mesh("a", 1, existing_pods=existing)
     with pytest.raises(ConfigError, match="leave out credentials_secret"):
         KubernetesJob("research", mesh_job="train", options=secret, folder=tmp_path)
+
+
+def test_meshes_in_the_place_of_the_namespace_are_refused_with_the_right_call() -> None:
+    wrong: Any = {"trainers": 2}
+    with pytest.raises(ConfigError, match=r'not .*: KubernetesJob\("research"\)\.add_mesh\('):
+        KubernetesJob(wrong)

@@ -66,6 +66,11 @@ class KubernetesJob(Job):
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
         options = options or KubernetesOptions()
+        if not isinstance(namespace, str):
+            raise ConfigError(
+                f"the first argument is the namespace of the pods, not {namespace!r}: "
+                'KubernetesJob("research").add_mesh("trainers", 2)'
+            )
         if not _NAMESPACE.fullmatch(namespace):
             raise ConfigError(
                 f"{namespace!r} is not a namespace: use lower-case letters and digits"
