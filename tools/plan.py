@@ -37,10 +37,12 @@ SMALL = Session("sim", ("--seeds", "20"))
 #: Casts over many hosts, some of which die: small enough for every change.
 LARGE = Session("sim", ("--actors", "4000", "--deaths", "100", "--seeds", "2"))
 
+#: Needs no wheels, so it runs while they are built, which takes minutes and often one processor.
+RUST = Session("rust")
+
 #: Sessions that run concurrently. The longest ones are first, so that none of them is left over at
-#: the end; `rust` is the first because it compiles crates that others need.
+#: the end.
 SHARED: tuple[Session, ...] = (
-    Session("rust"),
     Session("telemetry"),
     Session("jobs"),
     Session("fs"),
@@ -89,7 +91,11 @@ def nox_command(args: Sequence[str]) -> list[str]:
     ]
 
 
-def run(shared: Sequence[Session] = SHARED, alone: Sequence[Session] = ALONE) -> int:
+def run(
+    early: Sequence[Session] = (RUST,),
+    shared: Sequence[Session] = SHARED,
+    alone: Sequence[Session] = ALONE,
+) -> int:
     """Run all sessions, even after a failure, and return the exit status."""
     started = time.monotonic()
     # A whole run compiles each crate once: data for incremental compilation would only cost time.
@@ -98,9 +104,10 @@ def run(shared: Sequence[Session] = SHARED, alone: Sequence[Session] = ALONE) ->
     setup = [
         Job("wheels", [sys.executable, "-m", "tools", "wheels"], SESSION_LIMIT_S),
         Job("system packages", [sys.executable, "-m", "tools.system"], SESSION_LIMIT_S),
+        *(_job(session) for session in early),
     ]
     outcomes = _run_concurrently(setup, len(setup), live=True)
-    if not any(outcome.failed for outcome in outcomes):
+    if not any(outcome.failed for outcome in outcomes[:2]):
         outcomes += _run_concurrently([_job(session) for session in shared], CONCURRENT_MAX)
         outcomes += _run_concurrently([_job(session) for session in alone], 1, live=True)
     _report(outcomes, time.monotonic() - started)

@@ -49,6 +49,7 @@ if _typing.TYPE_CHECKING:
     from mesh_jobs._api import job_list as job_list
     from mesh_jobs._api import job_load as job_load
     from mesh_jobs._api import run_spmd as run_spmd
+    from mesh_jobs._api import setup_torch_distributed as setup_torch_distributed
     from mesh_jobs._api import shell as shell
 
 

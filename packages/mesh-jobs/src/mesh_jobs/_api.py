@@ -27,6 +27,7 @@ from mesh_jobs._slurm.job import SlurmJob
 from mesh_jobs._slurm.options import SlurmOptions, SlurmWorkerOptions
 from mesh_jobs._spec import ClientSpec, JobSpec, MeshSpec
 from mesh_jobs._spmd.launcher import run_spmd
+from mesh_jobs._spmd.torch_distributed import setup_torch_distributed
 from mesh_jobs._ssh.backend import SSHJob
 from mesh_jobs._ssh.options import SSHOptions, SSHWorkerOptions
 
@@ -66,5 +67,6 @@ __all__ = [
     "job_list",
     "job_load",
     "run_spmd",
+    "setup_torch_distributed",
     "shell",
 ]

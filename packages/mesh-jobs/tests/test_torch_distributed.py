@@ -1,0 +1,83 @@
+"""Actors use `torch.distributed` after `setup_torch_distributed`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mesh_core import Actor, endpoint, this_host
+from mesh_jobs import setup_torch_distributed
+
+if TYPE_CHECKING:
+    from mesh_core import HostMesh
+
+LIMIT_S = 60.0
+NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
+
+
+class Trainer(Actor):
+    @endpoint
+    def variables(self) -> list[int]:
+        return [int(os.environ[name]) for name in NAMES]
+
+    @endpoint
+    def master(self) -> tuple[str, str, str]:
+        return os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], os.environ["OMP_NUM_THREADS"]
+
+    @endpoint
+    def reduce(self) -> float:
+        import torch
+        from torch import distributed
+
+        distributed.init_process_group("gloo")
+        total = torch.ones(1) * (distributed.get_rank() + 1)
+        distributed.all_reduce(total)
+        distributed.destroy_process_group()
+        return float(total)
+
+
+def test_ranks_of_two_hosts_have_the_variables_of_torchrun(hosts: HostMesh) -> None:
+    procs = hosts.spawn_procs({"gpus": 2})
+    setup_torch_distributed(procs)
+    trainers: Any = procs.spawn("trainers", Trainer)
+    assert trainers.variables.call().get(LIMIT_S).values() == [
+        [0, 4, 0, 2, 0, 2],
+        [1, 4, 1, 2, 0, 2],
+        [2, 4, 0, 2, 1, 2],
+        [3, 4, 1, 2, 1, 2],
+    ]
+    masters = trainers.master.call().get(LIMIT_S).values()
+    assert len(set(masters)) == 1
+    assert int(masters[0][2]) == max(1, len(os.sched_getaffinity(0)) // 2)
+    procs.stop().get(LIMIT_S)
+
+
+def test_a_slice_of_processes_is_a_world_of_its_own(hosts: HostMesh) -> None:
+    procs = hosts.spawn_procs({"gpus": 2})
+    part = procs.slice(gpus=1)
+    setup_torch_distributed(part)
+    trainers: Any = part.spawn("trainers", Trainer)
+    found = trainers.variables.call().get(LIMIT_S).values()
+    assert found == [[0, 2, 0, 1, 0, 2], [1, 2, 0, 1, 1, 2]]
+    procs.stop().get(LIMIT_S)
+
+
+def test_actors_reduce_tensors_with_torch(hosts: HostMesh) -> None:
+    pytest.importorskip("torch")
+    procs = hosts.spawn_procs({"gpus": 2})
+    setup_torch_distributed(procs)
+    trainers: Any = procs.spawn("trainers", Trainer)
+    assert set(trainers.reduce.call().get(LIMIT_S).values()) == {10.0}
+    procs.stop().get(LIMIT_S)
+
+
+def test_a_given_address_is_used() -> None:
+    procs = this_host().spawn_procs()
+    setup_torch_distributed(procs, master_addr="trainer-0", master_port=29500)
+    trainer: Any = procs.spawn("trainer", Trainer)
+    assert trainer.master.call_one().get(LIMIT_S)[:2] == ("trainer-0", "29500")
+    with pytest.raises(ValueError, match="pass both master_addr and master_port, or neither"):
+        setup_torch_distributed(procs, master_addr="trainer-0")
+    procs.stop().get(LIMIT_S)
