@@ -156,13 +156,14 @@ def test_a_host_that_stands_still_gets_no_late_byte(world: World, programs: list
     place = owner.do(memory.address, "it")
     connected = _established(owner.process.pid)
     with world.faults.bandwidth(world.hosts[0], 200_000_000):
-        writing = user.begin(memory.write, "it", 64 * MIB, 1.0)
-        reading = user.begin(memory.read, "same", 64 * MIB, 1.0)
+        # The host stops long before the time is up, also on a busy machine.
+        writing = user.begin(memory.write, "it", 64 * MIB, 2.0)
+        reading = user.begin(memory.read, "same", 64 * MIB, 2.0)
         _pause.wait(0.5)
         with world.faults.pause(world.hosts[0]):
             for ended in (writing.result(30), reading.result(30)):
                 assert ended.name == "RDMATimeout", ended
-                assert ended.took_s < 1.0 + BUSY_SLACK_S
+                assert ended.took_s < 2.0 + BUSY_SLACK_S
             assert "may still be written" in writing.result().message
             # The peer is gone as soon as its connections are closed, on another thread than ours.
             _wait_until_established(owner.process.pid, connected)
