@@ -12,6 +12,7 @@ import pytest
 import version_processes
 from fork_server import ChildProcess, ForkServer
 
+from mesh_core.testing import wait_until
 from mesh_rdma import (
     RDMABoundsError,
     RDMAPeerDied,
@@ -177,6 +178,14 @@ def test_reader_can_be_sent_on(owner: ChildProcess) -> None:
     assert latest(reader) == (0, b"sent")
 
 
+def is_lost(reader: VersionedReader) -> bool:
+    try:
+        reader.step()
+    except RDMAPeerDied:
+        return True
+    return False
+
+
 def test_end_of_the_writers_process_is_told(owner: ChildProcess) -> None:
     """A view remains valid."""
     reader = told(owner, "publish", "seen")
@@ -184,6 +193,8 @@ def test_end_of_the_writers_process_is_told(owner: ChildProcess) -> None:
     view = version.view()
     owner.kill()
     owner.wait_for_end()
+    # Another thread notices the end of the process a moment later.
+    wait_until(lambda: is_lost(reader))
     for lost in (
         reader.step,
         lambda: reader.hold(timeout=LONG_S),
