@@ -32,7 +32,7 @@ class Arity:
         self._most = most
         self._skip = skip
         #: The names of the positional parameters, for error messages; empty if unknown.
-        self.names = names
+        self.names: tuple[str, ...] = names
 
     @classmethod
     def of(cls, method: Any, skip: int) -> Arity:
