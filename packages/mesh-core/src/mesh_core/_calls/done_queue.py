@@ -69,10 +69,6 @@ class DoneQueue:
                 return
         future.add_done_callback(_drive)
 
-    def pending(self) -> set[Future[Any]]:
-        """Return the futures that are not done."""
-        return self._pending
-
     def _note(self, future: Future[Any]) -> None:
         """Record that a future is done; called by the future, on any thread and possibly twice."""
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import time
 from typing import Any
 
@@ -41,29 +40,28 @@ class RankSlots:
         self._mesh = mesh
         self._calls_max = calls_max
         self._loads = [0] * len(mesh)
-        # Pairs of load and rank; pairs whose load is no longer that of the rank are ignored.
-        self._heap = [(0, rank) for rank in range(len(mesh))]
+        # The live ranks that have room for another call, by load; each dictionary is a queue.
+        self._by_load: list[dict[int, None]] = [{} for _ in range(calls_max)]
+        self._by_load[0].update(dict.fromkeys(range(len(mesh))))
         self._lost: dict[int, _LostRank] = {}
 
     def take(self) -> int | None:
         """Return the live rank with the lowest load, which increases, or None if all are full."""
-        while self._heap:
-            load, rank = heapq.heappop(self._heap)
-            if load == self._loads[rank] and rank not in self._lost:
-                self._loads[rank] = load + 1
-                if load + 1 < self._calls_max:
-                    heapq.heappush(self._heap, (load + 1, rank))
+        for ranks in self._by_load:
+            if ranks:
+                rank = next(iter(ranks))
+                self._move(rank, 1)
                 return rank
         return None
 
     def release(self, rank: int) -> None:
         """Record the end of a call."""
-        self._loads[rank] -= 1
-        heapq.heappush(self._heap, (self._loads[rank], rank))
+        self._move(rank, -1)
 
     def lose(self, rank: int) -> None:
         """Record that the process of a rank has died; it gets no call until it replies again."""
         self._lost.setdefault(rank, _LostRank())
+        self._move(rank, 0)
 
     def recover(self) -> float | None:
         """Take back lost ranks that have been restarted.
@@ -82,11 +80,20 @@ class RankSlots:
             elif lost.probe.done():
                 if lost.probe.exception() is None:
                     del self._lost[rank]
-                    heapq.heappush(self._heap, (self._loads[rank], rank))
+                    self._move(rank, 0)
                 else:
                     lost.probe, lost.probed_at = None, now
                     lost.pause_s = min(2 * lost.pause_s, _PROBE_MAX_S)
         return _PROBE_S if self._lost else None
+
+    def _move(self, rank: int, change: int) -> None:
+        """Change the load of a rank, and put the rank where `take` finds it if it has room."""
+        load = self._loads[rank]
+        if load < self._calls_max:
+            self._by_load[load].pop(rank, None)
+        load = self._loads[rank] = load + change
+        if load < self._calls_max and rank not in self._lost:
+            self._by_load[load][rank] = None
 
     @property
     def is_dead(self) -> bool:
