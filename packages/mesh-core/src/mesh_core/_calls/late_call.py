@@ -31,21 +31,32 @@ def call_when_done(
     process, after messages that were sent in between. If a future fails, the call is not made, and
     its future raises the exception.
     """
-    if all(one.done() for one in (*args, *kwargs.values()) if isinstance(one, Future)):
-        values = [one.get() if isinstance(one, Future) else one for one in args]
-        named = {key: one.get() if isinstance(one, Future) else one for key, one in kwargs.items()}
-        return verb(*values, **named)
-    return run_async(loop_thread(), _call_when_done(verb, args, kwargs))
+    futures = [one for one in (*args, *kwargs.values()) if isinstance(one, Future)]
+    if all(one.done() for one in futures):
+        return _with_values(verb, args, kwargs)
+    return run_async(loop_thread(), _call_when_done(futures, verb, args, kwargs))
 
 
 async def _call_when_done(
-    verb: Callable[..., Future[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
+    futures: list[Future[Any]],
+    verb: Callable[..., Future[Any]],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
-    values = [await one if isinstance(one, Future) else one for one in args]
-    named = {key: await one if isinstance(one, Future) else one for key, one in kwargs.items()}
+    for one in futures:
+        await one
     try:
-        future = verb(*values, **named)
+        future = _with_values(verb, args, kwargs)
     except MailboxFull:
         # A thread may wait for room in the mailbox.
-        future = await run_beside(lambda: verb(*values, **named))
+        future = await run_beside(lambda: _with_values(verb, args, kwargs))
     return await future
+
+
+def _with_values(
+    verb: Callable[..., Future[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Future[Any]:
+    """Make a call with the values of its futures, all of which are done."""
+    values = [one.get() if isinstance(one, Future) else one for one in args]
+    named = {key: one.get() if isinstance(one, Future) else one for key, one in kwargs.items()}
+    return verb(*values, **named)
