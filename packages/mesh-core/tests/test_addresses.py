@@ -27,6 +27,14 @@ def fresh_job() -> Iterator[None]:
     shutdown_context().get()
 
 
+@pytest.fixture
+def unused_address() -> Iterator[str]:
+    """Return an address of this machine at which nobody can listen during the test."""
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        yield f"tcp://127.0.0.1:{reserved.getsockname()[1]}"
+
+
 @pytest.mark.parametrize(
     ("text", "host", "port"),
     [
@@ -118,26 +126,20 @@ def turn_away(stranger: socket.socket) -> None:
             stranger.accept()[0].close()
 
 
-def nobody() -> str:
-    """Return an address of this machine without a listener."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return f"tcp://127.0.0.1:{taken.getsockname()[1]}"
-
-
 @pytest.mark.usefixtures("fresh_job")
-def test_whoever_waits_for_a_host_hears_what_happened_and_what_to_do() -> None:
-    assert "nobody listens there: start the worker, or correct" in why_not(nobody())
+def test_whoever_waits_for_a_host_hears_what_happened_and_what_to_do(unused_address: str) -> None:
+    assert "nobody listens there: start the worker, or correct" in why_not(unused_address)
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         threading.Thread(target=turn_away, args=(stranger,), daemon=True).start()
         silent = f"tcp://127.0.0.1:{stranger.getsockname()[1]}"
         said = why_not(silent)
         assert "has not proved to be a worker of user" in said
         assert "start the worker at another port" in said
-    gone = nobody()
     with WorkerProcess() as worker:
-        said = why_not(worker.address, gateway=gone)
-        assert f"the gateway {gone.removeprefix('tcp://')} cannot be reached: nobody" in said
-        said = why_not(gone, gateway=worker.address)
+        said = why_not(worker.address, gateway=unused_address)
+        unused = unused_address.removeprefix("tcp://")
+        assert f"the gateway {unused} cannot be reached: nobody" in said
+        said = why_not(unused_address, gateway=worker.address)
         assert f"from the gateway {worker.address.removeprefix('tcp://')}: nobody listens" in said
 
 

@@ -90,22 +90,27 @@ fn explain(error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::{connect_any, resolve};
+    use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
     use std::io;
-    use std::net::{SocketAddr, TcpListener};
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::os::fd::OwnedFd;
     use std::time::{Duration, Instant};
 
     fn far_deadline() -> Instant {
         Instant::now() + Duration::from_secs(20)
     }
 
-    /// Returns an address without a listener.
-    fn unused_address() -> SocketAddr {
-        TcpListener::bind("127.0.0.1:0").and_then(|taken| taken.local_addr()).expect("a free port")
+    /// Returns an address at which nobody can listen while the socket exists.
+    fn reserved_address() -> (OwnedFd, SocketAddr) {
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
+        let address = getsockname(&socket).expect("an address");
+        (socket, address.try_into().expect("an internet address"))
     }
 
     #[test]
     fn the_error_names_each_address_that_failed() {
-        let (one, other) = (unused_address(), unused_address());
+        let ((_first, one), (_second, other)) = (reserved_address(), reserved_address());
         let error = connect_any(&[one, other], far_deadline()).expect_err("nobody listens");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         let text = error.to_string();

@@ -56,16 +56,20 @@ pub(crate) fn prepare(fd: BorrowedFd<'_>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{Ipv4Addr, TcpListener};
+    use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
+    use std::net::Ipv4Addr;
 
-    fn nobody() -> SocketAddr {
-        let gone = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        gone.local_addr().expect("an address")
+    /// Returns an address at which nobody can listen while the socket exists.
+    fn reserved_address() -> (OwnedFd, SocketAddr) {
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
+        let address = getsockname(&socket).expect("an address");
+        (socket, address.try_into().expect("an internet address"))
     }
 
     #[test]
     fn all_that_do_not_answer_are_named() {
-        let (one, other) = (nobody(), nobody());
+        let ((_first, one), (_second, other)) = (reserved_address(), reserved_address());
         let error = connect_first(&[one, other], &Stop::after(None)).expect_err("nobody listens");
         let text = error.of("it").to_string();
         assert!(text.contains(&one.to_string()) && text.contains(&other.to_string()), "{text}");
