@@ -150,8 +150,9 @@ class ChunkFetcher:
             [name for name, length in results if length < 0], "its file changed on the client"
         )
         received = [(name, length) for name, length in results if length >= 0]
-        bad = await asyncio.to_thread(self._add_to_store, received, memory)
+        # A read that this completes may be followed by a query of the status.
         self.fetched_bytes += sum(length for _, length in received)
+        bad = await asyncio.to_thread(self._add_to_store, received, memory)
         return [*bad, *names[len(lengths) :]]
 
     def _add_to_store(self, received: list[tuple[bytes, int]], memory: memoryview) -> set[bytes]:
