@@ -9,7 +9,7 @@
 //! - `peer`: connections to other processes, and retransmission over the next connection
 //! - `greeting`: the handshake when a connection opens
 //! - `death`: the consequences of the deaths of processes and hosts
-//! - `call`: calls and their replies
+//! - `call`: calls and their replies; `postponed`: calls that wait until their receivers have room
 //! - `cast`: one frame for all ranks of a host, and one combined reply from them
 //! - `relay`: frames that hosts forward to each other along a tree
 //! - `batch_timer`: the timer that limits how long collected items wait for the missing ones
@@ -33,6 +33,7 @@ mod epoch;
 mod failure_detector;
 mod greeting;
 mod peer;
+mod postponed;
 mod relay;
 mod segment_refs;
 mod trim;
@@ -61,6 +62,7 @@ use failure_detector::FailureDetector;
 use mesh_wire::frame::{Frame, HOPS_MAX, Head, Kind};
 use mesh_wire::id::{Address, HostId, JobId, PortId, ProcId};
 use peer::{Link, Peer};
+use postponed::PostponedCalls;
 use relay::Relays;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -186,6 +188,7 @@ pub struct Node {
     gathers: Gathers,
     relays: Relays,
     bulks: Bulks,
+    postponed: PostponedCalls,
     effects: VecDeque<Effect>,
     events: Events,
     now: Duration,
@@ -212,6 +215,7 @@ impl Node {
             gathers: Gathers::default(),
             relays: Relays::default(),
             bulks: Bulks::default(),
+            postponed: PostponedCalls::default(),
             effects: VecDeque::new(),
             events: Events::default(),
             now: Duration::ZERO,
@@ -227,12 +231,21 @@ impl Node {
 
     /// Drains the effects, oldest first. The driver empties them after each call.
     pub fn effects(&mut self) -> std::collections::vec_deque::Drain<'_, Effect> {
+        if self.postponed.has_candidates() {
+            self.send_postponed();
+        }
         self.effects.drain(..)
     }
 
     /// Whether any effects are pending.
     pub fn has_effects(&self) -> bool {
-        !self.effects.is_empty()
+        !self.effects.is_empty() || self.postponed.has_candidates()
+    }
+
+    /// Notes that senders may have room, whatever they waited for.
+    fn note_room_anywhere(&mut self) {
+        self.effects.push_back(Effect::Credited);
+        self.postponed.note_room_anywhere();
     }
 
     /// Returns a port number that is unique in this job; it contains the id of this process.

@@ -1,6 +1,7 @@
 //! Calls, one-way messages and replies.
 
 use super::bulk::PIECE_LEN;
+use super::postponed::head_of;
 use super::{Effect, Node, Port};
 use crate::events::{EventKind, Subject};
 use crate::fault;
@@ -150,7 +151,14 @@ impl Node {
     /// # Errors
     /// [`SendError`]; then nothing was sent.
     pub fn call(&mut self, spec: &CallSpec) -> Result<PortId, SendError> {
-        self.admit_or_request_ack(spec)?;
+        self.admit_new(spec)?;
+        let (reply_port, subject) = self.open_call(spec);
+        self.send_all(spec, reply_port, true, subject);
+        Ok(reply_port)
+    }
+
+    /// Opens a port for the replies of a call.
+    pub(super) fn open_call(&mut self, spec: &CallSpec) -> (PortId, Subject) {
         let reply_port = self.new_port();
         let several = if spec.targets.len() > 1 { spec.targets.len() } else { 0 };
         let pending = PendingCall {
@@ -169,8 +177,7 @@ impl Node {
         if let Some(timeout) = spec.timeout {
             self.deadlines.push(Reverse((self.now + timeout, reply_port)));
         }
-        self.send_all(spec, reply_port, true, subject);
-        Ok(reply_port)
+        (reply_port, subject)
     }
 
     /// Sends a message to every target without replies.
@@ -178,7 +185,7 @@ impl Node {
     /// # Errors
     /// [`SendError`]; then nothing was sent.
     pub fn send(&mut self, spec: &CallSpec) -> Result<(), SendError> {
-        self.admit_or_request_ack(spec)?;
+        self.admit_new(spec)?;
         let subject = self.subject_of(spec);
         self.send_all(spec, PortId::NONE, false, subject);
         Ok(())
@@ -193,7 +200,7 @@ impl Node {
         spec: &CallSpec,
         reply_port: PortId,
     ) -> Result<(), SendError> {
-        self.admit_or_request_ack(spec)?;
+        self.admit_new(spec)?;
         let subject = self.subject_of(spec);
         self.send_all(spec, reply_port, false, subject);
         Ok(())
@@ -313,6 +320,7 @@ impl Node {
 
     /// Fails the missing replies of one call, because this process is leaving the job.
     pub(super) fn fail_calls_on(&mut self, reply_port: PortId, closed: &Closed) {
+        self.withdraw_postponed(reply_port);
         self.fail_open_targets(reply_port, |_| true, closed.code, &closed.detail);
     }
 
@@ -400,11 +408,25 @@ impl Node {
 
     /// Whether every target has room for the message.
     pub fn has_room(&self, spec: &CallSpec) -> bool {
-        self.admit(spec).is_ok()
+        self.first_busy(spec).is_none() && self.admit(spec).is_ok()
+    }
+
+    /// Admits a message that was not postponed, and that overtakes none.
+    fn admit_new(&mut self, spec: &CallSpec) -> Result<(), SendError> {
+        match self.first_busy(spec) {
+            Some(target) => Err(SendError::Full(target)),
+            None => self.admit_or_request_ack(spec),
+        }
+    }
+
+    /// Returns the first target to which postponed calls wait.
+    fn first_busy(&self, spec: &CallSpec) -> Option<Target> {
+        let is_busy = |target: &&Target| self.postponed.has_call_to(target.proc, spec.port);
+        if self.postponed.is_empty() { None } else { spec.targets.iter().find(is_busy).copied() }
     }
 
     /// Like [`Node::admit`]; requests the ack that makes room if bytes are the obstacle.
-    fn admit_or_request_ack(&mut self, spec: &CallSpec) -> Result<(), SendError> {
+    pub(super) fn admit_or_request_ack(&mut self, spec: &CallSpec) -> Result<(), SendError> {
         let admitted = self.admit(spec);
         if let Err(SendError::Backlog(proc)) = admitted {
             self.request_ack(proc);
@@ -430,7 +452,7 @@ impl Node {
     }
 
     /// Returns the subject of the events of a message.
-    fn subject_of(&mut self, spec: &CallSpec) -> Subject {
+    pub(super) fn subject_of(&mut self, spec: &CallSpec) -> Subject {
         if !self.events.is_on() {
             return Subject::default();
         }
@@ -439,7 +461,13 @@ impl Node {
         self.events.subject(&Head::new(spec.kind, to, Address::default()), meta)
     }
 
-    fn send_all(&mut self, spec: &CallSpec, reply_port: PortId, is_merged: bool, subject: Subject) {
+    pub(super) fn send_all(
+        &mut self,
+        spec: &CallSpec,
+        reply_port: PortId,
+        is_merged: bool,
+        subject: Subject,
+    ) {
         let from = Address { proc: self.config.me, port: reply_port };
         let is_cast = self.is_cast(spec);
         let mut remote = Vec::new();
@@ -451,12 +479,9 @@ impl Node {
                 // between is missed.
                 self.watch(target.proc);
             }
-            let to = Address { proc: target.proc, port: spec.port };
-            let mut head = Head::new(spec.kind, to, from);
-            head.rank = target.rank;
-            (head.meta_len, head.part_count) = (spec.meta_len, spec.part_count);
+            let head = head_of(spec, *target, from);
             if self.events.is_on() {
-                let (other, len) = (Address { port: reply_port, ..to }, spec.tail.len());
+                let (other, len) = (Address { port: reply_port, ..head.to }, spec.tail.len());
                 self.record(EventKind::Sent, spec.port, &head, other, len, subject);
             }
             let is_agent = self.config.me.slot == 0;
@@ -494,6 +519,9 @@ impl Node {
     }
 
     fn cancel_targets(&mut self, reply_port: PortId, call: &PendingCall) {
+        if self.withdraw_postponed(reply_port) {
+            return;
+        }
         let from = Address { proc: self.config.me, port: reply_port };
         for index in call.open_indexes() {
             let target = call.targets[index];
@@ -521,6 +549,7 @@ impl Node {
             && peer.credit(receiver.port, count)
         {
             self.effects.push_back(Effect::Credited);
+            self.postponed.note_room(receiver);
         }
     }
 }

@@ -59,8 +59,9 @@ impl Node {
         let lost = self.bulks.discard_host(proc);
         self.effects.extend(lost.into_iter().map(Effect::Abort));
         self.early_messages.forget(proc);
+        self.drop_postponed_to(proc);
         self.fail_calls_to(proc, code, &detail);
-        self.effects.push_back(Effect::Credited);
+        self.note_room_anywhere();
         self.effects.push_back(Effect::PeerDied(proc));
         self.record_peer(EventKind::Died, proc);
     }

@@ -62,7 +62,7 @@ impl Node {
         for proc in self.peers_on(host) {
             self.peer(proc).revive(first_incarnation(epoch));
         }
-        self.effects.push_back(Effect::Credited);
+        self.note_room_anywhere();
     }
 
     /// Whether a slot of this host was reserved on a machine that served as this host before.

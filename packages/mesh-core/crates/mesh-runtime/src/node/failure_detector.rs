@@ -297,7 +297,7 @@ impl Node {
         // Frames that would have been forwarded by the host, and pieces that waited for it.
         self.retransmit_relayed();
         self.send_pieces();
-        self.effects.push_back(Effect::Credited);
+        self.note_room_anywhere();
     }
 
     /// Refuses a frame for a dead host; returns the frame if the host is not dead.

@@ -373,6 +373,7 @@ impl Node {
             must_request = was_requested && backlog > max;
             if backlog_before > max && backlog <= max {
                 self.effects.push_back(Effect::Credited);
+                self.postponed.note_room_anywhere();
             }
         }
         let is_ping = frame.head.kind == Kind::Ping;
@@ -439,7 +440,7 @@ impl Node {
         }
         if backlog_before > self.config.backlog_bytes_max {
             // Blocked senders try again, and request an ack if there still is no room.
-            self.effects.push_back(Effect::Credited);
+            self.note_room_anywhere();
         }
         self.watch_connected(proc);
     }

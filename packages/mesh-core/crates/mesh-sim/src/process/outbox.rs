@@ -120,6 +120,8 @@ impl Process {
         };
         self.node.advance(context.now);
         let sent = match message.wait {
+            // Half of the calls come from event loops.
+            Some(_) if context.rng.below(2) == 0 => self.node.call_or_postpone(&spec).map(Some),
             Some(_) => self.node.call(&spec).map(Some),
             None => self.node.send(&spec).map(|()| None),
         };
