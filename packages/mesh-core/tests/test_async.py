@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
 import queue
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +23,8 @@ from mesh_core import (
 if TYPE_CHECKING:
     from mesh_core import ProcMesh
 
+LIMIT_S = 30.0
+
 
 class Echo(Actor):
     @endpoint
@@ -35,6 +40,12 @@ class Echo(Actor):
         if current_rank().rank == rank:
             raise ValueError("bad rank")
         return current_rank().rank
+
+
+class WaitingEcho(Echo):
+    @concurrent_endpoint
+    async def wait(self) -> None:
+        await asyncio.Event().wait()
 
 
 class AsyncEcho(Actor):
@@ -355,3 +366,43 @@ def test_task_group_that_fails_is_no_cancellation(proc: ProcMesh) -> None:
             call.get()
         assert "in a task" in str(raised.value.exceptions[0])
     assert mesh.catches.call_one().get() == "in a task"
+
+
+def test_event_loops_that_have_ended_leave_no_descriptors(proc: ProcMesh) -> None:
+    mesh = proc.spawn("echo", Echo)
+
+    async def call() -> int:
+        return int(await mesh.plain.call_one(1))
+
+    def descriptors() -> int:
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    assert asyncio.run(call()) == 1
+    before = descriptors()
+    for _ in range(20):
+        assert asyncio.run(call()) == 1
+    assert descriptors() == before
+
+
+def test_a_loop_that_blocks_delays_no_other_thread(proc: ProcMesh) -> None:
+    mesh = proc.spawn("waiting", WaitingEcho)
+    is_done = threading.Event()
+
+    def call_often() -> None:
+        for n in range(200):
+            assert mesh.plain.call_one(n).get() == n
+        is_done.set()
+
+    async def main() -> bool:
+        # This call stays unanswered, so that the loop keeps watching the connections.
+        waiting = mesh.wait.call_one().as_asyncio()
+        await mesh.plain.call_one(0)
+        thread = threading.Thread(target=call_often)
+        thread.start()
+        was_done = is_done.wait(LIMIT_S)
+        thread.join()
+        waiting.cancel()
+        return was_done
+
+    assert asyncio.run(main())

@@ -1,14 +1,25 @@
-"""Mailboxes are bounded: a sender waits while one is full, or gets an error if it must not wait."""
+"""Mailboxes are bounded: while one is full, threads and the calls of event loops wait for room."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
-from mesh_core import Actor, MailboxFull, MeshError, endpoint
+from mesh_core import (
+    Actor,
+    DeadlineExceeded,
+    MailboxFull,
+    MeshError,
+    ProcDied,
+    endpoint,
+    this_host,
+)
 
 if TYPE_CHECKING:
     from mesh_core import ProcMesh
@@ -35,8 +46,18 @@ class Slow(Actor):
         return n
 
     @endpoint
+    def count(self, data: bytes) -> int:
+        return len(data)
+
+    @endpoint
     def read(self) -> list[int]:
         return self.seen
+
+
+class Pid(Actor):
+    @endpoint
+    def pid(self) -> int:
+        return os.getpid()
 
 
 class Flood(Actor):
@@ -85,23 +106,72 @@ def test_a_blocking_sender_waits_for_room_and_nothing_is_lost(proc: ProcMesh, ve
     assert mesh.read.call_one().get() == list(range(50))
 
 
-def test_an_event_loop_is_told_and_may_try_again(proc: ProcMesh) -> None:
+async def test_calls_of_an_event_loop_wait_for_room(proc: ProcMesh) -> None:
     mesh, go = blocked(proc, mailbox_len_max=4)
+    calls = [mesh.note.call_one(n) for n in range(100)]
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(calls[0].as_asyncio()), 0.1)
+    go.send(None)
+    assert await asyncio.gather(*calls) == list(range(100))
+    assert await mesh.read.call_one() == list(range(100))
 
-    async def main() -> None:
-        accepted: list[Any] = []
-        with pytest.raises(MailboxFull) as raised:
-            accepted.extend(mesh.note.call_one(n) for n in range(100))
-        assert isinstance(raised.value, MeshError)
-        assert "4" in str(raised.value)
-        assert "slow" in str(raised.value)
-        assert len(accepted) <= 4
-        go.send(None)
-        assert await asyncio.gather(*accepted) == list(range(len(accepted)))
-        assert await mesh.note.call_one(1000) == 1000
-        assert await mesh.read.call_one() == [*range(len(accepted)), 1000]
 
-    asyncio.run(main())
+async def test_a_call_that_waits_for_room_can_be_cancelled_and_has_a_deadline(
+    proc: ProcMesh,
+) -> None:
+    mesh, go = blocked(proc, mailbox_len_max=1)
+    first, second = mesh.note.call_one(1), mesh.note.call_one(2)
+    late = mesh.note.options(timeout=0.1).call_one(3)
+    last = mesh.note.call_one(4)
+    with pytest.raises(DeadlineExceeded):
+        await late
+    assert second.cancel()
+    go.send(None)
+    assert [await first, await last] == [1, 4]
+    assert await mesh.read.call_one() == [1, 4]
+
+
+async def test_calls_that_wait_for_room_fail_when_the_process_dies() -> None:
+    victim = this_host().spawn_procs()
+    pid = await victim.spawn("pid", Pid).pid.call_one()
+    mesh, _ = blocked(victim, mailbox_len_max=1)
+    calls = [mesh.note.call_one(n) for n in range(10)]
+    os.kill(pid, signal.SIGKILL)
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(one) for one in outcomes] == [ProcDied] * 10
+
+
+async def test_arrays_in_calls_that_wait_for_room_arrive_intact(proc: ProcMesh) -> None:
+    mesh, go = blocked(proc, mailbox_len_max=1)
+    calls = [mesh.note.call_one(np.full(100_000, n)) for n in range(8)]
+    cancelled = [mesh.note.call_one(np.full(100_000, -1)) for _ in range(3)]
+    assert all(one.cancel() for one in cancelled)
+    go.send(None)
+    for n, got in enumerate(await asyncio.gather(*calls)):
+        np.testing.assert_array_equal(got, np.full(100_000, n))
+
+
+async def test_the_calls_that_wait_for_room_are_bounded(proc: ProcMesh) -> None:
+    mesh, go = blocked(proc, mailbox_len_max=4)
+    long = bytes(1 << 20)
+    calls: list[Any] = []
+    with pytest.raises(MailboxFull, match="'slow' is full") as raised:
+        calls.extend(mesh.count.call_one(long) for _ in range(1000))
+    assert isinstance(raised.value, MeshError)
+    go.send(None)
+    assert set(await asyncio.gather(*calls)) == {len(long)}
+    assert await mesh.count.call_one(long) == len(long)
+
+
+async def test_a_broadcast_of_an_event_loop_overtakes_no_call(proc: ProcMesh) -> None:
+    mesh, go = blocked(proc, mailbox_len_max=2)
+    calls = [mesh.note.call_one(n) for n in range(4)]
+    with pytest.raises(MailboxFull):
+        mesh.note.broadcast(99)
+    go.send(None)
+    await asyncio.gather(*calls)
+    mesh.note.broadcast(100)
+    assert await mesh.read.call_one() == [*range(4), 100]
 
 
 def broadcast_all(mesh: Any, count: int) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from whole_program import run
 
-from mesh_core import ProcDied, this_host
+from mesh_core import Actor, ProcDied, endpoint, this_host, this_proc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,6 +126,35 @@ def test_a_pool_that_is_shut_down_takes_nothing(tmp_path: Path) -> None:
     assert last.result() == 4
     with pytest.raises(RuntimeError, match="the pool is shut down: create another one"):
         pool.submit(square, 1)
+
+
+class Local(Actor):
+    @endpoint
+    async def ping(self) -> None:
+        pass
+
+
+class Submitter(Actor):
+    @endpoint
+    async def submit(self) -> int:
+        pool = this_host().pool(1)
+        future = pool.submit(square, 3)
+        pool.shutdown(wait=False)
+        await asyncio.wait_for(asyncio.to_thread(pool.shutdown), LIMIT_S)
+        return future.result()
+
+
+def test_the_owner_of_a_pool_stops_it_whatever_else_runs_on_the_event_loop() -> None:
+    local = this_proc().spawn("local", Local)
+    local.ping.call_one().get(LIMIT_S)
+    with this_host().pool(1) as pool:
+        last = pool.submit(square, 2)
+    assert last.result() == 4
+    procs = this_host().spawn_procs()
+    submitters = [procs.spawn("submitter", Submitter) for _ in range(2)]
+    assert [one.submit.call_one().get(LIMIT_S) for one in submitters] == [9, 9]
+    procs.stop().get(LIMIT_S)
+    local.stop().get(LIMIT_S)
 
 
 def test_an_initializer_that_fails_breaks_the_pool() -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "IncomingRequest",
     "Keys",
     "Listener",
+    "LoopReader",
     "Message",
     "PortClosed",
     "ReadyQueue",
@@ -131,6 +132,12 @@ class ReadyQueue:
     def take(self) -> list[int]: ...
 
 @final
+class LoopReader:
+    def fileno(self) -> int: ...
+    def set_attached(self, is_attached: bool) -> None: ...
+    def read(self) -> list[int] | None: ...
+
+@final
 class CallGuard: ...
 
 PORT_MARK: bytes
@@ -209,7 +216,7 @@ class Engine:
         buffers: Sequence[Buffer],
         window: int,
         timeout: float | None,
-        may_wait: bool,
+        on_full: Callable[[], bool] | None,
         origin: bytes | None = None,
     ) -> int: ...
     def send(
@@ -222,7 +229,7 @@ class Engine:
         buffers: Sequence[Buffer],
         window: int,
         reply_port: int,
-        may_wait: bool,
+        on_full: Callable[[], bool] | None,
         origin: bytes | None = None,
     ) -> None: ...
     @overload
@@ -243,6 +250,7 @@ class Engine:
     def receive(self, port: int, max: int, timeout: float | None) -> list[Message]: ...
     def receive_nowait(self, port: int, max: int) -> list[Message]: ...
     def notify(self, port: int, queue: ReadyQueue) -> None: ...
+    def loop_reader(self, queue: ReadyQueue) -> LoopReader: ...
     def reply(
         self, message: Message, code: int, body: bytes, buffers: Sequence[Buffer] = ...
     ) -> None: ...

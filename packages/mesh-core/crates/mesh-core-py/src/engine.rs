@@ -3,26 +3,24 @@
 use crate::event_log::PyEventLog;
 use crate::listener::PyListener;
 use crate::message::Message;
-use crate::ready_queue::PyReadyQueue;
+use crate::outgoing::{Outgoing, PyTargets, meta_from, sendable, tail_of, too_long};
+use crate::ready_queue::{PyLoopReader, PyReadyQueue};
 use crate::segments::{Packed, Segments};
 use crate::shared_buffer::{SharedBuffer, contiguous};
 use crate::trust::PyKeys;
-use bytes::Bytes;
 use mesh_runtime::engine::dial::Route;
 use mesh_runtime::engine::parker::Parker;
 use mesh_runtime::engine::wire::Descriptors;
 use mesh_runtime::engine::{CutOff, Engine, Waiter};
 use mesh_runtime::mailbox::Closed;
-use mesh_runtime::node::{CallSpec, HostWatch, NodeConfig, Progress, Reply, SendError, Target};
-use mesh_runtime::origin::with_origin;
-use mesh_wire::frame::{Frame, Kind, TAIL_LEN_MAX};
+use mesh_runtime::node::{CallSpec, HostWatch, Node, NodeConfig, Progress, Reply, SendError};
+use mesh_wire::frame::{Frame, TAIL_LEN_MAX};
 use mesh_wire::id::{Address, HostId, JobId, PortId, ProcId};
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyOSError, PyOverflowError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -37,6 +35,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("PortClosed", module.py().get_type::<PortClosed>())?;
     module.add_class::<PyTargets>()?;
     module.add_class::<PyReadyQueue>()?;
+    module.add_class::<PyLoopReader>()?;
     module.add_class::<CallGuard>()?;
     module.add_class::<PyEngine>()
 }
@@ -50,67 +49,11 @@ thread_local! {
     static PARKER: RefCell<Option<(*const Engine, Arc<Parker>)>> = const { RefCell::new(None) };
 }
 
-/// The receivers of a message, in the order of their ranks.
-#[pyclass(frozen, name = "Targets", module = "mesh_core._core")]
-pub(crate) struct PyTargets(Arc<[Target]>);
-
-#[pymethods]
-impl PyTargets {
-    #[new]
-    fn new(pairs: Vec<(u64, u32)>) -> Self {
-        let target = |(proc, rank)| Target { proc: ProcId::from_u64(proc), rank };
-        Self(pairs.into_iter().map(target).collect())
-    }
-
-    fn __len__(&self) -> usize {
-        self.0.len()
-    }
-
-    fn __getitem__(&self, index: usize) -> PyResult<(u64, u32)> {
-        let target = self.0.get(index);
-        let target = target.ok_or_else(|| pyo3::exceptions::PyIndexError::new_err(index))?;
-        Ok((target.proc.to_u64(), target.rank))
-    }
-}
-
 /// The engine of one process of a job.
 #[pyclass(frozen, name = "Engine", module = "mesh_core._core")]
 pub(crate) struct PyEngine {
     engine: Arc<Engine>,
     segments: Arc<Segments>,
-}
-
-/// An outgoing message, converted to a [`CallSpec`].
-struct Outgoing<'a> {
-    kind: Kind,
-    targets: &'a PyTargets,
-    port: u64,
-    meta: &'a [u8],
-    body: &'a [u8],
-    packed: &'a Packed<'a>,
-    window: u32,
-    timeout: Option<f64>,
-}
-
-impl Outgoing<'_> {
-    fn spec(&self, py: Python<'_>) -> PyResult<CallSpec> {
-        let tail_len = self.meta.len() + self.body.len() + self.packed.len();
-        if tail_len > TAIL_LEN_MAX {
-            return Err(too_long(tail_len));
-        }
-        let meta_len = u16::try_from(self.meta.len())
-            .map_err(|_| PyValueError::new_err("endpoint name and region are too long"))?;
-        Ok(CallSpec {
-            kind: self.kind,
-            targets: Arc::clone(&self.targets.0),
-            port: PortId(self.port),
-            meta_len,
-            part_count: self.packed.part_count(),
-            tail: tail_of(py, self.packed, self.meta, self.body),
-            window: self.window,
-            timeout: self.timeout.map(seconds).transpose()?,
-        })
-    }
 }
 
 #[pymethods]
@@ -324,9 +267,10 @@ impl PyEngine {
         self.engine.with_node(|node| node.watch(ProcId::from_u64(proc)));
     }
 
-    /// Sends a message that expects replies. Returns the port of the replies.
+    /// Sends a message that expects replies. Returns the port of the replies. If a receiver has no
+    /// room, waits for it, or postpones the message if `on_full` returns true.
     #[pyo3(signature = (
-        kind, targets, port, meta, body, buffers, window, timeout, may_wait, origin = None
+        kind, targets, port, meta, body, buffers, window, timeout, on_full, origin = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "the hot path: one crossing of the border")]
     fn call(
@@ -340,30 +284,34 @@ impl PyEngine {
         buffers: Vec<PyBuffer<u8>>,
         window: u32,
         timeout: Option<f64>,
-        may_wait: bool,
+        on_full: Option<&Bound<'_, PyAny>>,
         origin: Option<&[u8]>,
     ) -> PyResult<u64> {
         self.check_process()?;
         let (kind, meta) = (sendable(kind)?, &*meta_from(origin, meta)?);
+        let timeout = timeout.map(seconds).transpose()?;
         let readers = targets.readers(&buffers);
         let packed = self.pack(py, body.len(), &buffers, &readers)?;
         let packed = &packed;
         let spec = Outgoing { kind, targets, port, meta, body, packed, window, timeout }.spec(py);
         let sent = spec.and_then(|spec| {
-            self.send_with(py, may_wait, &spec, |engine| {
+            let call = |call: fn(&mut Node, &CallSpec) -> Result<PortId, SendError>| {
                 let result = match spec.timeout {
-                    None => engine.with_node(|node| node.call(&spec)),
-                    Some(_) => engine.with_node_now(|node| node.call(&spec)),
+                    None => self.engine.with_node(|node| call(node, &spec)),
+                    Some(_) => self.engine.with_node_now(|node| call(node, &spec)),
                 };
                 result.map(|port| port.0)
-            })
+            };
+            let postpone = || call(Node::call_or_postpone);
+            self.send_with(py, on_full, &spec, || call(Node::call), postpone)
         });
         sent.inspect_err(|_| self.segments.unpack(packed, &readers))
     }
 
     /// Sends a message. Replies, if any, become messages of the channel `replies` (0: no replies).
+    /// If a receiver has no room, waits for it, or fails if `on_full` returns true.
     #[pyo3(signature = (
-        kind, targets, port, meta, body, buffers, window, reply_port, may_wait, origin = None
+        kind, targets, port, meta, body, buffers, window, reply_port, on_full, origin = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "the hot path: one crossing of the border")]
     fn send(
@@ -377,7 +325,7 @@ impl PyEngine {
         buffers: Vec<PyBuffer<u8>>,
         window: u32,
         reply_port: u64,
-        may_wait: bool,
+        on_full: Option<&Bound<'_, PyAny>>,
         origin: Option<&[u8]>,
     ) -> PyResult<()> {
         self.check_process()?;
@@ -387,9 +335,11 @@ impl PyEngine {
         let (packed, timeout) = (&packed, None);
         let spec = Outgoing { kind, targets, port, meta, body, packed, window, timeout }.spec(py);
         let sent = spec.and_then(|spec| {
-            self.send_with(py, may_wait, &spec, |engine| {
-                engine.with_node(|node| node.send_with_reply_port(&spec, PortId(reply_port)))
-            })
+            let send = || {
+                let port = PortId(reply_port);
+                self.engine.with_node(|node| node.send_with_reply_port(&spec, port))
+            };
+            self.send_with(py, on_full, &spec, send, send)
         });
         sent.inspect_err(|_| self.segments.unpack(packed, &readers))
     }
@@ -498,6 +448,11 @@ impl PyEngine {
     /// Reports `port` to the queue whenever something arrives.
     fn notify(&self, port: u64, queue: &PyReadyQueue) {
         self.engine.set_waiter(PortId(port), Waiter::Loop(Arc::downgrade(&queue.0)));
+    }
+
+    /// Creates a reader of the connections for the event loop that polls the queue.
+    fn loop_reader(&self, queue: &PyReadyQueue) -> PyLoopReader {
+        PyLoopReader::new(&self.engine, queue)
     }
 
     /// Replies to a message. Code 0 marks a value.
@@ -642,16 +597,6 @@ impl PyEngine {
     }
 }
 
-impl PyTargets {
-    /// The processes that will read the large parts; empty if the message has none.
-    fn readers(&self, buffers: &[PyBuffer<u8>]) -> Vec<ProcId> {
-        if buffers.is_empty() {
-            return Vec::new();
-        }
-        self.0.iter().map(|target| target.proc).collect()
-    }
-}
-
 /// Keeps a call alive while anything waits for it. Implemented in Rust because CPython discards an
 /// exception that a signal handler raises during a Python finalizer, and the signal would be lost.
 #[pyclass(frozen, module = "mesh_core._core")]
@@ -715,56 +660,35 @@ impl PyEngine {
         })
     }
 
-    /// Sends a message. If the receiver has no room, waits for it if that is allowed.
+    /// Sends a message. If a receiver has no room, waits for it, or uses the other way to send it
+    /// if `on_full` returns true.
     fn send_with<T>(
         &self,
         py: Python<'_>,
-        may_wait: bool,
+        on_full: Option<&Bound<'_, PyAny>>,
         spec: &CallSpec,
-        send: impl Fn(&Engine) -> Result<T, SendError>,
+        send: impl Fn() -> Result<T, SendError>,
+        send_without_wait: impl Fn() -> Result<T, SendError>,
     ) -> PyResult<T> {
-        loop {
-            let full = match send(&self.engine) {
-                Ok(sent) => return Ok(sent),
-                Err(full) => full,
-            };
-            if !may_wait {
-                return Err(Full::new_err(match full {
+        if let Ok(sent) = send() {
+            return Ok(sent);
+        }
+        if on_full.map_or(Ok(false), |ask| ask.call0()?.is_truthy())? {
+            return send_without_wait().map_err(|full| {
+                Full::new_err(match full {
                     SendError::Full(target) => (target.proc.to_u64(), Some(target.rank)),
                     SendError::Backlog(proc) => (proc.to_u64(), None),
-                }));
-            }
-            let parker = self.parker();
-            let engine = &self.engine;
+                })
+            });
+        }
+        let (engine, parker) = (&self.engine, self.parker());
+        loop {
             py.detach(|| engine.wait_credit(&parker, None, |node| node.has_room(spec)));
             interruptions(py)?;
+            if let Ok(sent) = send() {
+                return Ok(sent);
+            }
         }
-    }
-}
-
-/// Assembles what follows the head of a frame. Large parts are copied without the GIL.
-fn tail_of(py: Python<'_>, packed: &Packed<'_>, meta: &[u8], body: &[u8]) -> Bytes {
-    if packed.is_inline() { py.detach(|| packed.tail(meta, body)) } else { packed.tail(meta, body) }
-}
-
-/// Prepends the origin, if there is one, to the metadata of a message.
-fn meta_from<'a>(origin: Option<&[u8]>, meta: &'a [u8]) -> PyResult<Cow<'a, [u8]>> {
-    let Some(origin) = origin else { return Ok(Cow::Borrowed(meta)) };
-    let whole = with_origin(origin, meta);
-    whole.map(Cow::Owned).ok_or_else(|| PyValueError::new_err("no origin has this length"))
-}
-
-fn too_long(len: usize) -> PyErr {
-    PyOverflowError::new_err(format!(
-        "message of {len} bytes is over the limit of {TAIL_LEN_MAX}: \
-         pass large data as buffers (numpy, bytes, torch) or in pieces"
-    ))
-}
-
-fn sendable(kind: u8) -> PyResult<Kind> {
-    match Kind::from_u8(kind) {
-        Some(kind @ (Kind::Call | Kind::Post | Kind::Spawn)) => Ok(kind),
-        _ => Err(PyValueError::new_err(format!("frames of kind {kind} are not sent by programs"))),
     }
 }
 

@@ -8,6 +8,7 @@ mod engine;
 mod event_log;
 mod listener;
 mod message;
+mod outgoing;
 mod ready_queue;
 mod region;
 mod segments;

@@ -1,5 +1,7 @@
-//! Python binding of the queue of ready ports.
+//! Python bindings for event loops: the queue of ready ports, and the reader of the connections.
 
+use mesh_runtime::engine::Engine;
+use mesh_runtime::engine::loop_reader::LoopReader;
 use mesh_runtime::engine::ready::ReadyQueue;
 use pyo3::prelude::*;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -22,5 +24,34 @@ impl PyReadyQueue {
 
     fn take(&self) -> Vec<u64> {
         self.0.take().into_iter().map(|port| port.0).collect()
+    }
+}
+
+/// Reads the connections of an engine on the thread of an event loop.
+#[pyclass(frozen, name = "LoopReader", module = "mesh_core._core")]
+pub(crate) struct PyLoopReader(LoopReader);
+
+impl PyLoopReader {
+    pub(crate) fn new(engine: &Arc<Engine>, queue: &PyReadyQueue) -> Self {
+        Self(LoopReader::new(Arc::clone(engine), Arc::clone(&queue.0)))
+    }
+}
+
+#[pymethods]
+impl PyLoopReader {
+    fn fileno(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+
+    /// Records whether the loop watches the descriptor.
+    fn set_attached(&self, is_attached: bool) {
+        self.0.set_attached(is_attached);
+    }
+
+    /// Reads what has arrived, and returns the ports that became ready. Returns `None` if another
+    /// thread is reading it.
+    fn read(&self, py: Python<'_>) -> Option<Vec<u64>> {
+        let ports = py.detach(|| self.0.read())?;
+        Some(ports.into_iter().map(|port| port.0).collect())
     }
 }

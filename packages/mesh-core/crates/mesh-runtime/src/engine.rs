@@ -9,7 +9,7 @@
 //!
 //! # Layout
 //! - `waiting`: threads that wait; [`parker`] and `poller`: the primitives on which they sleep
-//! - [`ready`]: wake-up of an event loop instead of a thread
+//! - [`ready`]: wake-up of an event loop instead of a thread; [`loop_reader`]: loops that read
 //! - `io_thread`: the IO thread
 //! - `deferred`: execution of the node's effects without its lock
 //! - [`wire`]: one socket; `links`: the sockets of the node
@@ -30,6 +30,7 @@ mod io_thread;
 mod links;
 pub mod listener;
 mod local_links;
+pub mod loop_reader;
 pub mod parker;
 mod poller;
 pub mod ready;
@@ -58,7 +59,7 @@ use std::collections::BinaryHeap;
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use unidentified_links::UnidentifiedLinks;
@@ -99,6 +100,8 @@ pub struct Engine {
     is_led: AtomicBool,
     /// When a leader last read the connections, in microseconds since `epoch`.
     led_until_us: AtomicU64,
+    /// Number of event loops that watch the connections.
+    loop_count: AtomicUsize,
     is_closed: AtomicBool,
     /// Whether this process is a fork of the process that the engine belongs to.
     is_aborted: AtomicBool,
@@ -153,6 +156,7 @@ impl Engine {
             io,
             is_led: AtomicBool::new(false),
             led_until_us: AtomicU64::new(0),
+            loop_count: AtomicUsize::new(0),
             is_closed: AtomicBool::new(false),
             is_aborted: AtomicBool::new(false),
             epoch,

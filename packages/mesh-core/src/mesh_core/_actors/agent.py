@@ -294,7 +294,7 @@ class Agent:
     def _drain(self, cell: ActorCell, grace_s: float) -> None:
         """Queue a stop message behind the pending messages, and monitor that it is reached."""
         target = Targets([(self._engine.me, 0)])
-        self._engine.send(CALL, target, cell.port, _STOP, b"", [], 1 << 31, 0, True)
+        self._engine.send(CALL, target, cell.port, _STOP, b"", [], 1 << 31, 0, None)
         threading.Thread(
             target=cell.ending.drain, args=(grace_s,), name=f"mesh-stop-{cell.name}", daemon=True
         ).start()

@@ -106,10 +106,9 @@ class LoopCell(ActorCell):
                 self.cancelled.clear()
             self.left.extend(self.engine.receive_nowait(self.port, _BATCH_MAX))
             if not self.left:
+                # `_wake` runs between the steps of this task, so it sees the future.
                 self._woken = self.loop.create_future()
-                # A message may have arrived before the future existed.
-                if not self.engine.is_ready(self.port):
-                    await self._woken
+                await self._woken
                 continue
             message = self.left.popleft()
             plan = self.plans.get(message.meta) or self.plan(message.meta)
@@ -162,7 +161,7 @@ class LoopCell(ActorCell):
             error = raised
         if self.runtime.is_aborted:
             leave_fork(error)
-        if self._was_cancelled(message, error):
+        if self._was_cancelled(message, plan, error):
             return
         if isinstance(error, CallerGone):
             self._answer_cancelled(message)
@@ -200,9 +199,10 @@ class LoopCell(ActorCell):
             raise CallerGone
         return value
 
-    def _was_cancelled(self, message: Message, error: BaseException | None) -> bool:
+    def _was_cancelled(self, message: Message, plan: Plan, error: BaseException | None) -> bool:
         """Return whether the task of the call was cancelled; the task may continue afterwards."""
-        task = asyncio.current_task()
+        # The lookup of the current task is a system call in Python 3.11.
+        task = asyncio.current_task() if plan.is_concurrent else self._task
         assert task is not None
         if task.cancelling() == 0:
             return False

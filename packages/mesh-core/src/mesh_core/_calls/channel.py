@@ -105,7 +105,7 @@ class Port(Generic[R]):
                 buffers,
                 config.mailbox_len_max,
                 0,
-                not is_on_event_loop(),
+                is_on_event_loop,
                 origin() if recorder.is_on else None,
             )
         except BaseException as error:

@@ -250,7 +250,10 @@ class Endpoint(Generic[P, R]):
     a future: the message is then sent when its value is known.
 
     If the mailbox of a receiver has no room for more messages of this process, the call blocks
-    until it has. On an event loop, which must not block, the call raises `MailboxFull` instead.
+    until it has. On an event loop, which must not block, the call returns its future immediately,
+    and the message is sent when there is room; calls to one receiver keep their order. If too many
+    calls wait for room, and for `broadcast`, which returns no future, the call raises `MailboxFull`
+    instead.
     """
 
     __slots__ = (
@@ -310,7 +313,7 @@ class Endpoint(Generic[P, R]):
 
         Raises:
             TypeError: The arguments do not match the signature, or cannot be pickled.
-            MailboxFull: On an event loop, if the mailbox of an actor has no room for the message.
+            MailboxFull: On an event loop, if too many calls already wait for room in mailboxes.
         """
         try:
             reply = self._call(self._mesh._targets, args, kwargs)
@@ -328,7 +331,7 @@ class Endpoint(Generic[P, R]):
         Raises:
             ValueError: The mesh does not have exactly one actor.
             TypeError: The arguments do not match the signature, or cannot be pickled.
-            MailboxFull: On an event loop, if the mailbox of the actor has no room for the message.
+            MailboxFull: On an event loop, if too many calls already wait for room in mailboxes.
         """
         targets = self._mesh._targets
         if len(targets) != 1:
@@ -348,7 +351,7 @@ class Endpoint(Generic[P, R]):
 
         Raises:
             TypeError: The arguments do not match the signature, or cannot be pickled.
-            MailboxFull: On an event loop, if the mailbox of the actor has no room for the message.
+            MailboxFull: On an event loop, if too many calls already wait for room in mailboxes.
         """
         try:
             return self._call_rank(_random_index(len(self._mesh._targets)), args, kwargs)
@@ -374,7 +377,7 @@ class Endpoint(Generic[P, R]):
 
         Raises:
             TypeError: The arguments do not match the signature, or cannot be pickled.
-            MailboxFull: On an event loop, if the mailbox of an actor has no room for the message.
+            MailboxFull: On an event loop, if too many calls already wait for room in mailboxes.
         """
         try:
             reply = self._call(self._mesh._targets, args, kwargs)
@@ -497,7 +500,7 @@ class Endpoint(Generic[P, R]):
                 buffers,
                 mesh._window,
                 timeout,
-                not is_on_event_loop(),
+                is_on_event_loop,
                 origin() if recorder.is_on else None,
             )
         except BaseException as error:
@@ -527,7 +530,7 @@ class Endpoint(Generic[P, R]):
                 buffers,
                 mesh._window,
                 answers,
-                not is_on_event_loop(),
+                is_on_event_loop,
                 origin() if recorder.is_on else None,
             )
         except BaseException as error:

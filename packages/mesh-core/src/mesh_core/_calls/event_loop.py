@@ -1,15 +1,18 @@
 """Event loops: how replies wake them, and the loop that all async endpoints share.
 
-A loop watches one file descriptor. The core lists the ports that became ready behind it, and the
-loop then runs the callbacks of those ports. Mesh never accesses a loop from another thread for
-this.
+A loop watches two file descriptors. Behind one are the connections of this process, which the loop
+reads itself. Behind the other, the core lists the ports that became ready because another thread
+read the connections. The loop then runs the callbacks of those ports. Mesh never accesses a loop
+from another thread for this.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from weakref import WeakKeyDictionary
+from contextvars import Context
+from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 from mesh_core._calls.loop_watchdog import watch_loop
 from mesh_core._core import ReadyQueue
@@ -19,13 +22,13 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Coroutine
     from concurrent.futures import Future as ThreadFuture
-    from typing import Any
 
     from mesh_core._core import Engine
 
 __all__ = [
     "LoopThread",
     "LoopWaker",
+    "is_in_callback_of",
     "is_on_event_loop",
     "load_asyncio",
     "loop_thread",
@@ -33,15 +36,41 @@ __all__ = [
     "waker_of",
 ]
 
+_asyncio: Any = None
+
+
+class _Local(threading.local):
+    """The loop that ran last in this thread.
+
+    asyncio also knows the loop of a thread, but its lookup is a system call in Python 3.11, which
+    takes a tenth of the time of a call.
+    """
+
+    loop: Callable[[], asyncio.AbstractEventLoop | None] = staticmethod(lambda: None)
+
+
+_local = _Local()
+
+# A loop that has woken this often while another thread read the connections leaves them to that
+# thread for a while.
+_MISSED_MAX = 8
+_PAUSE_S = 0.05
+
+# The loops whose callbacks run now, by thread.
+_loops_in_callbacks: dict[int, asyncio.AbstractEventLoop] = {}
+
 
 def load_asyncio() -> Any:
     """Import asyncio on first use and return the module.
 
     Its import takes as long as that of Mesh, and most programs never run an event loop.
     """
-    import asyncio  # noqa: PLC0415
+    global _asyncio
+    if _asyncio is None:
+        import asyncio  # noqa: PLC0415
 
-    return asyncio
+        _asyncio = asyncio
+    return _asyncio
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
@@ -50,10 +79,14 @@ def running_loop() -> asyncio.AbstractEventLoop:
     Raises:
         RuntimeError: No event loop is running in this thread.
     """
+    loop: asyncio.AbstractEventLoop | None = _local.loop()
+    if loop is not None and getattr(loop, "_thread_id", None) == threading.get_ident():
+        return loop
     try:
-        loop: asyncio.AbstractEventLoop = load_asyncio().get_running_loop()
+        loop = load_asyncio().get_running_loop()
     except RuntimeError:
         raise RuntimeError("no event loop is running in this thread: use get()") from None
+    _local.loop = ref(loop)
     return loop
 
 
@@ -63,15 +96,31 @@ def is_on_event_loop() -> bool:
     return asyncio is not None and asyncio._get_running_loop() is not None
 
 
+def is_in_callback_of(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return whether this thread runs a callback for a ready port on the loop."""
+    return _loops_in_callbacks.get(threading.get_ident()) is loop
+
+
 class LoopWaker:
-    """Runs callbacks for ready ports on one event loop."""
+    """Runs callbacks for ready ports on one event loop.
+
+    While callbacks wait, the loop also watches the connections of this process and reads them
+    itself, so that an arrival wakes no other thread.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
         self.engine = engine
+        # Weak, because the loop keeps its waker alive.
+        self._loop = ref(loop)
         self._queue = ReadyQueue()
+        self._reader = engine.loop_reader(self._queue)
+        self._is_reading = False
+        self._missed_count = 0
         self._once: dict[int, list[Callable[[], object]]] = {}
         self._always: dict[int, Callable[[], object]] = {}
-        loop.add_reader(self._queue.fileno(), self._on_ready)
+        # The callbacks of all tasks must not run in the context of the task that comes first.
+        self._context = Context()
+        self._context.run(loop.add_reader, self._queue.fileno(), self._on_ready)
 
     def watch(self, port: int, callback: Callable[[], object]) -> None:
         """Call `callback` once, when a message arrives on the port or soon if one is queued."""
@@ -80,25 +129,73 @@ class LoopWaker:
             self._once[port] = [callback]
         elif callback not in callbacks:
             callbacks.append(callback)
-        self.engine.notify(port, self._queue)
+        self._notify(port)
 
     def watch_always(self, port: int, callback: Callable[[], object]) -> None:
         """Call `callback` whenever a message arrives on the port."""
         self._always[port] = callback
-        self.engine.notify(port, self._queue)
+        self._notify(port)
 
     def forget(self, port: int) -> None:
         """Remove all callbacks of the port."""
         self._once.pop(port, None)
         self._always.pop(port, None)
 
+    def _notify(self, port: int) -> None:
+        if not self._is_reading and self._missed_count < _MISSED_MAX:
+            self._start_reading()
+        self.engine.notify(port, self._queue)
+
+    def _start_reading(self) -> None:
+        self._is_reading = True
+        self._reader.set_attached(True)
+        self._context.run(self._running().add_reader, self._reader.fileno(), self._read)
+
+    def _stop_reading(self) -> None:
+        self._is_reading = False
+        self._reader.set_attached(False)
+        self._running().remove_reader(self._reader.fileno())
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        loop = self._loop()
+        assert loop is not None, "a loop that runs exists"
+        return loop
+
+    def _read(self) -> None:
+        """Read the connections; the loop calls this when one of them has data."""
+        ports = self._reader.read()
+        if ports is None:
+            # Another thread reads them, and reports the ports of this loop.
+            self._missed_count += 1
+            if self._missed_count >= _MISSED_MAX:
+                self._stop_reading()
+                self._running().call_later(_PAUSE_S, self._resume_reading)
+            return
+        self._missed_count = 0
+        if not self._once and not self._always:
+            self._stop_reading()
+        self._run(ports)
+
+    def _resume_reading(self) -> None:
+        self._missed_count = 0
+        if self._once or self._always:
+            self._start_reading()
+
     def _on_ready(self) -> None:
-        for port in self._queue.take():
-            for callback in self._once.pop(port, ()):
-                callback()
-            always = self._always.get(port)
-            if always is not None:
-                always()
+        self._run(self._queue.take())
+
+    def _run(self, ports: list[int]) -> None:
+        thread = threading.get_ident()
+        _loops_in_callbacks[thread] = self._running()
+        try:
+            for port in ports:
+                for callback in self._once.pop(port, ()):
+                    callback()
+                always = self._always.get(port)
+                if always is not None:
+                    always()
+        finally:
+            del _loops_in_callbacks[thread]
 
 
 _wakers: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWaker] = WeakKeyDictionary()

@@ -142,4 +142,4 @@ def _lose(label: Address, body: bytes) -> None:
         engine.reply(Message.at(*address), PROC_DIED, body)
     elif address[1] in holders:
         target = Targets([(engine.me, 0)])
-        engine.send(POST, target, address[1], DEATH_META, body, [], 1 << 31, 0, True)
+        engine.send(POST, target, address[1], DEATH_META, body, [], 1 << 31, 0, None)

@@ -113,7 +113,7 @@ class ActorMesh(PlacedMesh, Generic[A]):
         if self._stopped:
             raise MeshStopped(mesh_name=self._name)
         reply = self._runtime.engine.call(
-            CALL, self._targets, self._port, _READY, b"", [], AGENT_WINDOW, None, True
+            CALL, self._targets, self._port, _READY, b"", [], AGENT_WINDOW, None, None
         )
         return ReadyFuture(reply, self, "__init__", value=True)
 
@@ -225,7 +225,7 @@ class ActorMesh(PlacedMesh, Generic[A]):
             buffers,
             AGENT_WINDOW,
             None,
-            True,
+            None,
         )
         return AgentFuture(reply, self, "__init__")
 

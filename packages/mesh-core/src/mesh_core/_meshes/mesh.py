@@ -7,6 +7,7 @@ sent in a message. Only a whole mesh, as it was spawned, can be stopped, and onl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ParamSpec, TypeVar, overload
 
 from mesh_core._calls.actor import Actor
@@ -50,7 +51,7 @@ from mesh_core._tensor_engine import tensor_engine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from contextlib import AbstractContextManager
     from typing import Literal, Self
 
@@ -118,7 +119,7 @@ class HostMesh(ContextMesh):
         per_host: Mapping[str, int] | int | None = None,
         bootstrap: Callable[[], Awaitable[None] | None] | None = None,
         name: str | None = None,
-        proc_bind: Sequence[Mapping[str, str]] | None = None,
+        proc_bind: Sequence[Mapping[str, str]] | Mapping[str, str] | None = None,
         bootstrap_command: BootstrapCommand | Callable[[Point], BootstrapCommand] | None = None,
         **dims: int,
     ) -> ProcMesh:
@@ -132,7 +133,10 @@ class HostMesh(ContextMesh):
                 process per host.
             bootstrap: A plain or `async` function that runs once in each process before any actor.
             name: The name for logs and errors.
-            proc_bind: Processors and memory nodes for each process of a host.
+            proc_bind: Processors, memory nodes and accelerators for each process of a host, or one
+                mapping for all of them. Keys: `cpus` and `physcpubind` (processors), `cpunodebind`
+                and `membind` (memory nodes), and `gpus`, with values such as `"0-3,8"`. The value
+                `"auto"` gives each process its share of the host: `{"gpus": "auto"}`.
             bootstrap_command: The command to execute instead of a fork of the warm template, or a
                 function that returns it for a position in the mesh.
             **dims: More dimensions to add.
@@ -149,6 +153,8 @@ class HostMesh(ContextMesh):
         count = 1
         for size in dims.values():
             count *= size
+        if isinstance(proc_bind, Mapping):
+            proc_bind = [proc_bind] * count
         if proc_bind is not None and len(proc_bind) != count:
             raise ValueError(
                 f"proc_bind has {len(proc_bind)} entries for {count} processes of a host: "
@@ -480,7 +486,7 @@ class ProcMesh(PlacedMesh, ContextMesh):
             buffers,
             AGENT_WINDOW,
             None,
-            True,
+            None,
         )
         current.engine.forget(reply)
         current.ownership.spawned(owner[1], mesh, policy)

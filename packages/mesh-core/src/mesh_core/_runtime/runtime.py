@@ -176,7 +176,7 @@ class Runtime:
         """Call a method of the agents of several processes; return the port of the replies."""
         body, buffers = encode(args, {}, effective().segment_threshold_bytes)
         return self.engine.call(
-            CALL, targets, AGENT, method.encode(), body, buffers, 1 << 31, timeout, True
+            CALL, targets, AGENT, method.encode(), body, buffers, 1 << 31, timeout, None
         )
 
     def ask_agent(self, proc: int, method: str, *args: Any, timeout: float | None = None) -> Any:
@@ -193,7 +193,7 @@ class Runtime:
         """Send the same message to several agents without waiting for replies."""
         targets = Targets([(proc, rank) for rank, proc in enumerate(procs)])
         body, buffers = encode(args, {}, effective().segment_threshold_bytes)
-        self.engine.send(CALL, targets, AGENT, method.encode(), body, buffers, 1 << 31, 0, True)
+        self.engine.send(CALL, targets, AGENT, method.encode(), body, buffers, 1 << 31, 0, None)
 
     def note_stopped(self, uid: int, future: EndFuture, reason: str | None) -> None:
         """Record that this process stops a mesh, with the reason if another one requested it."""

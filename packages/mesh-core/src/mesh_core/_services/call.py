@@ -11,6 +11,7 @@ from mesh_core._calls.endpoint import CallOptions
 from mesh_core._calls.event_loop import loop_thread
 from mesh_core._calls.future import _ERROR, _PENDING, _VALUE, CallFuture, Future
 from mesh_core._configuration.config import effective
+from mesh_core._core import Full
 from mesh_core._errors import DeadlockError, MeshStopped
 from mesh_core._observability.events import recorder
 from mesh_core._observability.trace_context import origin
@@ -97,7 +98,7 @@ class ServiceCall:
             self._buffers,
             mesh._window,
             left_s,
-            False,
+            _refuse,
             origin() if recorder.is_on else None,
         )
         future = kind(reply, endpoint, router, place)
@@ -121,9 +122,14 @@ class ServiceCall:
             self._buffers,
             mesh._window,
             0,
-            False,
+            _refuse,
             origin() if recorder.is_on else None,
         )
+
+
+def _refuse() -> bool:
+    """Refuse to wait for room: another replica may have some."""
+    raise Full
 
 
 def _timed(endpoint: Any, timeout: float | None) -> Any:

@@ -360,7 +360,7 @@ class Ownership:
     def nudge(self, port: int) -> None:
         """Wake an idle actor, so that it runs `__supervise__`."""
         engine = self._runtime.engine
-        engine.send(CALL, Targets([(engine.me, 0)]), port, _NUDGE, b"", [], 1 << 31, 0, True)
+        engine.send(CALL, Targets([(engine.me, 0)]), port, _NUDGE, b"", [], 1 << 31, 0, None)
 
     def end_owner(self, port: int, failed: bool) -> None:
         """Stop the meshes of an actor, youngest first, and wait until they have stopped."""

@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// That thread will probably wait again soon, and then reads the new frames without a handover.
 const LEADER_HEAD_START: Duration = Duration::from_micros(500);
 
+/// How long the IO thread leaves the connections to event loops that watch them.
+const LOOP_HEAD_START: Duration = Duration::from_micros(100);
+
 impl Engine {
     pub(super) fn run_io(&self) {
         let mut tokens = Vec::new();
@@ -23,9 +26,8 @@ impl Engine {
             // An interrupted sleep counts as a short one.
             let slept = self.io.sleep(left, &mut tokens);
             self.check_descriptors(slept.err());
-            if self.is_led_now() && tokens.iter().any(|token| *token < WRITABLE) {
-                std::thread::sleep(LEADER_HEAD_START);
-                tokens.retain(|token| *token >= WRITABLE);
+            if tokens.iter().any(|token| *token < WRITABLE) {
+                self.wait_for_others(&mut tokens);
             }
             for token in &tokens {
                 match *token {
@@ -41,6 +43,19 @@ impl Engine {
         let wires: Vec<_> = lock(&self.shared).wires.drain().map(|(_, wire)| wire).collect();
         for wire in wires {
             self.unwatch(&wire);
+        }
+    }
+
+    /// Gives the threads that wait for arrivals the time to read them, and removes their tokens.
+    fn wait_for_others(&self, tokens: &mut Vec<u64>) {
+        if self.is_led_now() {
+            std::thread::sleep(LEADER_HEAD_START);
+            tokens.retain(|token| *token >= WRITABLE);
+        } else if self.loop_count.load(Ordering::SeqCst) > 0 {
+            std::thread::sleep(LOOP_HEAD_START);
+            tokens.retain(|token| *token >= WRITABLE);
+            // A loop may be busy for long, so what it has not read is read here.
+            let _ = self.io.sleep(Some(Duration::ZERO), tokens);
         }
     }
 

@@ -3,6 +3,7 @@
 use super::local_links::socket_path;
 use super::parker::Parker;
 use super::poller::WRITABLE;
+use super::waiting::Woken;
 use super::wire::{PeerLocation, Wire, Written, lock};
 use super::{CutOff, DeferredEffects, Engine};
 use crate::node::{LinkId, Node};
@@ -15,10 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Engine {
-    /// Reads one connection; returns whether threads other than `me` were woken.
-    pub(super) fn read_link(&self, link: LinkId, me: Option<&Arc<Parker>>) -> bool {
-        let Some(wire) = lock(&self.shared).wires.get(&link).cloned() else { return false };
-        let mut woke_others = false;
+    /// Reads one connection; returns who was woken besides `me`.
+    pub(super) fn read_link(&self, link: LinkId, me: Option<&Arc<Parker>>) -> Woken {
+        let mut woken = Woken::default();
+        let Some(wire) = lock(&self.shared).wires.get(&link).cloned() else { return woken };
         let end = wire.read(&*self.descriptors, |frames| {
             let mut deferred = DeferredEffects::default();
             {
@@ -31,14 +32,16 @@ impl Engine {
                 }
                 shared.collect(&mut deferred, &*self.descriptors);
             }
-            woke_others |= deferred.wake.iter().any(|(_, waiter)| waiter.is_other(me));
+            for (_, waiter) in &deferred.wake {
+                waiter.note(me, &mut woken);
+            }
             self.finish(deferred);
         });
         if let Err(error) = end {
             self.note_shortage(&error);
             self.drop_link(link, &wire);
         }
-        woke_others
+        woken
     }
 
     pub(super) fn drop_link(&self, link: LinkId, wire: &Wire) {

@@ -31,6 +31,23 @@ pub enum Waiter {
     Many(Vec<Waiter>),
 }
 
+/// How long a leader leads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lead {
+    /// Until it has woken another thread: it expects its own reply soon.
+    UntilThreadWoken,
+    /// Until it has woken another thread or an event loop that can read the connections.
+    UntilLoopWoken,
+}
+
+/// Who else was woken by frames that a thread has read.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Woken {
+    pub(super) threads: bool,
+    /// Event loops that can read the connections themselves.
+    pub(super) loops: bool,
+}
+
 impl Engine {
     /// Wakes `waiter` whenever something arrives at `port`, starting with existing arrivals.
     pub fn set_waiter(&self, port: PortId, waiter: Waiter) {
@@ -78,7 +95,10 @@ impl Engine {
             if !out.is_empty() {
                 return Ok(true);
             }
-            if matches!(self.sleep(parker, until), Wake::TimedOut | Wake::Interrupted) {
+            if matches!(
+                self.sleep(parker, until, Lead::UntilLoopWoken),
+                Wake::TimedOut | Wake::Interrupted
+            ) {
                 return Ok(false);
             }
         }
@@ -106,7 +126,10 @@ impl Engine {
                 }
                 shared.add_waiter(reply_port, Waiter::Thread(Arc::clone(parker)));
             }
-            if matches!(self.sleep(parker, until), Wake::TimedOut | Wake::Interrupted) {
+            if matches!(
+                self.sleep(parker, until, Lead::UntilThreadWoken),
+                Wake::TimedOut | Wake::Interrupted
+            ) {
                 return None;
             }
         }
@@ -125,7 +148,7 @@ impl Engine {
             }
             shared.add_waiter(port, Waiter::Thread(Arc::clone(parker)));
         }
-        self.sleep(parker, until);
+        self.sleep(parker, until, Lead::UntilThreadWoken);
     }
 
     /// Moves the replies that have arrived into `out`; removes the waiters of a complete call.
@@ -172,32 +195,43 @@ impl Engine {
             }
             shared.credit_waiters.push(Arc::clone(parker));
         }
-        !matches!(self.sleep(parker, until), Wake::TimedOut | Wake::Interrupted)
+        !matches!(
+            self.sleep(parker, until, Lead::UntilThreadWoken),
+            Wake::TimedOut | Wake::Interrupted
+        )
     }
 
     /// Sleeps until woken, and reads the connections while it waits if no other thread does.
-    fn sleep(&self, parker: &Arc<Parker>, until: Option<Instant>) -> Wake {
+    fn sleep(&self, parker: &Arc<Parker>, until: Option<Instant>, lead: Lead) -> Wake {
         let slice = if parker.takes_signals() {
             let slice = Instant::now() + SIGNAL_SLICE;
             Some(until.map_or(slice, |until| until.min(slice)))
         } else {
             until
         };
-        let is_first =
-            self.is_led.compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst).is_ok();
-        if !is_first {
+        if !self.begin_lead() {
             return parker.park(slice);
         }
-        let woken = self.lead_until(parker, slice);
-        self.led_until_us.store(self.micros(), Ordering::Relaxed);
-        self.is_led.store(false, Ordering::SeqCst);
+        let woken = self.lead_until(parker, slice, lead);
+        self.end_lead();
         match woken {
             Wake::HandedOver => parker.park(slice),
             woken => woken,
         }
     }
 
-    fn lead_until(&self, parker: &Arc<Parker>, until: Option<Instant>) -> Wake {
+    /// Makes the calling thread the leader, unless there is one.
+    pub(super) fn begin_lead(&self) -> bool {
+        self.is_led.compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    pub(super) fn end_lead(&self) {
+        self.led_until_us.store(self.micros(), Ordering::Relaxed);
+        self.is_led.store(false, Ordering::SeqCst);
+    }
+
+    fn lead_until(&self, parker: &Arc<Parker>, until: Option<Instant>, lead: Lead) -> Wake {
+        let yields = lead == Lead::UntilLoopWoken;
         let mut tokens = Vec::new();
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -214,7 +248,10 @@ impl Engine {
             for token in &tokens {
                 match *token {
                     WAKER => self.lead.waker.reset(),
-                    token => woke_others |= self.read_link(LinkId(token as u32), Some(parker)),
+                    token => {
+                        let woken = self.read_link(LinkId(token as u32), Some(parker));
+                        woke_others |= woken.threads || (woken.loops && yields);
+                    }
                 }
             }
             is_woken |= parker.end_sleep();
@@ -282,11 +319,16 @@ impl Waiter {
         }
     }
 
-    pub(super) fn is_other(&self, me: Option<&Arc<Parker>>) -> bool {
-        match (self, me) {
-            (Self::Thread(parker), Some(me)) => !Arc::ptr_eq(parker, me),
-            (Self::Many(waiters), _) => waiters.iter().any(|waiter| waiter.is_other(me)),
-            _ => false,
+    /// Adds this waiter to those that `me` has woken.
+    pub(super) fn note(&self, me: Option<&Arc<Parker>>, woken: &mut Woken) {
+        match self {
+            Self::Thread(parker) => {
+                woken.threads |= me.is_some_and(|me| !Arc::ptr_eq(parker, me));
+            }
+            Self::Loop(queue) => {
+                woken.loops |= queue.upgrade().is_some_and(|queue| queue.has_reader());
+            }
+            Self::Many(waiters) => waiters.iter().for_each(|waiter| waiter.note(me, woken)),
         }
     }
 }
