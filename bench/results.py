@@ -76,9 +76,9 @@ class Verdict:
             parts.append(self._within(self.vs_floor, row.floor_ratio))
         if row.limit is not None:
             parts.append(self._within(self.ours, row.limit))
-        if row.own_ratio_max is not None:
+        if row.own_ratio is not None:
             times = self.ours / self.own if self.ours is not None and self.own else None
-            parts.append(None if times is None else times <= row.own_ratio_max)
+            parts.append(self._within(times, row.own_ratio))
         return parts
 
     def _within(self, value: float | None, bound: float) -> bool | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable
@@ -10,6 +11,9 @@ from bench.accounting import cpu_ns
 from bench.drivers.driver import Driver
 from bench.record import Recorder
 from bench.scale import Scale
+
+#: Number of tasks that call at the same time.
+_TASKS = 100
 
 
 def sync(driver: Driver, scale: Scale, record: Recorder) -> None:
@@ -20,6 +24,23 @@ def sync(driver: Driver, scale: Scale, record: Recorder) -> None:
         driver.call(i)
     _stream("pipelined", driver.pipelined, worker, scale, record)
     _stream("one_way", driver.one_way, worker, scale, record)
+    driver.stop()
+
+
+def concurrent(driver: Driver, scale: Scale, record: Recorder) -> None:
+    """Await calls from many tasks of one event loop; the worker's endpoint is a coroutine."""
+    driver.start(1, "async")
+    worker = driver.pids()[0]
+
+    async def call_repeatedly(count: int) -> None:
+        for i in range(count):
+            await driver.call_async(i)
+
+    async def call(n: int) -> None:
+        await asyncio.gather(*(call_repeatedly(n // _TASKS) for _ in range(_TASKS)))
+
+    with asyncio.Runner() as runner:
+        _stream("concurrent", lambda n: runner.run(call(n)), worker, scale, record)
     driver.stop()
 
 
