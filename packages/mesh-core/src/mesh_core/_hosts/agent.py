@@ -15,6 +15,7 @@ from mesh_core._logging.printer import LogPrinter
 from mesh_core._meshes.patches import patches_here
 from mesh_core._observability.events import recorder
 from mesh_core._processes.job_dir import JobDir
+from mesh_core._processes.placement import AUTO, hardware_here, resolve
 from mesh_core._processes.processes import LocalHost, ProcSpec
 from mesh_core._runtime.job_credentials import mark_credentials
 from mesh_core._serialization.wire import PROC_DIED, STOPPED, proc_id, proc_name
@@ -24,7 +25,7 @@ from mesh_core._system import kernel as _kernel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from mesh_core._core import Message
     from mesh_core._logging.line import LogLine
@@ -188,7 +189,8 @@ class HostAgent:
             name=_log_name(request.table, rank),
             entry=entry,
             command=None if request.commands is None else request.commands[rank],
-            bind=None if request.binds is None else request.binds[rank % request.table.per_host],
+            bind=_bind_of(request, rank),
+            proc_count=request.table.per_host,
             unresponsive_timeout_s=slot.unresponsive_timeout_s,
         )
 
@@ -514,6 +516,17 @@ def _reason(report: ExitReport) -> str | None:
     if report.why is not None and report.signal is not None:
         return report.why
     return report.reason if report.exit_code is None and report.signal is None else None
+
+
+def _bind_of(request: StartRequest, rank: int) -> Mapping[str, str] | None:
+    """Return the binding of a process, with its share of the host in place of `auto`."""
+    if request.binds is None:
+        return None
+    count = request.table.per_host
+    bind = request.binds[rank % count]
+    if AUTO not in bind.values():
+        return bind
+    return resolve(bind, rank % count, count, hardware_here())
 
 
 def _log_name(table: ProcTable, rank: int) -> str:

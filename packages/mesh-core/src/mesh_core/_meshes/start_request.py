@@ -20,7 +20,7 @@ class StartRequest:
         table: The mesh of the processes.
         bootstrap: The pickled function that each process runs first; empty for none.
         commands: The command of each process, if not forked from the template.
-        binds: Processors and memory nodes of each process.
+        binds: Processors, memory nodes and accelerators of each process.
         config: The configuration of the process that spawned the mesh.
         preload: Modules that the processes will need.
         early_events: The maximum number of message events that each process buffers until it has a

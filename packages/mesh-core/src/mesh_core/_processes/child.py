@@ -10,10 +10,11 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
+from mesh_core._processes.binding import bind
 from mesh_core._processes.command import entry_environment
-from mesh_core._processes.cpu_binding import bind
 from mesh_core._processes.link import Link, close_all
 from mesh_core._processes.messages import Failed, ProcessStart, World
+from mesh_core._processes.thread_limit import VARIABLE, apply_thread_limit
 from mesh_core._system import kernel as _kernel
 from mesh_core._system import stdio as _stdio
 
@@ -60,6 +61,8 @@ def become(
         if process.argv is not None:
             _execute(process, process.argv, world)
         apply_changes(process.env)
+        if process.thread_limit is not None:
+            apply_thread_limit(process.thread_limit)
         _reseed()
     except BaseException as error:
         why = f"{getattr(error, 'strerror', None) or error}"
@@ -103,6 +106,8 @@ def _execute(process: ProcessStart, argv: tuple[str, ...], world: World) -> NoRe
             env.pop(name, None)
         else:
             env[name] = content
+    if process.thread_limit is not None:
+        env[VARIABLE] = str(process.thread_limit)
     env.update(entry_environment(process.entry, world.path))
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     program, *arguments = argv

@@ -43,6 +43,8 @@ class ProcessStart(NamedTuple):
     """Whether `argv` starts with the environment of `World` or with an empty one."""
     cpus: frozenset[int] | None = None
     memory_nodes: frozenset[int] | None = None
+    thread_limit: int | None = None
+    """Number of threads of numerical libraries; None for their default."""
     is_warm: bool = False
     """Whether it may be forked from a template that holds user modules."""
     unresponsive_timeout_s: float = 60.0

@@ -15,8 +15,8 @@ from typing import NamedTuple, ParamSpec
 
 from mesh_core._logging.capture import ProcLog
 from mesh_core._logging.line import LogLine
+from mesh_core._processes.binding import parse_binding
 from mesh_core._processes.command import BootstrapCommand
-from mesh_core._processes.cpu_binding import parse_binding
 from mesh_core._processes.event_reader import EventReader
 from mesh_core._processes.link import FDS_PER_MESSAGE_MAX, Link, close_all
 from mesh_core._processes.messages import (
@@ -34,6 +34,7 @@ from mesh_core._processes.messages import (
 )
 from mesh_core._processes.spawner_start import execute
 from mesh_core._processes.template_cache import ForkedSupervisor, TemplateCacheClient, ask
+from mesh_core._processes.thread_limit import thread_limit
 from mesh_core._system import kernel as _kernel
 
 # These are read when a process is executed, so a fork of a running interpreter cannot apply them.
@@ -61,7 +62,10 @@ class ProcSpec(NamedTuple):
     env: Mapping[str, str | None] = _UNCHANGED
     """Changes to the controller's environment; None removes a variable."""
     bind: Mapping[str, str] | None = None
-    """Processors and memory nodes: see `mesh_core._processes.cpu_binding.parse_binding`."""
+    """Processors, memory nodes and accelerators: see
+    `mesh_core._processes.binding.parse_binding`."""
+    proc_count: int = 1
+    """Number of processes that share the host evenly."""
     unresponsive_timeout_s: float = 60.0
     """Seconds that it may be stopped, or that its start may be delayed by a stopped supervisor."""
 
@@ -519,9 +523,10 @@ def _process_start(
 
     Preloaded modules have seen one environment and all processors. A process with another
     environment than its siblings, or bound to some processors, must therefore import them itself.
+    No module that is preloaded has opened an accelerator.
     """
     binding = parse_binding(spec.bind)
-    env = dict(spec.env)
+    env = {**spec.env, **binding.device_variables}
     argv: tuple[str, ...] | None = None
     inherits_env = True
     command = spec.command
@@ -532,6 +537,7 @@ def _process_start(
         command = BootstrapCommand.default(launch)
     if command is not None:
         argv = (command.program, command.arg0 or command.program, *command.args)
+    whole_env = {**world.env, **env} if inherits_env else env
     return ProcessStart(
         slot=spec.slot,
         incarnation=spec.incarnation,
@@ -542,9 +548,14 @@ def _process_start(
         inherits_env=inherits_env,
         cpus=binding.cpus,
         memory_nodes=binding.memory_nodes,
-        is_warm=command is None and spec.bind is None and is_same_env,
+        thread_limit=thread_limit(spec.proc_count, binding.cpus, whole_env),
+        is_warm=command is None and not _restricts_processors(spec.bind) and is_same_env,
         unresponsive_timeout_s=spec.unresponsive_timeout_s,
     )
+
+
+def _restricts_processors(bind: Mapping[str, str] | None) -> bool:
+    return bind is not None and bool(bind.keys() - {"gpus"})
 
 
 def _needs_exec(env: Mapping[str, str | None], supervisor_env: Mapping[str, str]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import uuid
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["setup_torch_distributed"]
 
-_THREADS = "OMP_NUM_THREADS"
-
 
 class TorchEnvironment(Actor):
     """Sets the variables of torchrun in its process."""
@@ -36,17 +33,9 @@ class TorchEnvironment(Actor):
 
     @endpoint
     def set(self, master: MasterAddress, run_id: str, ranks: list[RankOfTorch]) -> None:
-        """Set the variables, and divide the processors among the processes of this host."""
+        """Set the variables."""
         rank = ranks[self._rank]
         os.environ.update(rank.variables(master.address, master.port, run_id))
-        threads = max(1, len(os.sched_getaffinity(0)) // rank.local_size)
-        if _THREADS in os.environ:
-            return
-        os.environ[_THREADS] = str(threads)
-        torch: Any = sys.modules.get("torch")
-        if torch is not None:
-            # It has read the variable already.
-            torch.set_num_threads(threads)
 
 
 def setup_torch_distributed(
@@ -56,8 +45,7 @@ def setup_torch_distributed(
 
     Afterwards an actor calls `torch.distributed.init_process_group("nccl")` without further
     arguments. The ranks of torch are those of the mesh. `MASTER_ADDR` is a name of the first host
-    that all hosts can reach, and `MASTER_PORT` a port that is reserved there for rank 0. The
-    processors of a host are divided among its processes, unless `OMP_NUM_THREADS` is set.
+    that all hosts can reach, and `MASTER_PORT` a port that is reserved there for rank 0.
 
     Args:
         procs: The processes.

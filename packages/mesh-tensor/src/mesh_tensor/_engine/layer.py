@@ -54,8 +54,7 @@ class _Layer:
 
 
 def _engine_of(procs: ProcMesh) -> Engine:
-    local_world_size = -(-len(procs) // len(procs.host_mesh))
-    workers = procs.spawn("mesh_tensor", Interpreter, local_world_size)
+    workers = procs.spawn("mesh_tensor", Interpreter)
 
     def join() -> None:
         flat = workers.flatten("procs")

@@ -7,11 +7,8 @@ streams, there is a thread for each of them, and the actor distributes the instr
 
 from __future__ import annotations
 
-import os
 from array import array
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from mesh_core import Actor, current_rank, endpoint
 from mesh_tensor._dispatch.data_dependent import describe
@@ -33,15 +30,9 @@ __all__ = ["Interpreter"]
 
 
 class Interpreter(Actor):
-    """The values of one process, and the compiled ops that compute them.
+    """The values of one process, and the compiled ops that compute them."""
 
-    Args:
-        local_world_size: The number of processes on this host, which share its CPUs.
-    """
-
-    def __init__(self, local_world_size: int) -> None:
-        if "OMP_NUM_THREADS" not in os.environ:
-            torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local_world_size))
+    def __init__(self) -> None:
         self._failures: list[Failure] = []
         self._world = World(current_rank().rank, [])
         self._runner = Runner(self._world, self._failures.append, KINDS)

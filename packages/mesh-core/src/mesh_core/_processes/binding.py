@@ -1,4 +1,7 @@
-"""Binding of a process to processors and memory nodes, with the option names of numactl."""
+"""Binding of a process to processors, memory nodes and accelerators.
+
+The options for processors and memory nodes have the names of numactl.
+"""
 
 import ctypes
 import os
@@ -7,18 +10,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from mesh_core._processes.accelerators import find_accelerators
+
 _NODES = Path("/sys/devices/system/node")
-_KEYS = ("cpunodebind", "membind", "physcpubind", "cpus")
+_KEYS = ("cpunodebind", "membind", "physcpubind", "cpus", "gpus")
 _MPOL_BIND = 2
 _SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "ppc64le": 261, "s390x": 269}
 _NODE_COUNT_MAX = 1024
 
 
 class Binding(NamedTuple):
-    """The processors and memory nodes that a process may use; None means no restriction."""
+    """What a process may use; None means no restriction."""
 
     cpus: frozenset[int] | None = None
     memory_nodes: frozenset[int] | None = None
+    device_variables: Mapping[str, str] = {}
+    """Environment variables that restrict the accelerators."""
 
 
 def parse_binding(words: Mapping[str, str] | None) -> Binding:
@@ -26,29 +33,50 @@ def parse_binding(words: Mapping[str, str] | None) -> Binding:
 
     Args:
         words: `cpunodebind` and `membind` list memory nodes, `physcpubind` and `cpus` list
-            processors, each in the form `"0-3,8"` or `"all"`. Several restrictions of processors
-            intersect.
+            processors, and `gpus` lists accelerators, each in the form `"0-3,8"` or `"all"`.
+            Several restrictions of processors intersect.
 
     Raises:
-        ValueError: A key or list is malformed, or the host lacks a listed processor or node.
+        ValueError: A key or list is malformed, or the host lacks a listed processor, node or
+            accelerator.
     """
     cpus: frozenset[int] | None = None
     memory_nodes: frozenset[int] | None = None
+    device_variables: Mapping[str, str] = {}
     for key, listed in (words or {}).items():
         if key not in _KEYS:
             raise ValueError(f"unknown binding {key!r}: use one of {', '.join(_KEYS)}")
+        if key == "gpus":
+            device_variables = _select_devices(listed)
+            continue
         if key == "membind":
-            memory_nodes = _parse_list(key, listed, _host_nodes())
+            memory_nodes = _parse_list(key, listed, host_nodes())
             continue
         if key == "cpunodebind":
-            nodes = _parse_list(key, listed, _host_nodes())
-            allowed = frozenset().union(*(_node_cpus(node) for node in nodes))
+            nodes = _parse_list(key, listed, host_nodes())
+            allowed = frozenset().union(*(node_cpus(node) for node in nodes))
         else:
             allowed = _parse_list(key, listed, frozenset(range(os.cpu_count() or 1)))
         cpus = allowed if cpus is None else cpus & allowed
     if cpus is not None and not cpus:
         raise ValueError("binding leaves no processor: cpunodebind and physcpubind do not overlap")
-    return Binding(cpus, memory_nodes)
+    return Binding(cpus, memory_nodes, device_variables)
+
+
+def _select_devices(listed: str) -> dict[str, str]:
+    """Return the variables for a list of accelerators; identifiers may replace the indexes."""
+    found = find_accelerators(os.environ)
+    names = [device.name for device in found.devices]
+    if listed == "all":
+        return {}
+    wanted = [part.strip() for part in str(listed).split(",") if part.strip()]
+    if all(part in names for part in wanted):
+        return found.selecting(wanted)
+    if not all(name.isdecimal() for name in names):
+        has = ", ".join(names)
+        raise ValueError(f"gpus {listed!r} is not on this host: it has {has}")
+    numbers = _parse_list("gpus", listed, frozenset(map(int, names)))
+    return found.selecting([str(number) for number in sorted(numbers)])
 
 
 def bind(cpus: frozenset[int] | None, memory_nodes: frozenset[int] | None) -> None:
@@ -92,18 +120,18 @@ def _parse_list(key: str, listed: str, known: frozenset[int]) -> frozenset[int]:
             raise ValueError(f"malformed {key} {listed!r}: write a list such as '0-3,8'")
         wanted.update(range(int(first), int(last or first) + 1))
     if not wanted or not wanted <= known:
-        has = ", ".join(map(str, sorted(known)))
+        has = ", ".join(map(str, sorted(known))) or "none"
         raise ValueError(f"{key} {listed!r} is not on this host: it has {has}")
     return frozenset(wanted)
 
 
-def _host_nodes() -> frozenset[int]:
+def host_nodes() -> frozenset[int]:
     """Return the memory nodes; a kernel without NUMA has only node 0."""
     nodes = {int(path.name[4:]) for path in _NODES.glob("node[0-9]*")}
     return frozenset(nodes or {0})
 
 
-def _node_cpus(node: int) -> frozenset[int]:
+def node_cpus(node: int) -> frozenset[int]:
     every = frozenset(range(os.cpu_count() or 1))
     try:
         listed = (_NODES / f"node{node}" / "cpulist").read_text().strip()
