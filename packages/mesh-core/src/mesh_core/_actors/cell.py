@@ -51,6 +51,14 @@ if TYPE_CHECKING:
 __all__ = ["ActorCell", "ActorFailure", "Plan"]
 
 
+# What `signal.signal` raises on any thread but the first.
+_SIGNAL_REFUSED = "signal only works in main thread"
+_SIGNAL_HINT = (
+    "endpoints do not run on the main thread of their process: set signal handlers in the function "
+    "bootstrap=... of spawn_procs, which does"
+)
+
+
 def _unbound(cls: type, name: str) -> Any:
     """Return a method as a function that takes the instance first; None if it does not exist."""
     try:
@@ -238,6 +246,8 @@ class ActorCell:
         Raises:
             ActorFailure: No caller waits for a reply, so the actor fails with the exception.
         """
+        if type(error) is ValueError and str(error).startswith(_SIGNAL_REFUSED):
+            error.add_note(_SIGNAL_HINT)
         if message.from_port and not plan.is_explicit:
             self.answer_error(message, error)
             return

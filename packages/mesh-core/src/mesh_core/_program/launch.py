@@ -14,6 +14,7 @@ from mesh_core._meshes.patches import inherit_patches
 from mesh_core._program.assembly import assemble
 from mesh_core._program.bootstrap import run_set_up
 from mesh_core._runtime.identity import Identity
+from mesh_core._serialization.child_processes import pickle_script_by_value
 from mesh_core._supervision.lifecycle import Lifecycle
 
 TYPE_CHECKING = False
@@ -40,6 +41,7 @@ def main(entry: bytes) -> int:
     # Only the thread that crashed is dumped, because the last lines of the log go into the error.
     faulthandler.enable(2, all_threads=False)
     _show_logging()
+    pickle_script_by_value()
     facts: dict[str, Any] = pickle.loads(entry)
     inherit(facts["config"])
     runtime = assemble(Identity(**facts["identity"]), _ProcLifecycle())

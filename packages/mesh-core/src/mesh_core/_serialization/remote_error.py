@@ -21,7 +21,7 @@ from mesh_core._serialization.exception_parts import (
     take_apart,
 )
 from mesh_core._serialization.pickler import decode, encode_value
-from mesh_core._serialization.traceback_text import format_user_traceback, shorten
+from mesh_core._serialization.traceback_text import add_source_lines, format_user_traceback, shorten
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -144,6 +144,7 @@ def _write(value: object) -> bytes:
 def _decode(body: bytes, where: Where) -> ActorError:
     try:
         formatted, links = decode(body)
+        formatted = add_source_lines(formatted)
         exceptions = _Links(links)
         root, message = exceptions.root(), links[0][1]
     except Exception as error:

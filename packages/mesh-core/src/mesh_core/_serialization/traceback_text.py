@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from os.path import dirname, sep
 from traceback import TracebackException
 
 from mesh_core._errors import MeshError
 
-__all__ = ["TEXT_LEN_MAX", "format_user_traceback", "shorten"]
+__all__ = ["TEXT_LEN_MAX", "add_source_lines", "format_user_traceback", "shorten"]
 
 TEXT_LEN_MAX = 65_536
 """Maximum length, in characters, of a message or traceback that is stored as text."""
 
+# A frame without its source line.
+_BARE_FRAME = re.compile(r'^(  File "([^"\n]+)", line (\d+), in [^\n]*\n)(?!    )', re.MULTILINE)
 _OUR_FILES = dirname(dirname(__file__)) + sep
 
 
@@ -33,6 +37,26 @@ def format_user_traceback(exception: BaseException) -> str:
     except Exception as error:
         # A user's class can make any step fail through its module, its name or its attributes.
         return f"{type.__repr__(type(exception))} (no traceback: {type(error).__qualname__})"
+
+
+def add_source_lines(text: str) -> str:
+    """Add the source lines that only this process knows to a traceback of another process.
+
+    These are the lines of cells of a notebook and of the prompt, which are in no file.
+    """
+    linecache = sys.modules.get("linecache")
+    if linecache is None:
+        return text
+
+    def with_source(frame: re.Match[str]) -> str:
+        lines = linecache.cache.get(frame[2])
+        # An entry with one element has not been read yet; it belongs to a file.
+        if lines is None or len(lines) == 1 or not 0 < int(frame[3]) <= len(lines[2]):
+            return frame[1]
+        source = lines[2][int(frame[3]) - 1].strip()
+        return f"{frame[1]}    {source}\n" if source else frame[1]
+
+    return _BARE_FRAME.sub(with_source, text)
 
 
 def _has_user_frames(exception: BaseException) -> bool:
