@@ -8,8 +8,9 @@ from tests.docs.markdown import Block, Document, documents
 from tests.programs import missing_line, run_program
 
 #: Blocks that are not executed. `pyi` is a signature, `text` a sketch, `output` the output of the
-#: program, and `golden` bytes of the wire protocol, which the tests of mesh-wire read.
-SHOWN = frozenset({"console", "golden", "json", "mermaid", "output", "pyi", "text"})
+#: program, `py` a program for another system, and `golden` bytes of the wire protocol, which the
+#: tests of mesh-wire read.
+SHOWN = frozenset({"console", "golden", "json", "mermaid", "output", "py", "pyi", "text"})
 LANGUAGES = SHOWN | {"python", "rust", "sql", "toml", "yaml"}
 
 RUNNING = [
