@@ -11,7 +11,7 @@ import cloudpickle
 import pytest
 
 from mesh_core._shapes.shape import Extent, Point, Region, Shape, Slice
-from mesh_core._shapes.shape_errors import SelectorError, ShapeError
+from mesh_core._shapes.shape_errors import MeshIndexError, SelectorError, ShapeError
 from mesh_core._shapes.value_mesh import ValueMesh
 
 EXTENT = Extent(["hosts", "gpus"], [2, 3])
@@ -93,6 +93,15 @@ def test_rank_out_of_range_is_a_value_error_and_an_index_error() -> None:
 def test_each_place_has_a_value() -> None:
     with pytest.raises(ShapeError, match=r"5 values for the 6 places of {hosts: 2, gpus: 3}"):
         ValueMesh(EXTENT, "abcde")
+
+
+def test_values_may_be_given_by_rank() -> None:
+    pairs = [(rank, letter) for rank, letter in enumerate("abcdef")]
+    assert ValueMesh.from_indexed(EXTENT, [(0, "z"), *reversed(pairs)]) == LETTERS
+    with pytest.raises(ShapeError, match=r"2 ranks of {hosts: 2, gpus: 3} have no value: 1, 4"):
+        ValueMesh.from_indexed(EXTENT, [pairs[rank] for rank in (0, 2, 3, 5)])
+    with pytest.raises(MeshIndexError, match=r"rank 6 is not in .*: use 0 to 5"):
+        ValueMesh.from_indexed(EXTENT, [*pairs, (6, "g")])
 
 
 def test_values_are_decoded_once_and_only_when_looked_at() -> None:

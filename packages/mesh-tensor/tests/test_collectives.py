@@ -152,7 +152,7 @@ def test_a_move_to_more_processes_gives_each_the_same(mesh: DeviceMesh) -> None:
     source = mesh.slice(dp=1)
     with source.activate():
         x = (source.rank("tp") + 1.0).requires_grad_()
-    y = to_mesh(x, mesh)
+    y = x.to_mesh(mesh)
     assert [one.item() for one in all_of(y.detach())] == [1, 2, 1, 2]
     (y * (mesh.rank("dp") + 1)).backward()
     assert x.grad is not None

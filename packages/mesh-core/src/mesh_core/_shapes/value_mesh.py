@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mesh_core._shapes.shape import MeshTrait, Point, Region, region_at
-from mesh_core._shapes.shape_errors import SelectorError, ShapeError, UnknownDim
+from mesh_core._shapes.shape_errors import MeshIndexError, SelectorError, ShapeError, UnknownDim
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,6 +90,29 @@ class ValueMesh(MeshTrait, Generic[R]):
             region = Region.row_major(region.labels, region.sizes)
         self._region = region
         self._cells = cells
+
+    @classmethod
+    def from_indexed(
+        cls, extent: Extent | Region | Shape, indexed: Iterable[tuple[SupportsIndex, R]]
+    ) -> ValueMesh[R]:
+        """Create a mesh from ranks and their values, in any order; the last value of a rank counts.
+
+        Raises:
+            ShapeError: A rank has no value.
+            MeshIndexError: A rank is out of range.
+        """
+        region = extent if isinstance(extent, Region) else extent.region
+        found: dict[int, R] = {}
+        for rank, value in indexed:
+            at = rank.__index__()
+            if not 0 <= at < len(region):
+                raise MeshIndexError(f"rank {at} is not in {region}: use 0 to {len(region) - 1}")
+            found[at] = value
+        missing = [rank for rank in range(len(region)) if rank not in found]
+        if missing:
+            shown = ", ".join(map(str, missing[:_SHOWN_MAX]))
+            raise ShapeError(f"{len(missing)} ranks of {region} have no value: {shown}")
+        return ValueMesh(region, (found[rank] for rank in range(len(region))))
 
     def _with_region(self, region: Region) -> Self:
         part = type(self).__new__(type(self))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mesh_core import MeshError, Region
-from mesh_tensor._collectives.collectives import reduce, reduce_
+from mesh_tensor._collectives.collectives import reduce, reduce_, to_mesh
 from mesh_tensor._dispatch.constant_folding import KnownScalar, can_fold, fold
 from mesh_tensor._dispatch.custom_ops import module_of
 from mesh_tensor._dispatch.data_dependent import issue_and_fetch
@@ -45,7 +45,9 @@ __all__ = ["Engine"]
 
 # Tensors are below the modules that issue operations. No tensor exists before this registration,
 # because engines create all tensors.
-backend_slot.backend = DispatchBackend(dispatch, dispatch_in_mode, reduce, reduce_, fetch_shard)
+backend_slot.backend = DispatchBackend(
+    dispatch, dispatch_in_mode, reduce, reduce_, to_mesh, fetch_shard
+)
 
 
 class Engine:

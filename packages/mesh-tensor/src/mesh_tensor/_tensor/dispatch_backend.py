@@ -31,6 +31,7 @@ class DispatchBackend:
             purely local. Its arguments are those of `TorchDispatchMode.__torch_dispatch__`.
         reduce: Implements `Tensor.reduce`.
         reduce_: Implements `Tensor.reduce_`.
+        to_mesh: Implements `Tensor.to_mesh`.
         fetch_shard: Implements `Tensor.fetch`.
     """
 
@@ -38,6 +39,7 @@ class DispatchBackend:
     dispatch_in_mode: Callable[..., Any]
     reduce: Callable[..., Tensor]
     reduce_: Callable[..., Tensor]
+    to_mesh: Callable[..., Tensor]
     fetch_shard: Callable[..., Future[torch.Tensor]]
 
 

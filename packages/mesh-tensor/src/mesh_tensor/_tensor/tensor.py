@@ -107,6 +107,10 @@ class Tensor(torch.Tensor):
         """Like `reduce`, but write the result into this tensor."""
         return backend_slot.backend.reduce_(self, dims, reduction=reduction)
 
+    def to_mesh(self, mesh: DeviceMesh, stream: Stream | None = None) -> Tensor:
+        """Move the tensor to other processes; see `to_mesh`."""
+        return backend_slot.backend.to_mesh(self, mesh, stream)
+
     def fetch(self, **coordinates: int) -> Future[torch.Tensor]:
         """Fetch the value of one process; see `fetch_shard`."""
         return backend_slot.backend.fetch_shard(self, coordinates)
