@@ -515,7 +515,8 @@ impl PyEngine {
         self.engine.forget(PortId(reply_port));
     }
 
-    /// Creates a guard of a call. When the guard is dropped, the replies are no longer awaited.
+    /// Creates a guard of a call. When the guard is dropped, the replies are no longer awaited, and
+    /// the agent is notified of an exception among them.
     fn guard(&self, reply_port: u64) -> CallGuard {
         CallGuard { engine: Arc::clone(&self.engine), reply_port: PortId(reply_port) }
     }
@@ -607,7 +608,7 @@ pub(crate) struct CallGuard {
 
 impl Drop for CallGuard {
     fn drop(&mut self) {
-        self.engine.forget(self.reply_port);
+        self.engine.abandon(self.reply_port);
     }
 }
 

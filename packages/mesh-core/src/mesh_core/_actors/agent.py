@@ -26,6 +26,7 @@ from mesh_core._calls.port_holders import (
     ports_sent,
 )
 from mesh_core._calls.port_transit import drop_ports
+from mesh_core._calls.unread_errors import warn_of_unread
 from mesh_core._core import PortClosed, Targets
 from mesh_core._logging.python_logging import set_level
 from mesh_core._meshes.patches import inherit_patches, patch_host
@@ -40,6 +41,7 @@ from mesh_core._serialization.wire import (
     CALL,
     CANCEL,
     DIED,
+    FAULT,
     INTERNAL,
     POST,
     RAISED,
@@ -134,6 +136,8 @@ class Agent:
         if message.kind in _DROPPED and message.to_port != AGENT:
             # The core dropped this message and passes it on because it carries ports.
             return drop_ports(message)
+        if message.kind == FAULT:
+            return warn_of_unread(message)
         if self._is_setting_up and self._waits_for_set_up(message):
             self._held.append(message)
             return

@@ -163,6 +163,15 @@ impl Engine {
 
     /// Stops waiting for the missing replies of a call.
     pub fn forget(&self, reply_port: PortId) {
+        self.end_wait(reply_port, Node::forget);
+    }
+
+    /// Like [`Engine::forget`]; an exception that the call raises is reported to the agent.
+    pub fn abandon(&self, reply_port: PortId) {
+        self.end_wait(reply_port, Node::abandon);
+    }
+
+    fn end_wait(&self, reply_port: PortId, end: fn(&mut Node, PortId)) {
         if self.is_aborted() {
             return;
         }
@@ -170,7 +179,7 @@ impl Engine {
         {
             let mut shared = lock(&self.shared);
             shared.waiters.remove(&reply_port);
-            shared.node.forget(reply_port);
+            end(&mut shared.node, reply_port);
             if !shared.node.has_effects() {
                 return;
             }

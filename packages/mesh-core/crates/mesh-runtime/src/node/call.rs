@@ -89,6 +89,8 @@ pub(super) struct PendingCall {
     is_stream: bool,
     /// Nobody will take the replies.
     is_forgotten: bool,
+    /// The agent is notified of an exception among the replies that nobody takes.
+    reports_exception: bool,
     /// How long its caller wanted to wait.
     timeout: Option<Duration>,
     /// The subject of its events; empty if events were not recorded when the call was sent.
@@ -169,6 +171,7 @@ impl Node {
             replies: Vec::with_capacity(spec.targets.len()),
             is_stream: false,
             is_forgotten: false,
+            reports_exception: false,
             timeout: spec.timeout,
             subject: self.subject_of(spec),
         };
@@ -264,9 +267,30 @@ impl Node {
     pub fn forget(&mut self, reply_port: PortId) {
         match self.ports.get_mut(&reply_port) {
             Some(Port::Call(call)) if call.missing > 0 => call.is_forgotten = true,
-            Some(Port::Call(_)) => self.drop_port(reply_port),
+            Some(Port::Call(_)) => self.end_forgotten(reply_port),
             _ => {}
         }
+    }
+
+    /// Like [`Node::forget`]; if the endpoint has raised an exception, or does so later, this
+    /// process receives it at [`PortId::AGENT`].
+    pub fn abandon(&mut self, reply_port: PortId) {
+        if let Some(Port::Call(call)) = self.ports.get_mut(&reply_port) {
+            call.reports_exception = true;
+        }
+        self.forget(reply_port);
+    }
+
+    /// Drops the replies of a call that is complete.
+    fn end_forgotten(&mut self, reply_port: PortId) {
+        if let Some(Port::Call(call)) = self.ports.get(&reply_port)
+            && call.reports_exception
+            && let Some(raised) = call.replies.iter().find(|reply| reply.code == fault::RAISED)
+        {
+            let frame = raised.frame.clone();
+            self.notify_agent(frame);
+        }
+        self.drop_port(reply_port);
     }
 
     /// Whether a call has failed with exactly this detail and waits for its caller.
@@ -360,7 +384,7 @@ impl Node {
             call.record(index, Reply { rank: target.rank, code, frame });
         }
         if call.missing == 0 && call.is_forgotten {
-            self.drop_port(reply_port);
+            self.end_forgotten(reply_port);
         } else if call.is_ready() {
             self.effects.push_back(Effect::Ready(reply_port));
         }
@@ -385,7 +409,7 @@ impl Node {
                 call.record(index, Reply { rank, code, frame });
                 let (is_ready, is_over) = (call.is_ready(), call.missing == 0);
                 if is_over && call.is_forgotten {
-                    self.drop_port(reply_port);
+                    self.end_forgotten(reply_port);
                 }
                 is_ready
             }

@@ -1,5 +1,6 @@
 //! Nodes, segments, supervision and listeners, in one binary that is linked once.
 
+mod abandoned_calls;
 mod cast;
 #[path = "../client_connections/mod.rs"]
 mod client_connections;
