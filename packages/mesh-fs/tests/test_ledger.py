@@ -29,9 +29,11 @@ from mount_processes import SOURCE, the_process
 source, mountpoint, folder, is_cached = sys.argv[1:]
 snapshot = SnapshotOptions(is_cached=is_cached == "True")
 cache = CacheOptions(folder=folder)
-with remotemount(this_host(), source, mountpoint, snapshot=snapshot, cache=cache):
+with remotemount(this_host(), source, mountpoint, snapshot=snapshot, cache=cache) as handler:
     counts = Path(f"/proc/{the_process(SOURCE)}/io").read_text()
     print(counts.split()[1], Path(mountpoint, "text").read_text())
+    # What is not in the cache would be read for the next program, too.
+    handler.wait(60)
 """
 
 

@@ -15,9 +15,13 @@ use std::sync::Arc;
 /// Maximum number of calls that wait for room.
 const CALLS_MAX: usize = 1 << 16;
 
-/// Calls that wait for room, by the port of their replies.
+/// Calls that wait for room. Without any, as in most processes, it takes the space of a pointer.
 #[derive(Debug, Default)]
-pub(super) struct PostponedCalls {
+pub(super) struct PostponedCalls(Option<Box<Waiting>>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// By the port of their replies.
     calls: FastMap<PortId, CallSpec>,
     /// The calls to each receiver, oldest first. Ports are numbered in the order of the calls.
     queues: FastMap<Address, VecDeque<PortId>>,
@@ -28,36 +32,78 @@ pub(super) struct PostponedCalls {
 
 impl PostponedCalls {
     pub(super) fn is_empty(&self) -> bool {
-        self.calls.is_empty()
+        self.0.is_none()
     }
 
     /// Whether a call to the receiver waits.
     pub(super) fn has_call_to(&self, proc: ProcId, port: PortId) -> bool {
-        !self.is_empty() && self.queues.contains_key(&Address { proc, port })
+        let receiver = Address { proc, port };
+        self.0.as_ref().is_some_and(|waiting| waiting.queues.contains_key(&receiver))
     }
 
     /// Notes that a receiver may have room.
     pub(super) fn note_room(&mut self, receiver: Address) {
-        if self.queues.contains_key(&receiver) {
-            self.candidates.push(receiver);
+        if let Some(waiting) = &mut self.0
+            && waiting.queues.contains_key(&receiver)
+        {
+            waiting.candidates.push(receiver);
         }
     }
 
     /// Notes that any receiver may have room.
     pub(super) fn note_room_anywhere(&mut self) {
-        self.candidates.extend(self.queues.keys());
-        self.candidates.sort_unstable();
+        if let Some(waiting) = &mut self.0 {
+            waiting.candidates.extend(waiting.queues.keys());
+            waiting.candidates.sort_unstable();
+        }
     }
 
     pub(super) fn has_candidates(&self) -> bool {
-        !self.candidates.is_empty()
+        self.0.as_ref().is_some_and(|waiting| !waiting.candidates.is_empty())
+    }
+
+    /// Returns the first call to the next receiver that may have room.
+    fn next(&mut self) -> Option<(PortId, CallSpec)> {
+        let waiting = self.0.as_mut()?;
+        while let Some(receiver) = waiting.candidates.pop() {
+            if let Some(first) = waiting.first(receiver) {
+                return Some(first);
+            }
+        }
+        None
     }
 
     fn has_room_for(&self, byte_count: usize, byte_count_max: usize) -> bool {
-        let fits = self.byte_count + byte_count <= byte_count_max || self.is_empty();
-        fits && self.calls.len() < CALLS_MAX
+        self.0.as_ref().is_none_or(|waiting| {
+            waiting.byte_count + byte_count <= byte_count_max && waiting.calls.len() < CALLS_MAX
+        })
     }
 
+    fn add(&mut self, reply_port: PortId, spec: CallSpec) {
+        self.0.get_or_insert_default().add(reply_port, spec);
+    }
+
+    /// Removes a call. The next calls to its receivers become candidates.
+    fn remove(&mut self, reply_port: PortId) -> Option<CallSpec> {
+        let removed = self.0.as_mut()?.remove(reply_port);
+        self.0.take_if(|waiting| waiting.calls.is_empty());
+        removed
+    }
+
+    /// Removes the receivers of a call that are in `proc`; returns them with the call.
+    fn remove_targets(&mut self, reply_port: PortId, proc: ProcId) -> Option<CallSpec> {
+        let removed = self.0.as_mut()?.remove_targets(reply_port, proc);
+        self.0.take_if(|waiting| waiting.calls.is_empty());
+        removed
+    }
+
+    /// Returns the calls to a process, oldest first.
+    fn calls_to(&self, proc: ProcId) -> Vec<PortId> {
+        self.0.as_ref().map(|waiting| waiting.calls_to(proc)).unwrap_or_default()
+    }
+}
+
+impl Waiting {
     fn add(&mut self, reply_port: PortId, spec: CallSpec) {
         self.byte_count += byte_count(&spec);
         for receiver in receivers(&spec) {
@@ -75,7 +121,6 @@ impl PostponedCalls {
         is_first.then(|| (reply_port, spec.clone()))
     }
 
-    /// Removes a call. The next calls to its receivers become candidates.
     fn remove(&mut self, reply_port: PortId) -> Option<CallSpec> {
         let spec = self.calls.remove(&reply_port)?;
         self.byte_count -= byte_count(&spec);
@@ -85,7 +130,6 @@ impl PostponedCalls {
         Some(spec)
     }
 
-    /// Removes the receivers of a call that are in `proc`; returns them with the call.
     fn remove_targets(&mut self, reply_port: PortId, proc: ProcId) -> Option<CallSpec> {
         let mut removed = self.remove(reply_port)?;
         let (gone, left): (Vec<Target>, Vec<Target>) =
@@ -118,7 +162,6 @@ impl PostponedCalls {
         }
     }
 
-    /// Returns the calls to a process, oldest first.
     fn calls_to(&self, proc: ProcId) -> Vec<PortId> {
         let queues = self.queues.iter().filter(|(receiver, _)| receiver.proc == proc);
         let mut calls: Vec<PortId> = queues.flat_map(|(_, queue)| queue.iter().copied()).collect();
@@ -148,8 +191,7 @@ impl Node {
 
     /// Sends the postponed calls whose receivers all have room.
     pub(super) fn send_postponed(&mut self) {
-        while let Some(receiver) = self.postponed.candidates.pop() {
-            let Some((reply_port, spec)) = self.postponed.first(receiver) else { continue };
+        while let Some((reply_port, spec)) = self.postponed.next() {
             if self.admit_or_request_ack(&spec).is_err() {
                 continue;
             }
