@@ -10,6 +10,7 @@ import pytest
 from whole_program import run
 
 from mesh_core import Actor, Channel, ProcDied, RestartPolicy, context, endpoint, span, this_proc
+from mesh_core._observability.clock_difference import clock_difference_ns
 from mesh_core.spi import Event, EventStream, LogLine, register_proc_mesh_spawn_callback
 from mesh_core.testing import LocalProcs, kill_proc, local_procs, wait_until
 
@@ -466,3 +467,16 @@ def test_callback_hears_of_every_process_mesh(local_procs: LocalProcs) -> None:
     unregister()
     local_procs(name="second")
     assert heard == [mesh]
+
+
+def test_an_interruption_while_clocks_are_compared_does_not_shift_them() -> None:
+    # The time that passes before each reading; only the third comparison is undisturbed.
+    steps = iter([9_000, 100, 100, 100, 7_000, 100, 100, 100, 100, *[5_000] * 6])
+    now = 0
+
+    def clock() -> int:
+        nonlocal now
+        now += next(steps)
+        return now
+
+    assert clock_difference_ns(lambda: clock() + 500, clock) == 500

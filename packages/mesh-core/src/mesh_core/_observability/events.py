@@ -14,6 +14,7 @@ from collections import deque
 from struct import Struct
 
 from mesh_core._configuration.config import effective
+from mesh_core._observability.clock_difference import clock_difference_ns
 from mesh_core._runtime.runtime import follow, runtime
 
 TYPE_CHECKING = False
@@ -265,8 +266,9 @@ class Recorder:
     def _set_clock(self, engine: Engine) -> None:
         """Fix the clock offset while there are listeners, so that clock steps are not visible."""
         if not self._streams and not self._logs:
-            self._offset_ns = time.time_ns() - time.monotonic_ns()
-            self.time_base_ns = time.monotonic_ns() - engine.clock_ns() + self._offset_ns
+            self._offset_ns = clock_difference_ns(time.time_ns, time.monotonic_ns)
+            ahead_ns = clock_difference_ns(time.monotonic_ns, engine.clock_ns)
+            self.time_base_ns = ahead_ns + self._offset_ns
 
     def _turn_to(self, engine: Engine | None) -> None:
         """Continue with the messages of an engine."""
