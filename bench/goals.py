@@ -135,6 +135,11 @@ def _throughput_rows() -> Iterator[Row]:
         Source("throughput.concurrent", "concurrent"),
         is_rate=True, own=Source(workload, "pipelined"), own_ratio=0.6,
     )  # fmt: skip
+    yield Row(
+        "map", "items mapped over 4 actors", "/s", Source("throughput.mapped", "mapped"),
+        floor=_floor("process_pool", "throughput.mapped", "mapped"),
+        is_rate=True, floor_ratio=1.0,
+    )  # fmt: skip
 
 
 def _mesh_rows() -> Iterator[Row]:

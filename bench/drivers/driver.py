@@ -77,6 +77,10 @@ class Driver:
         """Send `n` messages to worker 0 and wait until it has received all of them."""
         raise self._not_offered("one_way")
 
+    def mapped(self, n: int) -> None:
+        """Distribute `n` items over all workers, and take the results in any order."""
+        raise self._not_offered("mapped")
+
     def worker_to_worker(self, n: int) -> list[float]:
         """Make worker 0 call worker 1 `n` times; return the duration of each call in seconds."""
         raise self._not_offered("worker_to_worker")

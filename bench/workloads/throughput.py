@@ -14,6 +14,8 @@ from bench.scale import Scale
 
 #: Number of tasks that call at the same time.
 _TASKS = 100
+#: Number of workers of a map.
+_MAPPERS = 4
 
 
 def sync(driver: Driver, scale: Scale, record: Recorder) -> None:
@@ -41,6 +43,13 @@ def concurrent(driver: Driver, scale: Scale, record: Recorder) -> None:
 
     with asyncio.Runner() as runner:
         _stream("concurrent", lambda n: runner.run(call(n)), worker, scale, record)
+    driver.stop()
+
+
+def mapped(driver: Driver, scale: Scale, record: Recorder) -> None:
+    """Map items over a few workers."""
+    driver.start(_MAPPERS)
+    _stream("mapped", driver.mapped, driver.pids()[0], scale, record)
     driver.stop()
 
 
