@@ -195,7 +195,7 @@ class LoopWaker:
                 if always is not None:
                     always()
         finally:
-            del _loops_in_callbacks[thread]
+            _loops_in_callbacks.pop(thread, None)
 
 
 _wakers: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWaker] = WeakKeyDictionary()
