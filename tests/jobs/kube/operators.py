@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -27,8 +28,9 @@ def manifests(*options: str) -> tuple[Any, ...]:
 
 
 def rules(*kinds: str, made: Sequence[Any]) -> list[Any]:
-    """Return the permissions in the manifests of these kinds."""
-    return [rule for one in made if one["kind"] in kinds for rule in one["rules"]]
+    """Return the permissions of the operator in the manifests of these kinds."""
+    own = [one for one in made if one["metadata"]["name"] == "mesh-operator"]
+    return [rule for one in own if one["kind"] in kinds for rule in one["rules"]]
 
 
 class MeshJobs:
@@ -54,6 +56,17 @@ class MeshJobs:
                 return False
             raise
         return True
+
+    def upgrade(self, fields: dict[str, Any]) -> None:
+        """Add fields to the definition of meshes, as a later release may do."""
+        definitions: Any = client.ApiextensionsV1Api(self._cluster.client)
+        (crd,) = (one for one in manifests() if one["kind"] == "CustomResourceDefinition")
+        name = crd["metadata"]["name"]
+        upgraded = definitions.read_custom_resource_definition(name, _preload_content=False)
+        body = json.loads(upgraded.data)
+        spec = body["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        spec["properties"]["meshes"]["items"]["properties"] |= fields
+        definitions.replace_custom_resource_definition(name, body)
 
     def create(self, namespace: str, name: str, *meshes: Any, **spec: Any) -> Any:
         body = {

@@ -281,6 +281,14 @@ def test_the_role_is_enough_and_no_right_in_it_too_many(
     job.kill()
 
 
+def test_the_role_is_bound_to_whom_it_is_printed_for(jobs: Jobs) -> None:
+    role, binding = yaml.safe_load_all(jobs().role("user:ada: the first"))
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert [one["name"] for one in binding["subjects"]] == ["ada: the first"]
+    with pytest.raises(ConfigError, match="use user:NAME, group:NAME or serviceaccount:NAME"):
+        jobs().role("ada")
+
+
 def test_a_missing_right_is_named(cluster: Cluster, namespace: str, jobs: Jobs) -> None:
     rules = yaml.safe_load(jobs().role())["rules"]
     less = [one for one in rules if one["resources"] != ["jobs"]]

@@ -107,6 +107,48 @@ def test_a_program_resizes_a_mesh_job_and_leaves_it(
     assert mesh_jobs.is_ready(namespace, "train")
 
 
+def test_an_upgrade_of_the_definition_leaves_running_mesh_jobs_alone(
+    cluster: Cluster, namespace: str, mesh_jobs: MeshJobs
+) -> None:
+    mesh_jobs.create(namespace, "train", mesh(hosts=1))
+    eventually(lambda: mesh_jobs.is_ready(namespace, "train"))
+    mesh_jobs.upgrade({"priority": {"type": "string", "default": "normal"}})
+    eventually(lambda: "priority" in mesh_jobs.get(namespace, "train")["spec"]["meshes"][0])
+    mesh_jobs.patch(namespace, "train", mesh(hosts=2))
+    eventually(lambda: mesh_jobs.get(namespace, "train")["status"]["up"] == 2)
+    eventually(
+        lambda: mesh_jobs.condition(namespace, "train", "Failed") == ("False", "NoHostFailed")
+    )
+    mesh_jobs.delete(namespace, "train")
+    eventually(lambda: not cluster.leftovers(namespace))
+
+
+@pytest.mark.parametrize("change", [{"python": sys.executable, "env": {}}, {"port": 26600}])
+def test_a_default_that_is_written_out_is_no_change(
+    namespace: str, mesh_jobs: MeshJobs, change: dict[str, Any]
+) -> None:
+    mesh_jobs.create(namespace, "train", mesh())
+    eventually(lambda: mesh_jobs.is_ready(namespace, "train"))
+    mesh_jobs.patch(namespace, "train", mesh(**change))
+    eventually(lambda: mesh_jobs.is_ready(namespace, "train"))
+    assert mesh_jobs.condition(namespace, "train", "Failed")[0] == "False"
+    mesh_jobs.delete(namespace, "train")
+
+
+def test_resources_may_be_decimal_numbers(
+    cluster: Cluster, namespace: str, mesh_jobs: MeshJobs
+) -> None:
+    mesh_jobs.create(namespace, "small", mesh(resources={"cpu": 0.5, "memory": "64Mi"}))
+    eventually(lambda: len(cluster.pods(namespace)) == 1)
+    (made,) = cluster.pods(namespace)
+    (worker,) = made.spec.containers
+    assert worker.resources.requests["cpu"] == "0.5"
+    mesh_jobs.create(namespace, "wrong", mesh(resources={"cpu": [1]}))
+    eventually(lambda: mesh_jobs.condition(namespace, "wrong", "Ready") == ("False", "InvalidSpec"))
+    for name in ("small", "wrong"):
+        mesh_jobs.delete(namespace, name)
+
+
 def _attaching_rules(cluster: Cluster, namespace: str, folder: Path) -> list[Any]:
     role = _job(cluster, namespace, folder, mesh_job="train").role()
     return list(yaml.safe_load(role)["rules"])

@@ -189,8 +189,20 @@ class Api:
         if request.is_dry_run:
             return new
         made = self.store.replace(kind, new)
+        if kind.name == "CustomResourceDefinition":
+            self._redefine(made)
         deletion.finish(self.store, kind, made)
         return made
+
+    def _redefine(self, definition: Object) -> None:
+        """Serve the changed kinds, whose objects now have the defaults of new fields."""
+        self.kinds.define(definition)
+        spec = definition["spec"]
+        for version in spec["versions"]:
+            kind = self.kinds.find(spec["group"], version["name"], spec["names"]["plural"])
+            assert kind is not None, "it was just defined"
+            for one in self.store.view(kind, ""):
+                self.store.replace(kind, _completed(kind, copied(one)))
 
     def _delete(self, request: Request) -> Object:
         object = self._one(request)

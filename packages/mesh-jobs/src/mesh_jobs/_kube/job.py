@@ -185,12 +185,20 @@ class KubernetesJob(Job):
         finally:
             self._spec = spec
 
-    def role(self) -> str:
-        """Return the role that is needed in the namespace to apply this job, as YAML."""
+    def role(self, subject: str | None = None) -> str:
+        """Return the role that is needed in the namespace to apply this job, as YAML.
+
+        Args:
+            subject: To whom the role is bound by a RoleBinding in the same YAML: `user:NAME`,
+                `group:NAME` or `serviceaccount:NAME`. By default there is no binding.
+
+        Raises:
+            ConfigError: The subject has another form.
+        """
         options = self._spec.options
         is_attached = bool(options["mesh_job"] or options["credentials_secret"])
         workload = "attached" if is_attached else str(options["workload"])
-        return role(str(options["namespace"]), workload, bool(options["port_forward"]))
+        return role(str(options["namespace"]), workload, bool(options["port_forward"]), subject)
 
     def state(
         self,

@@ -12,6 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from mesh_core import ConfigError
 from mesh_jobs._backend.report import HostReport, Phase, Report
 from mesh_jobs._kube.image_spec import ImageSpec
 from mesh_jobs._spec import JobSpec, MeshSpec
@@ -32,6 +33,24 @@ MESH_JOB_LABEL = "mesh-jobs/mesh-job"
 
 _REASON = re.compile(r": ([A-Z][A-Za-z]+)\b")
 _MESSAGE_LEN_MAX = 1024
+
+#: The fields of a mesh apart from its name and size, with their defaults.
+_DEFAULTS: Mapping[str, Any] = {
+    "image": "",
+    "python": "python",
+    "env": {},
+    "pullSecrets": [],
+    "pullPolicy": None,
+    "sharedMemory": None,
+    "runAsUser": 1000,
+    "resources": {},
+    "port": 26600,
+    "labels": {},
+    "annotations": {},
+    "nodeSelector": {},
+    "tolerations": [],
+    "podTemplate": None,
+}
 
 Object = dict[str, Any]
 
@@ -64,6 +83,12 @@ def _workload(spec: Object) -> str:
 
 
 def _mesh(mesh: Object, mesh_job: str) -> MeshSpec:
+    for resource, amount in (mesh.get("resources") or {}).items():
+        if isinstance(amount, bool) or not isinstance(amount, (str, int, float)):
+            raise ConfigError(
+                f"resource {resource!r} of mesh {mesh['name']!r} is {amount!r}: give a quantity "
+                "such as 0.5, 8 or 32Gi"
+            )
     image = ImageSpec(
         mesh.get("image", ""),
         mesh.get("resources"),
@@ -89,13 +114,17 @@ def _mesh(mesh: Object, mesh_job: str) -> MeshSpec:
 def fingerprints(mesh_job: Object) -> dict[str, str]:
     """Return a hash of each mesh that covers all fields except its size.
 
-    The hash is stored on the objects of the mesh. It does not cover defaults that the cluster adds.
+    The hash is stored on the objects of the mesh. It covers the fields that this operator knows and
+    that differ from their defaults. It is therefore the same before and after an upgrade of the
+    definition that adds fields with defaults, whether the cluster has added them or not.
     """
     spec = mesh_job["spec"]
     found = {}
     for mesh in spec["meshes"]:
-        kept = {key: value for key, value in mesh.items() if key != "hosts"}
-        whole = [_workload(spec), spec.get("ttlSeconds", 3600), kept]
+        kept = {
+            key: mesh[key] for key in _DEFAULTS if mesh.get(key, _DEFAULTS[key]) != _DEFAULTS[key]
+        }
+        whole = [_workload(spec), spec.get("ttlSeconds", 3600), mesh["name"], kept]
         text = json.dumps(whole, sort_keys=True).encode()
         found[mesh["name"]] = hashlib.sha256(text).hexdigest()[:16]
     return found

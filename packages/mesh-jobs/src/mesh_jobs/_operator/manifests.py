@@ -55,11 +55,40 @@ def operator_manifests(namespace: str, image: str, *, is_cluster_wide: bool) -> 
     meta: Object = {"name": _NAME, "namespace": namespace}
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}
     own = lease_rules() if is_cluster_wide else [*operator_rules(), *lease_rules()]
-    made = [account, *_role("Role", meta, own, meta)]
+    made = [account, *_role("Role", meta, own, meta), *_user_roles()]
     if is_cluster_wide:
         made += _role("ClusterRole", {"name": _NAME}, operator_rules(), meta)
     made.append(_deployment(meta, image, is_cluster_wide))
-    return crd() + "".join(f"---\n{yaml.safe_dump(one, sort_keys=False)}" for one in made)
+    first = "".join(f"{yaml.safe_dump(one, sort_keys=False)}---\n" for one in _namespace(namespace))
+    rest = "".join(f"---\n{yaml.safe_dump(one, sort_keys=False)}" for one in made)
+    return first + crd() + rest
+
+
+def _namespace(name: str) -> list[Object]:
+    """Return the namespace that must exist before the other objects."""
+    if name == "default":
+        return []
+    return [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}]
+
+
+def _user_roles() -> list[Object]:
+    """Return cluster roles that let the standard roles of a cluster manage or see MeshJobs."""
+    read, write = ["get", "list", "watch"], ["create", "delete", "patch", "update"]
+    return [
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "ClusterRole",
+            "metadata": {
+                "name": f"mesh-jobs-{suffix}",
+                "labels": {f"{_RBAC}/aggregate-to-{role}": "true" for role in roles},
+            },
+            "rules": [_rule(CRD_GROUP, "meshjobs", verbs)],
+        }
+        for suffix, roles, verbs in (
+            ("view", ("view", "edit", "admin"), read),
+            ("edit", ("edit", "admin"), [*write, *read]),
+        )
+    ]
 
 
 def _role(kind: str, meta: Object, rules: list[Object], account: Object) -> list[Object]:

@@ -42,7 +42,8 @@ class Operator:
         self._api = api
         self._leadership = leadership
         self._changed = changed
-        self._retries: dict[str, tuple[float, float]] = {}
+        # The time and the pause of the next attempt, and the last error, of each MeshJob by uid.
+        self._retries: dict[str, tuple[float, float, str]] = {}
         self._last_error = ""
 
     def run(self, ended: threading.Event) -> None:
@@ -89,15 +90,16 @@ class Operator:
     def _reconcile(self, mesh_job: Object, observed: ObservedState) -> None:
         """Reconcile one MeshJob; failures are retried with exponential backoff."""
         meta = mesh_job["metadata"]
-        at, pause_s = self._retries.get(meta["uid"], (0.0, _RETRY_FIRST_S))
+        at, pause_s, known = self._retries.get(meta["uid"], (0.0, _RETRY_FIRST_S, ""))
         if time.monotonic() < at:
             return
         try:
             reconcile(self._api.within(meta["namespace"]), mesh_job, observed)
         except JobError as error:
-            _log(f"MeshJob {meta['namespace']}/{meta['name']}: {error}")
+            if str(error) != known:
+                _log(f"MeshJob {meta['namespace']}/{meta['name']}: {error}")
             later = time.monotonic() + pause_s
-            self._retries[meta["uid"]] = (later, min(pause_s * 2, _RETRY_MAX_S))
+            self._retries[meta["uid"]] = (later, min(pause_s * 2, _RETRY_MAX_S), str(error))
         else:
             self._retries.pop(meta["uid"], None)
 
