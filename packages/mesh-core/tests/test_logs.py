@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mesh_core._logging.capture import (
@@ -69,7 +69,6 @@ def test_output_is_cut_into_lines_of_two_streams(
     assert split(*pieces) == lines
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.text("ab\u00fc\u20ac"))),
     st.lists(st.integers(1, 7), min_size=1),
@@ -260,7 +259,6 @@ def expand(shown: list[str]) -> list[tuple[int, str]]:
     return lines
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abcd"), st.booleans()), max_size=40))
 def test_each_process_keeps_its_order_and_loses_nothing(
     events: list[tuple[int, str, bool]],

@@ -98,7 +98,6 @@ def steps_side_by_side(draw: st.DrawFn) -> list[Step]:
 
 @settings(
     max_examples=30,
-    deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

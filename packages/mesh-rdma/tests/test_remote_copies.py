@@ -35,9 +35,7 @@ from mesh_rdma import (
 
 TRANSPORTS = ["arena", "attach", "unix", "tcp"]
 LONG = 64 << 20
-MEASURED = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+MEASURED = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(scope="module")

@@ -84,9 +84,7 @@ def when_begun(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], N
     return awaited.__setitem__
 
 
-@settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(machines=st.text("abc", min_size=1, max_size=20), nbytes=st.integers(1, 3 << 20))
 def test_all_destinations_get_the_bytes(
     killables: Callable[[int], list[KillableProcess]],

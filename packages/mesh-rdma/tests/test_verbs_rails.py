@@ -52,7 +52,7 @@ def test_one_lane_gets_a_transfer_in_one_piece(links: Links) -> None:
     assert link.fabric.carried == {"only": [4 * MIB]}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     wishes=st.lists(
         st.tuples(st.booleans(), st.integers(0, 5000), st.integers(0, 3000), st.integers(0, 3000)),

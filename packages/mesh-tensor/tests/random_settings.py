@@ -10,7 +10,6 @@ import mesh_tensor as mt
 
 #: The same programs at each run, without a time limit.
 HYPOTHESIS_SETTINGS = settings(
-    deadline=None,
     database=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),

@@ -1,0 +1,7 @@
+"""Settings of all tests."""
+
+from hypothesis import settings
+
+# The time that an example takes depends on the load of the machine.
+settings.register_profile("mesh", deadline=None)
+settings.load_profile("mesh")
