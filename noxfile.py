@@ -133,7 +133,7 @@ def layers(session: nox.Session) -> None:
 @nox.session
 def examples(session: nox.Session) -> None:
     """Run every example, including the notebooks."""
-    _install(session, "examples", "mesh-jobs", "mesh-rdma", "mesh-tensor")
+    _install(session, "examples", "mesh-jobs", "mesh-rdma", "mesh-tensor", "mesh-telemetry")
     _pytest(session, "tests/examples", *session.posargs)
 
 

@@ -1,4 +1,4 @@
-"""Every script of examples/ succeeds and prints the lines in its last comment.
+"""Every script of examples/ and below succeeds and prints the lines in its last comment.
 
 An example may end with its output, in order, with `...` for parts that differ from run to run:
 
@@ -19,8 +19,14 @@ LIMIT_S = 240
 HEAD = "# prints:"
 #: The README runs this one, and `tests/readme` compares what it prints.
 IN_README = "train_digits.py"
+#: Those that mount directories, which `packages/mesh-fs/tests` runs.
+WITH_MOUNTS = EXAMPLES / "monarch" / "remotemount.py"
 #: All the others.
-SCRIPTS = sorted(path for path in EXAMPLES.glob("*.py") if path.name != IN_README)
+SCRIPTS = sorted(
+    path
+    for path in (*EXAMPLES.glob("*.py"), *(EXAMPLES / "monarch").glob("*.py"))
+    if path.name != IN_README and path != WITH_MOUNTS
+)
 
 
 def shown_lines(source: str) -> list[str]:
@@ -30,7 +36,7 @@ def shown_lines(source: str) -> list[str]:
 
 
 @pytest.mark.timeout(LIMIT_S + 30)
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(EXAMPLES)))
 def test_script(script: Path, tmp_path: Path) -> None:
     printed = run_program(script, cwd=tmp_path, limit_s=LIMIT_S)
     missing = missing_line(printed, shown_lines(script.read_text(encoding="utf-8")))

@@ -15,6 +15,8 @@ from mesh_core import this_host
 from mesh_fs import CacheOptions, MountOptions, remotemount
 
 LIMIT_S = 60.0
+#: An example that the session of the other examples cannot run, because it mounts a directory.
+EXAMPLE = Path(__file__).parents[3] / "examples/monarch/remotemount.py"
 
 pytestmark = pytest.mark.usefixtures("needs_mounts")
 
@@ -27,6 +29,12 @@ def run(*words: str | Path, **variables: str) -> str:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
+
+
+def test_the_example_prints_what_it_documents(tmp_path: Path) -> None:
+    _, _, shown = EXAMPLE.read_text().partition("\n# prints:\n")
+    expected = [line.removeprefix("#").strip() for line in shown.splitlines()]
+    assert run(sys.executable, EXAMPLE, MESH_FS_CACHE=str(tmp_path)).splitlines() == expected
 
 
 @pytest.fixture
