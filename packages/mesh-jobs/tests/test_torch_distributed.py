@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +13,8 @@ from mesh_core import Actor, endpoint, this_host
 from mesh_jobs import setup_torch_distributed
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mesh_core import HostMesh
 
 LIMIT_S = 60.0
@@ -78,6 +82,31 @@ def test_actors_reduce_tensors_with_torch(hosts: HostMesh) -> None:
     share = max(1, len(os.sched_getaffinity(0)) // 2)
     assert set(trainers.torch_threads.call().get(LIMIT_S).values()) == {share}
     procs.stop().get(LIMIT_S)
+
+
+RANDOM = """
+import torch
+from mesh_core import Actor, endpoint, this_host
+
+class Player(Actor):
+    @endpoint
+    def draw(self):
+        return float(torch.rand(1))
+
+players = this_host().spawn_procs({"n": 3}).spawn("players", Player)
+print(len(set(players.draw.call().get(60).values())))
+"""
+
+
+def test_processes_draw_different_random_numbers(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    # A module that the script imports is imported once, in the template of the processes.
+    script = tmp_path / "script.py"
+    script.write_text(RANDOM)
+    ended = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=LIMIT_S, check=True
+    )
+    assert ended.stdout == "3\n"
 
 
 def test_a_given_address_is_used() -> None:

@@ -148,6 +148,11 @@ def test_values_move_between_slices(procs: ProcMesh, mesh: DeviceMesh) -> None:
     assert [inspect(x.grad, tp=tp).item() for tp in range(2)] == [8, 16]
 
 
+def test_a_move_to_processes_says_which_mesh_to_pass(procs: ProcMesh, mesh: DeviceMesh) -> None:
+    with mesh.activate(), pytest.raises(TypeError, match=r"procs.activate\(\) as mesh"):
+        to_mesh(torch.ones(1), procs)  # type: ignore[arg-type]
+
+
 def test_a_move_to_more_processes_gives_each_the_same(mesh: DeviceMesh) -> None:
     source = mesh.slice(dp=1)
     with source.activate():

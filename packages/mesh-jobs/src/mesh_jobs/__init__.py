@@ -59,6 +59,9 @@ def __getattr__(name: str) -> object:
         from importlib.metadata import version  # noqa: PLC0415
 
         return version("mesh-jobs")
+    if name == "__all__":
+        # For `from mesh_jobs import *`.
+        return list(_load_api().__all__)
     if name.startswith("_") or name not in _load_api().__all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: object = getattr(_load_api(), name)

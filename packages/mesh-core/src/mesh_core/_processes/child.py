@@ -118,10 +118,14 @@ def _execute(process: ProcessStart, argv: tuple[str, ...], world: World) -> NoRe
 
 
 def _reseed() -> None:
-    """Reseed the random numbers of numpy; Python's `random` reseeds itself."""
+    """Reseed the random numbers of numpy and torch; Python's `random` reseeds itself."""
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        # The generators of other devices do not exist before the process uses the device.
+        torch.default_generator.seed()
 
 
 def _run(entry: bytes, launch: str) -> NoReturn:

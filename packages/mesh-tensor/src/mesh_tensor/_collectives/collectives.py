@@ -12,12 +12,12 @@ from mesh_tensor._collectives.collective_ops import OPS, Move, Reduction
 from mesh_tensor._collectives.compiled_ops import issue_move, issue_part, issue_reduce
 from mesh_tensor._errors import WrongMesh
 from mesh_tensor._mesh.activation import check_stream
+from mesh_tensor._mesh.device_mesh import DeviceMesh
 from mesh_tensor._tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh_tensor._mesh.device_mesh import DeviceMesh
     from mesh_tensor._streams.stream import Stream
 
 __all__ = ["reduce", "reduce_", "to_mesh", "vary"]
@@ -126,7 +126,13 @@ def to_mesh(tensor: Tensor, mesh: DeviceMesh, stream: Stream | None = None) -> T
     Raises:
         WrongMesh: The meshes do not fit, or belong to different engines.
         WrongStream: No stream is passed, and the active stream is not the tensor's.
+        TypeError: The destination is not a `DeviceMesh`.
     """
+    if not isinstance(mesh, DeviceMesh):
+        raise TypeError(
+            f"to_mesh needs a mesh of devices, not {mesh!r}: pass the one that "
+            "`with procs.activate() as mesh` returns, or a slice of it"
+        )
     own = tensor._meta.mesh
     if stream is not None and stream is not own._stream_slots.stream:
         borrowed, borrow = stream.borrow(tensor)
