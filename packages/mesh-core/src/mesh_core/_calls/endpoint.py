@@ -690,8 +690,14 @@ def send(
 
     Raises:
         ValueError: `selection` is neither `"all"` nor `"choose"`.
-        TypeError: The arguments do not match the signature, or cannot be pickled.
+        TypeError: The arguments do not match the signature, or cannot be pickled, or `endpoint` is
+            a remote function, which has the method `stream`.
     """
+    if not isinstance(endpoint, Endpoint):
+        raise TypeError(
+            f"send calls an endpoint of actors, not {endpoint!r}: for a remote function, use its "
+            "method stream(...)"
+        )
     if selection not in ("all", "choose"):
         raise ValueError(f"selection {selection!r} is neither 'all' nor 'choose'")
     mesh = endpoint._mesh

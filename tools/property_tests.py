@@ -1,4 +1,4 @@
-"""Settings of all tests."""
+"""The settings of property tests, as a plugin of pytest that `tools.twice` loads."""
 
 from hypothesis import settings
 
