@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import fake_gpu
 import pytest
 from devices import DeviceOwner, unmapped
+from freezing import freeze
 
 from mesh_core import this_host
 from mesh_core.testing import proc_pid, wait_until
@@ -378,7 +379,7 @@ def test_an_owner_that_is_stuck_is_waited_for_as_long_as_was_said(
     buffer = register(owners[0], 1, "expandable", LONG)
     assert buffer.backend == "staged"
     pid = proc_pid(procs, 0)
-    os.kill(pid, signal.SIGSTOP)
+    freeze(pid)
     begun = time.monotonic()
     try:
         with pytest.raises(RDMATimeout):
