@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 __all__ = [
     "LoopThread",
     "LoopWaker",
-    "is_in_callback_of",
     "is_on_event_loop",
     "load_asyncio",
     "loop_thread",
     "running_loop",
+    "runs_here",
     "waker_of",
 ]
 
@@ -56,9 +56,6 @@ _local = _Local()
 _MISSED_MAX = 8
 _PAUSE_S = 0.05
 
-# The loops whose callbacks run now, by thread.
-_loops_in_callbacks: dict[int, asyncio.AbstractEventLoop] = {}
-
 
 def load_asyncio() -> Any:
     """Import asyncio on first use and return the module.
@@ -80,7 +77,7 @@ def running_loop() -> asyncio.AbstractEventLoop:
         RuntimeError: No event loop is running in this thread.
     """
     loop: asyncio.AbstractEventLoop | None = _local.loop()
-    if loop is not None and getattr(loop, "_thread_id", None) == threading.get_ident():
+    if loop is not None and runs_here(loop):
         return loop
     try:
         loop = load_asyncio().get_running_loop()
@@ -96,9 +93,9 @@ def is_on_event_loop() -> bool:
     return asyncio is not None and asyncio._get_running_loop() is not None
 
 
-def is_in_callback_of(loop: asyncio.AbstractEventLoop) -> bool:
-    """Return whether this thread runs a callback for a ready port on the loop."""
-    return _loops_in_callbacks.get(threading.get_ident()) is loop
+def runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return whether this thread runs the loop; False as well if the loop does not tell."""
+    return getattr(loop, "_thread_id", None) == threading.get_ident()
 
 
 class LoopWaker:
@@ -185,17 +182,12 @@ class LoopWaker:
         self._run(self._queue.take())
 
     def _run(self, ports: list[int]) -> None:
-        thread = threading.get_ident()
-        _loops_in_callbacks[thread] = self._running()
-        try:
-            for port in ports:
-                for callback in self._once.pop(port, ()):
-                    callback()
-                always = self._always.get(port)
-                if always is not None:
-                    always()
-        finally:
-            _loops_in_callbacks.pop(thread, None)
+        for port in ports:
+            for callback in self._once.pop(port, ()):
+                callback()
+            always = self._always.get(port)
+            if always is not None:
+                always()
 
 
 _wakers: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWaker] = WeakKeyDictionary()

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from mesh_core._calls.deadlock import begin_wait, check_wait, end_wait, waiter
-from mesh_core._calls.event_loop import is_in_callback_of, loop_thread, running_loop, waker_of
+from mesh_core._calls.event_loop import loop_thread, running_loop, runs_here, waker_of
 from mesh_core._calls.silent_ranks import describe_silent
 from mesh_core._errors import CallCancelled, DeadlockError, join_failures
 from mesh_core._runtime.runtime import value_of
@@ -296,7 +296,7 @@ def _on_own_loop(
 def _wake(watcher: asyncio.Future[None]) -> None:
     """Complete the future of a loop, from any thread."""
     loop = watcher.get_loop()
-    if is_in_callback_of(loop):
+    if runs_here(loop):
         _finish(watcher)
         return
     try:

@@ -1,29 +1,17 @@
 //! An exception that no caller will see is reported to the agent of the process that called.
 
-use crate::node_pair::{Pair, WORKER};
+use crate::node_pair::{Pair, to_worker};
 use bytes::Bytes;
 use mesh_runtime::fault;
-use mesh_runtime::node::{CallSpec, Target};
 use mesh_wire::frame::{Frame, Kind};
 use mesh_wire::id::PortId;
-use std::sync::Arc;
 
 /// A call to the worker that was sent, and the worker's copy of it.
 fn called() -> (Pair, PortId, Frame) {
     let mut pair = Pair::new();
     let port = pair.agent.new_port();
     pair.worker.open_mailbox(port, 8);
-    let spec = CallSpec {
-        kind: Kind::Call,
-        targets: Arc::new([Target { proc: WORKER, rank: 0 }]),
-        port,
-        meta_len: 0,
-        part_count: 0,
-        tail: Bytes::new(),
-        window: 8,
-        timeout: None,
-    };
-    let reply_port = pair.agent.call(&spec).expect("there is room");
+    let reply_port = pair.agent.call(&to_worker(port, 8, Vec::new())).expect("there is room");
     pair.pump();
     let mut taken = Vec::new();
     pair.worker.take_messages(port, 1, &mut taken).expect("the mailbox is open");

@@ -1,12 +1,29 @@
 //! An agent and a worker of its host, for tests of messages between two processes.
 
-use mesh_runtime::node::{Effect, LinkId, Node, NodeConfig};
-use mesh_wire::id::{JobId, ProcId};
+use bytes::Bytes;
+use mesh_runtime::node::{CallSpec, Effect, LinkId, Node, NodeConfig, Target};
+use mesh_wire::frame::Kind;
+use mesh_wire::id::{JobId, PortId, ProcId};
+use std::sync::Arc;
 
 pub(crate) const AGENT: ProcId = ProcId::new(0, 0);
 pub(crate) const WORKER: ProcId = ProcId::new(0, 1);
 /// Number of bytes that may be queued for a peer.
 pub(crate) const BACKLOG_MAX: usize = 1000;
+
+/// A message to a port of the worker, of which the sender may have `window` outstanding.
+pub(crate) fn to_worker(port: PortId, window: u32, body: Vec<u8>) -> CallSpec {
+    CallSpec {
+        kind: Kind::Call,
+        targets: Arc::new([Target { proc: WORKER, rank: 0 }]),
+        port,
+        meta_len: 0,
+        part_count: 0,
+        tail: Bytes::from(body),
+        window,
+        timeout: None,
+    }
+}
 
 /// An agent and a worker of its host, with a connection between them.
 pub(crate) struct Pair {

@@ -1,26 +1,17 @@
 //! A call that must not block waits until its receivers have room.
 
-use crate::node_pair::{AGENT, BACKLOG_MAX, Pair, WORKER};
+use crate::node_pair::{AGENT, BACKLOG_MAX, Pair, WORKER, to_worker};
 use bytes::Bytes;
 use mesh_runtime::fault;
 use mesh_runtime::node::{CallSpec, Effect, Progress, SendError, Target};
-use mesh_wire::frame::{Frame, Kind, Part};
+use mesh_wire::frame::{Frame, Part};
 use mesh_wire::id::PortId;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A call of `value` to the worker, which may have one unanswered call.
 fn call(port: PortId, value: u8) -> CallSpec {
-    CallSpec {
-        kind: Kind::Call,
-        targets: Arc::new([Target { proc: WORKER, rank: 0 }]),
-        port,
-        meta_len: 0,
-        part_count: 0,
-        tail: Bytes::from(vec![value]),
-        window: 1,
-        timeout: None,
-    }
+    to_worker(port, 1, vec![value])
 }
 
 /// A pair with a mailbox in the worker and, on the same port, in the agent.
