@@ -25,7 +25,7 @@ from mesh_core._system import kernel as _kernel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mesh_core._core import Message
     from mesh_core._logging.line import LogLine
@@ -143,6 +143,7 @@ class HostAgent:
             if request.table.proc(rank) >> 32 == me
         ]
         specs = []
+        binds = _binds_of(request)
         with self._changed:
             if request.table.owner[0] >> 32 != me:
                 # This host has no connection that breaks when the owner dies, so the owner's host
@@ -152,13 +153,15 @@ class HostAgent:
                 slot = _Slot(request, rank, self._first_life)
                 number = request.table.proc(rank) & 0xFFFF_FFFF
                 self._slots[number] = slot
-                specs.append(self._spec(number, slot))
+                specs.append(self._spec(number, slot, binds))
         for spec in specs:
             self._runtime.engine.proc_started(proc_id(me, spec.slot), spec.incarnation)
             self._note_start(spec.slot)
         self._host.spawn(specs, request.preload)
 
-    def _spec(self, number: int, slot: _Slot) -> ProcSpec:
+    def _spec(
+        self, number: int, slot: _Slot, binds: Sequence[Mapping[str, str]] | None
+    ) -> ProcSpec:
         request, rank = slot.request, slot.rank
         identity = self._runtime.identity
         entry = pickle.dumps(
@@ -189,7 +192,7 @@ class HostAgent:
             name=_log_name(request.table, rank),
             entry=entry,
             command=None if request.commands is None else request.commands[rank],
-            bind=_bind_of(request, rank),
+            bind=None if binds is None else binds[rank % request.table.per_host],
             proc_count=request.table.per_host,
             unresponsive_timeout_s=slot.unresponsive_timeout_s,
         )
@@ -234,7 +237,7 @@ class HostAgent:
             slot.why_ended = None
             slot.silent_count = 0
             slot.unreachable_s = 0.0
-            spec = self._spec(number, slot)
+            spec = self._spec(number, slot, _binds_of(slot.request))
         proc = proc_id(self._runtime.identity.host, number)
         self._runtime.engine.proc_started(proc, slot.incarnation)
         self._note_start(number)
@@ -518,15 +521,13 @@ def _reason(report: ExitReport) -> str | None:
     return report.reason if report.exit_code is None and report.signal is None else None
 
 
-def _bind_of(request: StartRequest, rank: int) -> Mapping[str, str] | None:
-    """Return the binding of a process, with its share of the host in place of `auto`."""
-    if request.binds is None:
-        return None
-    count = request.table.per_host
-    bind = request.binds[rank % count]
-    if AUTO not in bind.values():
-        return bind
-    return resolve(bind, rank % count, count, hardware_here())
+def _binds_of(request: StartRequest) -> Sequence[Mapping[str, str]] | None:
+    """Return the binding of each process, with its share of this host in place of `auto`."""
+    binds = request.binds
+    if binds is None or not any(AUTO in bind.values() for bind in binds):
+        return binds
+    hardware = hardware_here()
+    return [resolve(bind, index, len(binds), hardware) for index, bind in enumerate(binds)]
 
 
 def _log_name(table: ProcTable, rank: int) -> str:
