@@ -94,6 +94,7 @@ def test_a_signal_ends_the_worker_and_its_job_in_good_order(number: signal.Signa
         assert worker.said() == [
             f"mesh worker serves a job of {me} in process {session}",
             f"mesh worker has process {pid}: procs{{hosts: 0/1}}",
+            "mesh worker is ending the job",
             "mesh worker has ended the job",
         ]
 

@@ -28,6 +28,7 @@ from mesh_jobs._control.messages import FILE  # noqa: E402
 from mesh_jobs._control.service import ControlService  # noqa: E402
 from mesh_jobs._control.status_error import StatusError  # noqa: E402
 from mesh_jobs._host.host import ServedHost  # noqa: E402
+from mesh_jobs._host.processes import HostProcess, Kind  # noqa: E402
 from mesh_jobs._host.stacks import PySpy  # noqa: E402
 
 SOURCES = Path(__file__).parents[1] / "src/mesh_jobs/_control"
@@ -236,6 +237,21 @@ def test_without_py_spy_it_says_what_to_install() -> None:
     with pytest.raises(StatusError, match=r"pip install 'mesh-jobs\[stacks\]' there") as refused:
         ControlService(ServedHost("n7", "ones", 0, 0, ""), spy).stacks(None, None)
     assert refused.value.code is grpc.StatusCode.FAILED_PRECONDITION
+
+
+def test_a_host_is_free_once_its_program_has_left() -> None:
+    host = ServedHost("n7", "ones", 0, 0, "")
+    agent = HostProcess(
+        2, 1, Kind.AGENT, "", ticks=0, started=0.0, cpu_s=0.0, cpu=0.0, memory_bytes=0, threads=1,
+        state="S", command="",
+    )  # fmt: skip
+    host.record_line("mesh worker serves a job of ada@login1 (process 7) in process 2")
+    program = host.program_among([agent])
+    assert program is not None
+    assert program.owner == "ada@login1 (process 7)"
+    # The agent process exits later, once the owner has received its last reply.
+    host.record_line("mesh worker is ending the job")
+    assert host.program_among([agent]) is None
 
 
 def test_the_end_of_a_program_arrives_there_and_the_host_stays(tmp_path: Path) -> None:

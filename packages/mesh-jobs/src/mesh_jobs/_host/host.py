@@ -17,7 +17,8 @@ SERVES_JOB = re.compile(
     r"mesh worker serves a job of (?P<owner>.*?)(?P<beside> beside others)?"
     r" in process (?P<session>[0-9]+)"
 )
-_HAS_ENDED = "mesh worker has ended the job"
+# The program has left the host, which can take a second to stop its processes.
+_IS_ENDING = "mesh worker is ending the job"
 _HAS_PROCESS = re.compile(r"mesh worker has process ([0-9]+): (.*)")
 _NAMES_MAX = 100_000
 
@@ -79,7 +80,7 @@ class ServedHost:
                 else:
                     self._guests = [one for one in self._guests if _is_there(one.agent)]
                     self._guests.append(program)
-        elif line.startswith(_HAS_ENDED):
+        elif line == _IS_ENDING:
             with self._lock:
                 self._program = None
         elif found := _HAS_PROCESS.fullmatch(line):
