@@ -42,6 +42,9 @@ __all__ = ["is_session", "main"]
 # The process of the program.
 _ROOT = 0
 _LOOK_S = 1.0
+# The time that the owner may take to reply that it knows of the withdrawal, on a busy machine. An
+# owner that has left or does not know this host yet never replies, and schedulers do not wait long.
+_OWNER_HEARS_S = 2.0
 # The time that the last reply may take to reach the owner.
 _FAREWELL_S = 0.5
 
@@ -341,17 +344,16 @@ def _end(runtime: Runtime, worker: Inheritance) -> None:
     assert runtime.host_agent is not None
     if not _is_guest:
         _say("is ending the job")
-    grace_s = effective().stop_grace_s
     if _why_withdrawn is not None:
         # The owner must learn of the withdrawal before the exits of the processes. Calls to them
-        # then report that the host was lost, and not that the actor was stopped. An owner that
-        # does not reply, such as one that has exited, does not delay the end any longer.
+        # then report that the host was lost, and not that the actor was stopped.
         told = (runtime.identity.host_name, _why_withdrawn)
-        runtime.ask_agent(_ROOT, "host_left", *told, timeout=grace_s)
+        runtime.ask_agent(_ROOT, "host_left", *told, timeout=_OWNER_HEARS_S)
         if worker.leave_grace_s > 0:
+            grace_s = effective().stop_grace_s
             runtime.host_agent.stop(None, runtime.host_agent.living(), grace_s, True)
             runtime.host_agent.wait_until_empty(grace_s)
-    runtime.host_agent.close(0.0 if _is_at_once else grace_s)
+    runtime.host_agent.close(0.0 if _is_at_once else effective().stop_grace_s)
     is_heard = _status in (0, ENDED_BY_OWNER) and not _is_at_once
     threading.Event().wait(_FAREWELL_S if is_heard else 0.0)
     runtime.engine.close()
