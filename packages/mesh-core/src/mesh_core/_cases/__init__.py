@@ -1,0 +1,1 @@
+"""Cases: what actors received before a failure, in one data-only file."""
