@@ -556,6 +556,22 @@ class Agent:
         """Make this host leave the job; reply immediately to confirm."""
         self._runtime.lifecycle.leave(ENDED_BY_OWNER if is_shutdown else 0)
 
+    def do_read_recording(self, message: Message, slot: int, incarnation: int) -> Any:
+        """Return the files of the log of a process of this host, which may have died."""
+        # Few programs record what actors receive.
+        from mesh_core._recording.transfer import send_recording  # noqa: PLC0415
+
+        send_recording(self._runtime, message, slot, incarnation)
+        return LATER
+
+    def do_case_wanted(
+        self, message: Message, incarnation: int, port: int, description: str
+    ) -> None:
+        """Save what an actor of another process received, because it has failed."""
+        from mesh_core._recording.collector import case_collector  # noqa: PLC0415
+
+        case_collector(self._runtime).want(message.from_proc, incarnation, port, description)
+
     def do_reserve(self, _message: Message, count: int) -> tuple[int, str]:
         """Reserve slots; return the first slot and the name of the host."""
         assert self._runtime.host_agent is not None

@@ -54,7 +54,7 @@ class Arrivals:
             if not old.is_ended:
                 return
             self._respawns.pop(port, None)
-        self.loading = Loading(message)
+        self.loading = Loading(message, self._runtime.recording)
         self.loading.start(lambda: self._runtime.tell_agent(self._runtime.me, "loaded"))
 
     def is_coming(self, port: int) -> bool:
@@ -118,6 +118,14 @@ class Arrivals:
         self._refused.pop(port, None)
         cell = _driver_of(request.cls)(self._runtime, port, message.rank, request)
         self._runtime.actors[port] = cell
+        if self._runtime.recording is not None:
+            cls = request.cls
+            cell.reader = cell.recording = self._runtime.recording.begin(
+                loading.opened,
+                request.name,
+                f"{cls.__module__}:{cls.__qualname__}",
+                dict(cell.point.extent),
+            )
         cell.start(message)
 
     def refuse(self, message: Message, error: BaseException, reason: str) -> None:

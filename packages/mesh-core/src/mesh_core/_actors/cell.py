@@ -17,7 +17,7 @@ from mesh_core._configuration.config import effective
 from mesh_core._errors import MeshError
 from mesh_core._meshes.mesh import ProcMesh
 from mesh_core._runtime.runtime import value_of
-from mesh_core._runtime.serving import Serving
+from mesh_core._runtime.serving import Serving, serving
 from mesh_core._serialization.pickler import encode_value
 from mesh_core._serialization.remote_error import encode_exception
 from mesh_core._serialization.wire import (
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from mesh_core._calls.channel import Port
     from mesh_core._core import Engine, Message
     from mesh_core._meshes.spawn_request import SpawnRequest
+    from mesh_core._recording.reader import ContextReader
+    from mesh_core._recording.recording import ActorRecording
+    from mesh_core._runtime.open_message import OpenMessage
     from mesh_core._runtime.runtime import Runtime
     from mesh_core._supervision.ownership import SuperviseCall
 
@@ -75,6 +78,12 @@ def _unbound(cls: type, name: str) -> Any:
 
     call.__wrapped__ = inner  # type: ignore[attr-defined]
     return call
+
+
+def _served_number() -> int:
+    """Return the number of the message that this thread or task serves in its recording."""
+    current = serving()
+    return 0 if current is None else current.number
 
 
 class ActorFailure(Exception):
@@ -143,6 +152,10 @@ class ActorCell:
         self.class_name: str = request.cls.__qualname__
         self.owner_name: str = request.owner_name
         self.instance: Any = None
+        # What the actor receives, if it is recorded.
+        self.recording: ActorRecording | None = None
+        # What the actor reads from its context goes through this, so that it is recorded.
+        self.reader: ContextReader | None = None
         self.plans: dict[bytes, Plan] = {}
         self.running_name: str = self.first_name
         # The number of messages served so far; a draining stop waits as long as it increases.
@@ -215,9 +228,14 @@ class ActorCell:
 
     def arguments(self, message: Message, plan: Plan) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Unpickle the arguments of a message, preceded by a port if the endpoint takes one."""
+        received: Message | OpenMessage = message
+        if self.recording is not None:
+            current = serving()
+            assert current is not None, "a message is served in its context"
+            current.number, received = self.recording.message(message)
         if plan.error is not None:
             raise plan.error
-        args, kwargs = value_of(message)
+        args, kwargs = value_of(received)
         if plan.is_explicit:
             args = (self.answer_port(message), *args)
         return args, kwargs
@@ -232,6 +250,8 @@ class ActorCell:
             try:
                 body, buffers = encode_value(value, self.threshold, "result")
                 note_ports(body, [(message.from_proc, 0)])
+                if self.recording is not None and (number := _served_number()):
+                    self.recording.returned(number, body, buffers)
                 self.engine.reply(message, 0, body, buffers)
             except Exception as error:
                 self.answer_error(message, error)
@@ -248,6 +268,8 @@ class ActorCell:
         """
         if type(error) is ValueError and str(error).startswith(_SIGNAL_REFUSED):
             error.add_note(_SIGNAL_HINT)
+        if self.recording is not None and (number := _served_number()):
+            self.recording.raised(number, error, plan.name)
         if message.from_port and not plan.is_explicit:
             self.answer_error(message, error)
             return

@@ -5,6 +5,10 @@ Code outside of any actor runs as the root, which has no message.
 
 from __future__ import annotations
 
+import os
+import re
+import time
+
 from mesh_core._ids import ActorAddr
 from mesh_core._meshes.mesh import this_proc
 from mesh_core._runtime.runtime import runtime
@@ -13,6 +17,8 @@ from mesh_core._shapes.shape import Extent, Point
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
     from typing import Any
 
     from mesh_core._actors.cell import ActorCell
@@ -29,6 +35,7 @@ __all__ = [
 ]
 
 _NOWHERE = Extent((), ())
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL", re.IGNORECASE)
 
 
 class Instance:
@@ -110,6 +117,27 @@ class Context:
         self.actor_instance: Instance = actor_instance
         self.message_rank: Point = message_rank
 
+    def time(self) -> float:
+        """Return the time in seconds since the epoch; a replay returns the recorded time."""
+        return float(_read("time", "", time.time))
+
+    def getenv(self, name: str, default: str | None = None) -> str | None:
+        """Return an environment variable; a replay returns the recorded value.
+
+        Values of variables whose names suggest secrets are not recorded, and a replay reads its own
+        environment instead.
+        """
+        if _SECRET.search(name):
+            return os.environ.get(name, default)
+        found = _read("environ", name, lambda: os.environ.get(name))
+        return default if found is None else str(found)
+
+    def random(self) -> Random:
+        """Return a new random number generator; that of a replay yields the same numbers."""
+        from random import Random, SystemRandom  # noqa: PLC0415
+
+        return Random(_read("random", "seed", lambda: SystemRandom().getrandbits(63)))
+
     def __reduce__(self) -> Any:
         raise TypeError("a context cannot be sent to another process: send the fields you need")
 
@@ -126,6 +154,14 @@ def context() -> Context:
         runtime()
         return Context(Instance(None), Point(0, _NOWHERE))
     return Context(Instance(current.cell), current.point)
+
+
+def _read(source: str, key: str, produce: Callable[[], Any]) -> Any:
+    """Read a value for the running actor, through its recording or replay."""
+    current = serving()
+    if current is None or current.cell.reader is None:
+        return produce()
+    return current.cell.reader.read(current.number, source, key, produce)
 
 
 def current_rank() -> Point:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from mesh_core._core import Message
     from mesh_core._meshes.spawn_request import SpawnRequest
+    from mesh_core._recording.recording import ProcessRecording
+    from mesh_core._runtime.open_message import OpenMessage
 
 __all__ = ["Loading"]
 
@@ -32,8 +34,11 @@ class Loading:
         is_given_up: Whether the actor must not be started any more.
     """
 
-    def __init__(self, message: Message) -> None:
+    def __init__(self, message: Message, recording: ProcessRecording | None) -> None:
         self.message = message
+        # The message with open buffers, if what actors receive is recorded.
+        self.opened: Message | OpenMessage = message
+        self._recording = recording
         self.request: SpawnRequest | None = None
         self.error: BaseException | None = None
         self.is_overdue = False
@@ -46,7 +51,9 @@ class Loading:
 
     def _run(self, on_end: Callable[[], object]) -> None:
         try:
-            self.request = value_of(self.message)
+            if self._recording is not None:
+                self.opened = self._recording.opened(self.message)
+            self.request = value_of(self.opened)
         except BaseException as error:
             # The module does not exist on this host, or its import failed.
             self.error = error

@@ -65,6 +65,8 @@ class Ending:
                 text=cell.name,
                 subject=cause,
             )
+        if cell.recording is not None and error is not None:
+            cell.recording.failed(error.__cause__ or error)
         body = detail.encode()
         cell.engine.close_mailbox(cell.port, detail.code, body)
         for message in cell.running_messages():

@@ -17,6 +17,7 @@ from mesh_core._calls.future import CallFuture, Future, GatherFuture, checked_ti
 from mesh_core._calls.late_call import call_when_done, has_future
 from mesh_core._calls.map_results import MapOptions, MapResults
 from mesh_core._calls.port_transit import note_ports, recall_ports
+from mesh_core._calls.recorded_calls import record_call
 from mesh_core._calls.signature import Arity, is_async
 from mesh_core._calls.stream import stream_replies
 from mesh_core._configuration.config import effective
@@ -491,7 +492,7 @@ class Endpoint(Generic[P, R]):
             timeout = config.call_timeout_s
         note_ports(body, targets)
         try:
-            return current.engine.call(
+            reply = current.engine.call(
                 CALL,
                 targets,
                 mesh._port,
@@ -508,6 +509,9 @@ class Endpoint(Generic[P, R]):
             if isinstance(error, Full):
                 raise self._full() from None
             raise
+        if current.recording is not None:
+            record_call(current.recording, reply, mesh._name, self._name, targets, body, buffers)
+        return reply
 
     def _send(
         self, targets: Any, args: tuple[Any, ...], kwargs: dict[str, Any], answers: int
@@ -538,6 +542,8 @@ class Endpoint(Generic[P, R]):
             if isinstance(error, Full):
                 raise self._full() from None
             raise
+        if current.recording is not None:
+            record_call(current.recording, 0, mesh._name, self._name, targets, body, buffers)
 
     def _full(self) -> MailboxFull:
         return MailboxFull(self._mesh._window, self._mesh._name)

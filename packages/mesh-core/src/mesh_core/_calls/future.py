@@ -362,6 +362,9 @@ class CallFuture(Future[R]):
             while self._state == _PENDING:
                 time.sleep(_SETTLE_PAUSE_S)
             return
+        recording = self._endpoint._mesh._runtime.recording
+        if recording is not None:
+            answers = recording.replied(self._reply, answers)
         try:
             self._settle_with(answers)
         except BaseException as error:

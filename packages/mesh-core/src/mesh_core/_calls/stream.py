@@ -91,8 +91,13 @@ class ReplyStream(Generic[R]):
         if answers is None:
             return False
         with self._lock:
-            self._answers[:0] = answers[::-1]
+            self._answers[:0] = self._recorded(answers)[::-1]
         return True
+
+    def _recorded(self, answers: list[Message]) -> list[Message]:
+        """Record the replies if the actor that takes them is recorded."""
+        recording = self._endpoint._mesh._runtime.recording
+        return answers if recording is None else recording.replied(self._reply, answers)
 
     def _keep_promises(self) -> None:
         """Settle promised futures with the replies that have arrived, without waiting."""
@@ -100,7 +105,7 @@ class ReplyStream(Generic[R]):
         with self._lock:
             while self._promised:
                 if not self._answers and engine.is_ready(reply):
-                    self._answers = engine.take(reply)[0][::-1]
+                    self._answers = self._recorded(engine.take(reply)[0])[::-1]
                 if not self._answers:
                     return
                 self._promised.popleft()._take([self._answers.pop()])
@@ -133,7 +138,7 @@ class ReplyStream(Generic[R]):
         loop = running_loop()
         while not self._answers:
             await _arrival(loop, engine, self._reply)
-            self._answers = engine.take(self._reply)[0][::-1]
+            self._answers = self._recorded(engine.take(self._reply)[0])[::-1]
         return self._pop()
 
     def __aiter__(self) -> AsyncIterator[R]:

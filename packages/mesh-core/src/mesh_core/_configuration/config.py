@@ -77,6 +77,9 @@ class Config:
         log_tail_lines: int
         mailbox_len_max: int
         preload: tuple[str, ...] | None
+        record: tuple[str, ...] | None
+        record_bytes_max: int
+        record_dir: Path | None
         process_start: Literal["fork", "exec"]
         segment_pool_bytes_max: int
         segment_threshold_bytes: int
@@ -106,8 +109,9 @@ class Config:
     def as_mapping(self) -> dict[str, Any]:
         """Return the settings as plain data, for `from_mapping` in another process."""
         mapping = dict(self)
-        if self.log_dir is not None:
-            mapping["log_dir"] = str(self.log_dir)
+        for name in ("log_dir", "record_dir"):
+            if mapping[name] is not None:
+                mapping[name] = str(mapping[name])
         return mapping
 
     @classmethod

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from mesh_core._configuration.values import choice, count, flag, folder, modules, seconds, size
+from mesh_core._configuration.values import (
+    choice,
+    count,
+    flag,
+    folder,
+    modules,
+    names,
+    seconds,
+    size,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,6 +48,9 @@ if TYPE_CHECKING:
         log_tail_lines: int
         mailbox_len_max: int
         preload: Iterable[str] | None
+        record: Iterable[str] | None
+        record_bytes_max: Size
+        record_dir: str | PathLike[str] | None
         process_start: Literal["fork", "exec"]
         segment_pool_bytes_max: Size
         segment_threshold_bytes: Size
@@ -146,6 +158,19 @@ SETTINGS = {
         "fork",
         choice("fork", "exec"),
         "Fork processes from a template process, or start a new interpreter.",
+    ),
+    "record": Setting(
+        None,
+        names(none="nothing"),
+        "Names of the meshes whose actors are recorded, or patterns such as `*`.",
+    ),
+    "record_bytes_max": Setting(
+        64 * 2**20, size(2**20), "Data that each process keeps of what it records."
+    ),
+    "record_dir": Setting(
+        None,
+        folder(none="`mesh-cases` in the working directory"),
+        "Directory for the cases of recorded actors that have failed.",
     ),
     "segment_pool_bytes_max": Setting(
         4 * 2**30, size(2**20), "Shared memory for large payloads in transit."

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["Kind", "choice", "count", "flag", "folder", "modules", "seconds", "size"]
+__all__ = ["Kind", "choice", "count", "flag", "folder", "modules", "names", "seconds", "size"]
 
 _SECONDS = {
     **dict.fromkeys(("ns", "nsec"), 1e-9),
@@ -162,6 +162,22 @@ def modules(none: str) -> Kind:
         return read([name.strip() for name in text.split(",")])
 
     allowed = "names of modules, as a tuple or list (in the environment: separated by commas)"
+    return Kind(allowed, read, parse, none=none)
+
+
+def names(none: str) -> Kind:
+    """Return the kind for names or patterns: one text, or several."""
+
+    def read(given: Any) -> tuple[str, ...]:
+        found = (given,) if isinstance(given, str) else tuple(given)
+        if not found or not all(isinstance(name, str) and name for name in found):
+            raise ValueError
+        return found
+
+    def parse(text: str) -> tuple[str, ...]:
+        return read([name.strip() for name in text.split(",")])
+
+    allowed = "names, as one text or as a tuple or list (in the environment: separated by commas)"
     return Kind(allowed, read, parse, none=none)
 
 

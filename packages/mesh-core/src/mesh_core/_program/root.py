@@ -38,6 +38,8 @@ __all__ = ["UnhandledFailure", "start_root"]
 _FAULT_SIGNAL = signal.SIGRTMAX - 7
 # How long endpoints may still run after the program itself has failed.
 _HURRY_S = 1.0
+# The time to save what recorded actors received, while their hosts are still there.
+_CASES_LIMIT_S = 10.0
 # The time beyond the grace periods to kill and reap the rest.
 _LEAVE_LIMIT_S = 3.0
 
@@ -95,6 +97,8 @@ class Program(Lifecycle):
             if not current.is_running():
                 return
             runtime = current.runtime()
+            if runtime.case_collector is not None:
+                runtime.case_collector.close(min(limit_s, _CASES_LIMIT_S))
             until = time.monotonic() + limit_s
             worker = threading.Thread(
                 target=_end_all, args=(runtime, is_failed), name="mesh-end", daemon=True

@@ -14,6 +14,7 @@ import threading
 from mesh_core._configuration.config import effective
 from mesh_core._core import Engine, Targets
 from mesh_core._runtime.epoch import EPOCH_SHIFT
+from mesh_core._runtime.open_message import OpenMessage
 from mesh_core._serialization.pickler import decode, encode
 from mesh_core._serialization.wire import AGENT, CALL, proc_id, proc_name
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from mesh_core._hosts.places import Places
     from mesh_core._meshes.actor_mesh import ActorMesh
     from mesh_core._meshes.start_request import StartRequest
+    from mesh_core._recording.collector import CaseCollector
+    from mesh_core._recording.recording import ProcessRecording
     from mesh_core._runtime.identity import Identity
     from mesh_core._supervision.lifecycle import Lifecycle
     from mesh_core._supervision.ownership import Ownership
@@ -82,6 +85,10 @@ class Runtime:
         self.journal: Journal | None = None
         self.kept: dict[int, bytes] = {}
         self.actors: dict[int, ActorCell] = {}
+        # What the actors of this process receive, if it is recorded.
+        self.recording: ProcessRecording | None = None
+        # Saves the recordings of failures; used in the program only.
+        self.case_collector: CaseCollector | None = None
         # Wrappers of endpoints; at most one.
         self.interceptors: list[EndpointInterceptor] = []
         # Actors that are unique in the job, by name; only the root has them.
@@ -281,9 +288,11 @@ def follow(tell: Callable[[Runtime | None], None]) -> None:
     _followers.append(tell)
 
 
-def value_of(message: Message) -> Any:
+def value_of(message: Message | OpenMessage) -> Any:
     """Unpickle the body of a message with its large buffers."""
     if message.has_parts:
+        if isinstance(message, OpenMessage):
+            return decode(message.body, message.opened)
         return decode(message.body, runtime().engine.buffers(message))
     return decode(message.body)
 

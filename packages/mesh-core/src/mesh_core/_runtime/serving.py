@@ -20,12 +20,14 @@ __all__ = ["Serving", "serving", "set_serving"]
 class Serving:
     """One message that an actor is serving."""
 
-    __slots__ = ("cell", "extent", "message")
+    __slots__ = ("cell", "extent", "message", "number")
 
     def __init__(self, cell: ActorCell, message: Message | None, extent: Extent) -> None:
         self.cell: ActorCell = cell
         self.message: Message | None = message
         self.extent: Extent = extent
+        # The number of the message in the recording of the actor, if it is recorded.
+        self.number = 0
 
     @property
     def point(self) -> Point:

@@ -1,0 +1,1 @@
+"""Recording: what each actor receives, in a bounded log that outlives its process."""

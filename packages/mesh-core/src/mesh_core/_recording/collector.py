@@ -1,0 +1,295 @@
+"""Collects the recordings of a failure from all hosts, and saves them as a case.
+
+The collector runs in the program. It reads the log of the process that failed, and those of the
+processes that its actors called or were called by.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import queue
+import re
+import sys
+import threading
+import time
+from base64 import b64encode
+from datetime import UTC, datetime
+from importlib.metadata import distributions
+from pathlib import Path
+
+from mesh_core._cases.case import Case, Entry, Omitted, RecordedActor
+from mesh_core._cases.case_file import write_case
+from mesh_core._configuration.config import effective
+from mesh_core._recording.log import read_log
+from mesh_core._recording.recording import (
+    BEGIN,
+    CALL,
+    FAILED,
+    MESSAGE,
+    OUTCOME,
+    RAISED,
+    READ,
+    REPLY,
+)
+from mesh_core._serialization.wire import proc_id, proc_name, proc_of, read_call_meta
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mesh_core._recording.log import LoggedEntry
+    from mesh_core._runtime.runtime import Runtime
+
+__all__ = ["CaseCollector", "case_collector"]
+
+# The time for a host to return a log, whose process may have written much.
+_READ_LIMIT_S = 10.0
+# The number of other processes whose logs are saved with that of the process that failed.
+_PARTNERS_MAX = 16
+_MODULES_MAX = 200
+_SOURCE_LEN_MAX = 1 << 20
+_FOLDER = "mesh-cases"
+
+
+class CaseCollector:
+    """Saves cases one after another on a thread of its own."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        # Failures that were saved: several ranks often fail in the same way.
+        self._saved: set[tuple[str, str]] = set()
+        self._wanted: queue.SimpleQueue[tuple[int, int, int, str] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="mesh-cases", daemon=True)
+        self._thread.start()
+
+    def want(self, proc: int, incarnation: int, port: int, description: str) -> None:
+        """Save a case soon.
+
+        Args:
+            proc: The process that failed.
+            incarnation: Its incarnation.
+            port: The actor that failed; 0 for the first one of the process.
+            description: What happened.
+        """
+        self._wanted.put((proc, incarnation, port, description))
+
+    def close(self, limit_s: float) -> None:
+        """Wait until all requested cases are saved, at most for a time in seconds."""
+        self._wanted.put(None)
+        self._thread.join(limit_s)
+
+    def _run(self) -> None:
+        while (wanted := self._wanted.get()) is not None:
+            try:
+                self._save(*wanted)
+            except Exception as error:
+                print(f"mesh could not save a case: {error}", file=sys.stderr)
+
+    def _save(self, proc: int, incarnation: int, port: int, description: str) -> None:
+        entries = self._read(proc, incarnation)
+        if not entries:
+            return
+        actors = _actors(proc, entries)
+        actors.sort(key=lambda found: found[0] != port)
+        for partner in _partners(proc, entries):
+            actors += _actors(partner, self._read(partner, 0))
+        if not actors or (key := (actors[0][1].mesh, description)) in self._saved:
+            return
+        self._saved.add(key)
+        recorded = tuple(actor for _, actor in actors)
+        first = recorded[0]
+        case = Case(
+            job=self._runtime.identity.job,
+            created_ns=time.time_ns(),
+            reason=f"{first.mesh}[{first.rank}]: {description}",
+            failed=0,
+            versions=_versions(),
+            modules=_modules(recorded),
+            environ={},
+            actors=recorded,
+        )
+        folder = effective().record_dir or Path(_FOLDER)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = _free_path(folder, first.mesh, description)
+        write_case(path, case)
+        print(
+            f"mesh saved {path}: run python -m mesh_core.replay {path} --trust", file=sys.stderr
+        )
+
+    def _read(self, proc: int, incarnation: int) -> list[LoggedEntry]:
+        """Return the log of a process; empty if it was not recorded, or its host is lost."""
+        agent = proc_id(proc >> 32, 0)
+        slot = proc & 0xFFFF_FFFF
+        files = self._runtime.ask_agent(
+            agent, "read_recording", slot, incarnation, timeout=_READ_LIMIT_S
+        )
+        return read_log(files) if files else []
+
+
+def case_collector(runtime: Runtime) -> CaseCollector:
+    """Return the collector of the program; start it on first use."""
+    if runtime.case_collector is None:
+        runtime.case_collector = CaseCollector(runtime)
+    return runtime.case_collector
+
+
+def _partners(proc: int, entries: list[LoggedEntry]) -> list[int]:
+    """Return the processes that the actors of a process called or were called by."""
+    found: dict[int, None] = {}
+    for entry in reversed(entries):
+        if entry.kind == MESSAGE:
+            found[entry.first] = None
+        elif entry.kind == CALL:
+            name = json.loads(entry.fields).get("proc")
+            if name is not None:
+                found[proc_of(name)] = None
+    # Slot 0 is the agent of a host, or the program itself, which have no recorded actors.
+    return [one for one in found if one != proc and one & 0xFFFF_FFFF][:_PARTNERS_MAX]
+
+
+def _actors(proc: int, entries: list[LoggedEntry]) -> list[tuple[int, RecordedActor]]:
+    """Return the actors of a process with their ports; the ones created last come first."""
+    by_port: dict[int, list[LoggedEntry]] = {}
+    for entry in entries:
+        if entry.kind == BEGIN:
+            # An actor that was started again is another actor.
+            by_port.pop(entry.actor, None)
+        by_port.setdefault(entry.actor, []).append(entry)
+    found = []
+    for port, of_actor in by_port.items():
+        begin = of_actor[0]
+        if begin.kind != BEGIN:
+            continue
+        fields = json.loads(begin.fields)
+        messages = [entry.second >> 32 for entry in of_actor if entry.kind == MESSAGE]
+        actor = RecordedActor(
+            mesh=fields["mesh"],
+            rank=begin.first,
+            class_name=fields["class"],
+            proc=proc_name(proc),
+            host=fields["host"],
+            pid=fields["pid"],
+            evicted=messages[0] - 1 if messages else 0,
+            entries=tuple(_entry(entry) for entry in of_actor),
+        )
+        found.append((port, actor))
+    return found[::-1]
+
+
+def _entry(entry: LoggedEntry) -> Entry:
+    kind, fields = _FIELDS[entry.kind](entry)
+    payloads = tuple(
+        Omitted(one, "budget") if isinstance(one, int) else one for one in entry.payloads
+    )
+    return Entry(entry.number, entry.time_ns, kind, fields, payloads)
+
+
+def _begin(entry: LoggedEntry) -> tuple[str, dict[str, Any]]:
+    return "begin", {**json.loads(entry.fields), "rank": entry.first}
+
+
+def _message(entry: LoggedEntry) -> tuple[str, dict[str, Any]]:
+    return "message", {
+        "n": entry.second >> 32,
+        "endpoint": read_call_meta(entry.fields)[0],
+        "rank": (entry.second & 0xFFFF_FFFF) >> 1,
+        "meta": b64encode(entry.fields).decode(),
+        "from": proc_name(entry.first),
+        "replies": bool(entry.second & 1),
+    }
+
+
+def _outcome(entry: LoggedEntry) -> tuple[str, dict[str, Any]]:
+    fields: dict[str, Any] = {"n": entry.first, "status": "value"}
+    if entry.second == RAISED:
+        fields["status"], fields["error"] = "raised", entry.fields.decode(errors="replace")
+    return "outcome", fields
+
+
+def _call(entry: LoggedEntry) -> tuple[str, dict[str, Any]]:
+    return "call", {**json.loads(entry.fields), "k": entry.first, "n": entry.second}
+
+
+def _reply(entry: LoggedEntry) -> tuple[str, dict[str, Any]]:
+    sender = proc_name(int.from_bytes(entry.fields, "little"))
+    return "reply", {
+        "k": entry.first, "rank": entry.second >> 8, "code": entry.second & 255, "from": sender,
+    }  # fmt: skip
+
+
+def _read(entry: LoggedEntry) -> tuple[str, dict[str, Any]]:
+    return "read", {**json.loads(entry.fields), "n": entry.first}
+
+
+def _failed(entry: LoggedEntry) -> tuple[str, dict[str, Any]]:
+    return "failed", {"error": entry.fields.decode(errors="replace")}
+
+
+_FIELDS = {
+    BEGIN: _begin,
+    MESSAGE: _message,
+    OUTCOME: _outcome,
+    CALL: _call,
+    REPLY: _reply,
+    READ: _read,
+    FAILED: _failed,
+}
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of Python and of all installed packages."""
+    found = {"python": sys.version.split()[0]}
+    for one in distributions():
+        name = one.metadata["Name"]
+        if name:
+            found[name] = one.version
+    return found
+
+
+def _modules(actors: tuple[RecordedActor, ...]) -> dict[str, dict[str, str]]:
+    """Return the sources of the modules of the actors, and of those in the same directories."""
+    wanted = {actor.class_name.partition(":")[0] for actor in actors}
+    folders = set()
+    for name in wanted:
+        file = _file_of(name)
+        if file is not None:
+            folders.add(os.path.dirname(os.path.abspath(file)))
+    found: dict[str, dict[str, str]] = {}
+    for name in list(sys.modules):
+        file = _file_of(name)
+        if file is None or not file.endswith(".py") or len(found) >= _MODULES_MAX:
+            continue
+        path = os.path.abspath(file)
+        if name not in wanted and os.path.dirname(path) not in folders:
+            continue
+        try:
+            source = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            continue
+        if len(source) <= _SOURCE_LEN_MAX:
+            digest = hashlib.sha256(source.encode()).hexdigest()
+            found[name] = {"file": path, "sha256": digest, "source": source}
+    return found
+
+
+def _file_of(name: str) -> str | None:
+    """Return the file of an imported module, or of the script, which has none while it exits."""
+    file = getattr(sys.modules.get(name), "__file__", None)
+    if file is None and name == "__main__":
+        main: Any = sys.modules["__main__"]
+        file = sys.argv[0] if main.__spec__ is None else main.__spec__.origin
+    return file if isinstance(file, str) and file else None
+
+
+def _free_path(folder: Path, mesh: str, description: str) -> Path:
+    """Return a path for a case that tells when, where and what it is."""
+    when = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    what = re.sub(r"[^A-Za-z0-9]+", "-", f"{mesh} {description}")[:60].strip("-")
+    path = folder / f"{when}-{what}.case"
+    count = 1
+    while path.exists():
+        count += 1
+        path = folder / f"{when}-{what}-{count}.case"
+    return path

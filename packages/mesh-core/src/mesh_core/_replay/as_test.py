@@ -1,0 +1,64 @@
+"""A failure as a test: a pytest file, with the case beside it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mesh_core._replay.replay import Replay
+
+__all__ = ["write_test"]
+
+_TEMPLATE = '''"""{title}"""
+
+from pathlib import Path
+
+from mesh_core.replay import Replay
+
+CASE = Path(__file__).with_name({case!r})
+
+
+def test_{name}() -> None:
+    Replay(CASE, actor={actor!r}, trust=True).run()
+'''
+
+
+def write_test(replay: Replay, folder: str) -> Path:
+    """Write a test that fails as the actor did, and passes once the cause is corrected.
+
+    Args:
+        replay: The replay.
+        folder: The directory of the test, which is created if it does not exist.
+
+    Returns:
+        The path of the test.
+
+    Raises:
+        OSError: The files cannot be written.
+    """
+    actor = replay.actor
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    words = re.sub(r"[^a-z0-9]+", "_", replay.case.reason.lower()).strip("_")
+    name = words[:50].strip("_") or "case"
+    path = target / f"test_{name}.py"
+    count = 1
+    while path.exists():
+        count += 1
+        path = target / f"test_{name}_{count}.py"
+    case = path.with_suffix(".case")
+    shutil.copyfile(replay.path, case)
+    title = f"Replays a recorded failure: {replay.case.reason}".replace("\\", "/").replace('"', "'")
+    path.write_text(
+        _TEMPLATE.format(
+            title=title.splitlines()[0][:200] + ".",
+            case=case.name,
+            name=name,
+            actor=f"{actor.mesh}[{actor.rank}]",
+        ),
+        encoding="utf-8",
+    )
+    return path

@@ -1,0 +1,89 @@
+"""The command `python -m mesh_core.replay`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+
+from mesh_core._errors import MeshError
+from mesh_core._replay.as_test import write_test
+from mesh_core._replay.debugger import debug
+from mesh_core._replay.errors import ReplayDiverged
+from mesh_core._replay.replay import Replay
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line.
+
+    Returns:
+        The exit status: 0 if the actor served all messages, 1 if it failed, 2 if the case cannot be
+        replayed, 3 if the replay differs from the recorded run.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m mesh_core.replay",
+        description="Run a recorded actor again, in this process and without its cluster.",
+    )
+    parser.add_argument("case", help="the case, a file that a recorded failure has left")
+    parser.add_argument(
+        "--trust", action="store_true", help="execute what the case contains; required"
+    )
+    parser.add_argument("--actor", metavar="MESH[RANK]", help="the actor (the one that failed)")
+    parser.add_argument("--until", type=int, metavar="N", help="stop before message N, in pdb")
+    parser.add_argument(
+        "--step", action="store_true", help="stop at the first line of each message, in pdb"
+    )
+    parser.add_argument("--pdb", action="store_true", help="open pdb at the line that fails")
+    parser.add_argument(
+        "--as-test", metavar="FOLDER", help="write a pytest file that fails as the actor did"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        replay = Replay(options.case, actor=options.actor, trust=options.trust)
+        if options.as_test is not None:
+            print(write_test(replay, options.as_test))
+            return 0
+        for file in replay.changed_files:
+            print(f"mesh replay: {file} differs from the recorded run", file=sys.stderr)
+        if options.step or options.until is not None or options.pdb:
+            return debug(replay, first=options.until, is_stepping=options.step)
+        return _run(replay)
+    except (MeshError, OSError) as error:
+        print(f"mesh replay: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(replay: Replay) -> int:
+    actor = replay.actor
+    name = f"{actor.mesh}[{actor.rank}]"
+    try:
+        ended = replay.run()
+    except MeshError as error:
+        if type(error).__module__.startswith("mesh_core._replay"):
+            raise
+        traceback.print_exc()
+        return 1
+    except ReplayDiverged as error:
+        print(f"mesh replay: {error}", file=sys.stderr)
+        return 3
+    except Exception as error:
+        # The frames before the code of the actor are those of the replay.
+        traceback.print_exception(error.with_traceback(_users_part(error)))
+        print(f"mesh replay: {name} fails as recorded", file=sys.stderr)
+        return 1
+    if ended is not None:
+        print(f"mesh replay: {ended}", file=sys.stderr)
+    print(f"mesh replay: {name} served {replay.last} messages and did not fail", file=sys.stderr)
+    return 0
+
+
+def _users_part(error: BaseException) -> object:
+    """Return the traceback from the first frame that is not in this package."""
+    package = os.path.dirname(os.path.dirname(__file__))
+    step = error.__traceback__
+    while step is not None and step.tb_frame.f_code.co_filename.startswith(package):
+        step = step.tb_next
+    return step or error.__traceback__

@@ -1,0 +1,33 @@
+"""How a replay can end other than by its last message."""
+
+from __future__ import annotations
+
+from mesh_core._errors import MeshError
+
+__all__ = ["RecordEnded", "ReplayDiverged", "ReplayError"]
+
+
+class ReplayError(MeshError):
+    """A case cannot be replayed."""
+
+
+class ReplayDiverged(BaseException):
+    """The actor behaves differently from the recorded run.
+
+    It is not an `Exception`, so that the code of the actor does not catch it.
+
+    Attributes:
+        number: The number of the message at which the runs differ.
+    """
+
+    def __init__(self, number: int, what: str, recorded: str, replayed: str) -> None:
+        super().__init__(
+            f"message #{number}: {what} differs from the recorded run\n"
+            f"  recorded: {recorded}\n"
+            f"  replayed: {replayed}"
+        )
+        self.number = number
+
+
+class RecordEnded(BaseException):
+    """The actor continues after the end of the record, where nothing is known."""

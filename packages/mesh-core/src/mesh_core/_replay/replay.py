@@ -1,0 +1,94 @@
+"""A case as something to run: the public interface of replays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mesh_core._cases.case_file import read_case
+from mesh_core._replay.errors import RecordEnded, ReplayError
+from mesh_core._replay.player import Player
+from mesh_core._replay.record import Record
+from mesh_core._replay.source import changed_modules
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from os import PathLike
+
+    from mesh_core._cases.case import Case, RecordedActor
+
+__all__ = ["Replay"]
+
+
+class Replay:
+    """The replay of one actor of a case, in this process and without other ones.
+
+    Args:
+        path: The case.
+        actor: The actor, as `mesh[rank]` or the name of its mesh. Default: the one that failed.
+        trust: Whether the case may execute code, which its pickles and modules contain.
+
+    Raises:
+        CaseError: The file is not a case, or is damaged.
+        ReplayError: `trust` is False, the actor is not in the case, or its record is not complete.
+    """
+
+    def __init__(
+        self, path: str | PathLike[str], *, actor: str | None = None, trust: bool = False
+    ) -> None:
+        if not trust:
+            raise ReplayError(
+                f"a replay executes what {path} contains: pass trust=True (--trust) if you trust "
+                "the program that it was recorded from"
+            )
+        self.path: Path = Path(path)
+        self.case: Case = read_case(self.path)
+        self.actor: RecordedActor = _find(self.case, actor)
+        self.last: int = Record(self.actor).last
+
+    @property
+    def changed_files(self) -> list[str]:
+        """The source files that differ from the recorded run."""
+        return changed_modules(self.case)
+
+    def run(
+        self, until: int | None = None, through: Callable[..., Any] | None = None
+    ) -> RecordEnded | None:
+        """Run the actor up to a message, and raise the exception with which it fails.
+
+        Args:
+            until: The number of the last message. Default: the last one of the record.
+            through: Calls each endpoint: a function of the number of the message, the name of the
+                endpoint, a function and its arguments.
+
+        Returns:
+            Why the replay ended early, if the actor went on beyond the end of the record, as it
+            does once the cause of the failure is corrected. None if it served all messages.
+
+        Raises:
+            Exception: The actor failed, with this exception.
+            ReplayDiverged: It behaves differently from the recorded run.
+            ReplayError: The record is not complete.
+        """
+        record = Record(self.actor)
+        player = Player(self.case, record) if through is None else Player(self.case, record, through)
+        try:
+            player.play(until)
+        except RecordEnded as ended:
+            return ended
+        if player.error is not None:
+            raise player.error
+        return None
+
+
+def _find(case: Case, wanted: str | None) -> RecordedActor:
+    if wanted is None:
+        if not case.actors:
+            raise ReplayError("the case contains no actor")
+        return case.actors[case.failed or 0]
+    for actor in case.actors:
+        if wanted in (actor.mesh, f"{actor.mesh}[{actor.rank}]"):
+            return actor
+    names = ", ".join(f"{actor.mesh}[{actor.rank}]" for actor in case.actors)
+    raise ReplayError(f"the case has no actor {wanted!r}: it has {names}")
