@@ -279,6 +279,22 @@ class EventLog:
     def close(self) -> None: ...
 
 @final
+class RecordLog:
+    def __new__(cls, folder: Path, bytes_max: int) -> RecordLog: ...
+    def append(
+        self,
+        kind: int,
+        actor: int,
+        first: int,
+        second: int,
+        fields: bytes,
+        payloads: Sequence[Buffer] = ...,
+        *,
+        is_kept: bool = False,
+    ) -> None: ...
+    def append_message(self, actor: int, number: int, message: Message) -> None: ...
+
+@final
 class Keys:
     @staticmethod
     def create(job: str | None, valid_for_s: float, name: str) -> Keys: ...

@@ -10,6 +10,7 @@ mod listener;
 mod message;
 mod outgoing;
 mod ready_queue;
+mod record_log;
 mod region;
 mod segments;
 mod shared_buffer;
@@ -24,6 +25,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<supervisor::PySupervisor>()?;
     module.add_class::<trust::PyKeys>()?;
     module.add_class::<event_log::PyEventLog>()?;
+    module.add_class::<record_log::PyRecordLog>()?;
     shared_buffer::register(module)?;
     region::register(module)?;
     listener::register(module)?;

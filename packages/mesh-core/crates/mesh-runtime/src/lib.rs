@@ -11,6 +11,7 @@
 //!
 //! The edge, which accesses time, memory and sockets:
 //! - [`engine`]: one running process: epoll, sockets, waiting threads
+//! - [`record_log`]: what actors receive, in files that outlive the process
 //! - [`segment`]: large payloads in memory that the processes of a host share
 
 pub mod cast;
@@ -21,6 +22,7 @@ pub mod hash;
 pub mod mailbox;
 pub mod node;
 pub mod origin;
+pub mod record_log;
 pub mod segment;
 pub mod session;
 pub mod supervise;

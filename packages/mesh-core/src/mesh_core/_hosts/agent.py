@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["HostAgent"]
 
+# The process of the program.
+_ROOT = 0
 # The time beyond the grace periods that a process grants its own parts.
 _END_S = 2.0
 _FLUSH_S = 2.0
@@ -506,10 +508,23 @@ class HostAgent:
         else:
             failure_id = self._runtime.engine.new_port()
             detail = FailureDetail(failure_id, PROC_DIED, fields, None, table.owner[0])
+            if effective().record is not None:
+                # What its actors received is still here.
+                self._runtime.tell_agent(
+                    _ROOT, "case_wanted", proc, report.incarnation, 0, _death_of(report)
+                )
         self._runtime.engine.proc_died(proc, report.incarnation, detail.encode())
         if not self._is_closing:
             # A separate thread, because this one has to report other exits.
             threading.Thread(target=self.owner_died, args=(proc,), daemon=True).start()
+
+
+def _death_of(report: ExitReport) -> str:
+    """Describe the death of a process in a few words."""
+    if report.signal is not None:
+        names = {one.value: one.name for one in signal.Signals}
+        return f"its process was killed by {names.get(report.signal, report.signal)}"
+    return f"its process exited with status {report.exit_code}"
 
 
 def _reason(report: ExitReport) -> str | None:

@@ -30,7 +30,9 @@ def record(runtime: Runtime) -> None:
     identity = runtime.identity
 
     def on_failure(port: int, description: str) -> None:
-        runtime.tell_agent(_ROOT, "case_wanted", identity.incarnation, port, description)
+        runtime.tell_agent(
+            _ROOT, "case_wanted", runtime.me, identity.incarnation, port, description
+        )
 
     folder = folder_of(identity.directory, identity.slot, identity.incarnation)
     try:

@@ -75,6 +75,10 @@ class CaseCollector:
         """
         self._wanted.put((proc, incarnation, port, description))
 
+    def save(self, proc: int, port: int, description: str) -> Path | None:
+        """Save a case now, and return its path; None if the actor is not recorded."""
+        return self._save(proc, 0, port, description, is_requested=True)
+
     def close(self, limit_s: float) -> None:
         """Wait until all requested cases are saved, at most for a time in seconds."""
         self._wanted.put(None)
@@ -87,16 +91,20 @@ class CaseCollector:
             except Exception as error:
                 print(f"mesh could not save a case: {error}", file=sys.stderr)
 
-    def _save(self, proc: int, incarnation: int, port: int, description: str) -> None:
+    def _save(
+        self, proc: int, incarnation: int, port: int, description: str, *, is_requested: bool = False
+    ) -> Path | None:
         entries = self._read(proc, incarnation)
         if not entries:
-            return
+            return None
         actors = _actors(proc, entries)
+        port = port or _busy_actor(entries)
         actors.sort(key=lambda found: found[0] != port)
         for partner in _partners(proc, entries):
             actors += _actors(partner, self._read(partner, 0))
-        if not actors or (key := (actors[0][1].mesh, description)) in self._saved:
-            return
+        key = (actors[0][1].mesh, description) if actors else None
+        if key is None or (key in self._saved and not is_requested):
+            return None
         self._saved.add(key)
         recorded = tuple(actor for _, actor in actors)
         first = recorded[0]
@@ -114,9 +122,11 @@ class CaseCollector:
         folder.mkdir(parents=True, exist_ok=True)
         path = _free_path(folder, first.mesh, description)
         write_case(path, case)
-        print(
-            f"mesh saved {path}: run python -m mesh_core.replay {path} --trust", file=sys.stderr
-        )
+        if not is_requested:
+            print(
+                f"mesh saved {path}: run python -m mesh_core.replay {path} --trust", file=sys.stderr
+            )
+        return path
 
     def _read(self, proc: int, incarnation: int) -> list[LoggedEntry]:
         """Return the log of a process; empty if it was not recorded, or its host is lost."""
@@ -133,6 +143,17 @@ def case_collector(runtime: Runtime) -> CaseCollector:
     if runtime.case_collector is None:
         runtime.case_collector = CaseCollector(runtime)
     return runtime.case_collector
+
+
+def _busy_actor(entries: list[LoggedEntry]) -> int:
+    """Return the port of the actor that started a message last and did not finish it; or 0."""
+    busy = 0
+    finished = {(one.actor, one.first) for one in entries if one.kind == OUTCOME}
+    for entry in entries:
+        is_message = entry.kind == MESSAGE
+        if is_message and (entry.actor, entry.second >> 32) not in finished:
+            busy = entry.actor
+    return busy
 
 
 def _partners(proc: int, entries: list[LoggedEntry]) -> list[int]:

@@ -13,7 +13,7 @@ import threading
 from collections import OrderedDict
 from fnmatch import fnmatchcase
 
-from mesh_core._recording.log import RecordLog
+from mesh_core._core import RecordLog
 from mesh_core._recording.random_states import random_states
 from mesh_core._runtime.open_message import OpenMessage
 from mesh_core._serialization.wire import proc_name
@@ -177,10 +177,11 @@ class ActorRecording:
         call_count: The number of calls that the actor has made.
     """
 
-    __slots__ = ("_message_count", "_process", "_reported", "_running", "call_count", "port")
+    __slots__ = ("_log", "_message_count", "_process", "_reported", "_running", "call_count", "port")
 
     def __init__(self, process: ProcessRecording, port: int) -> None:
         self._process = process
+        self._log = process.log
         self.port = port
         self.call_count = 0
         self._message_count = 0
@@ -194,11 +195,14 @@ class ActorRecording:
         Returns:
             The number of the message, from 1, and the message with open buffers.
         """
-        opened = self._process.opened(message) if message.has_parts else message
         self._message_count = number = self._message_count + 1
         self._running.add(number)
+        if not message.has_parts:
+            self._log.append_message(self.port, number, message)
+            return number, message
+        opened = self._process.opened(message)
         about = number << 32 | message.rank << 1 | bool(message.from_port)
-        self._process.log.append(
+        self._log.append(
             MESSAGE, self.port, message.from_proc, about, message.meta, _parts(opened)
         )
         return number, opened
@@ -208,7 +212,7 @@ class ActorRecording:
         if number not in self._running:
             return
         self._running.discard(number)
-        self._process.log.append(
+        self._log.append(
             OUTCOME, self.port, number, RETURNED, b"", _compared(body, buffers)
         )
 
@@ -218,13 +222,13 @@ class ActorRecording:
             return
         self._running.discard(number)
         text = f"{type(error).__name__}: {error}"
-        self._process.log.append(OUTCOME, self.port, number, RAISED, text.encode()[:_COMPARED_LEN_MAX])
+        self._log.append(OUTCOME, self.port, number, RAISED, text.encode()[:_COMPARED_LEN_MAX])
         self._report(f"{endpoint} raised {text}", _place_of(error))
 
     def failed(self, error: BaseException) -> None:
         """Record that the actor has failed, and request a case."""
         text = f"{type(error).__name__}: {error}"
-        self._process.log.append(FAILED, self.port, 0, 0, text.encode()[:_COMPARED_LEN_MAX], is_kept=True)
+        self._log.append(FAILED, self.port, 0, 0, text.encode()[:_COMPARED_LEN_MAX], is_kept=True)
         self._report(text, _place_of(error))
 
     def read(self, number: int, source: str, key: str, produce: Callable[[], Any]) -> Any:
@@ -238,7 +242,7 @@ class ActorRecording:
         """
         value = produce()
         fields = {"source": source, "key": key, "value": value}
-        self._process.log.append(READ, self.port, number, 0, json.dumps(fields).encode())
+        self._log.append(READ, self.port, number, 0, json.dumps(fields).encode())
         return value
 
     def _report(self, description: str, place: str) -> None:

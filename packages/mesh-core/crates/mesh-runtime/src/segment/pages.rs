@@ -93,7 +93,7 @@ impl Pages {
     }
 
     /// Returns the number of mapped bytes.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 

@@ -1,0 +1,79 @@
+"""What a program requests of recordings."""
+
+from __future__ import annotations
+
+from mesh_core._configuration.config import configure
+from mesh_core._meshes.actor_mesh import ActorMesh
+from mesh_core._recording.collector import case_collector
+from mesh_core._recording.errors import NotRecorded
+from mesh_core._runtime.runtime import runtime
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from os import PathLike
+    from pathlib import Path
+    from typing import Any
+
+__all__ = ["record", "save_case"]
+
+
+def record(
+    meshes: str | Iterable[str] = "*",
+    *,
+    budget_bytes: int | str | None = None,
+    folder: str | PathLike[str] | None = None,
+) -> None:
+    """Record the actors of processes that are started from now on.
+
+    Each process keeps the newest entries within its budget. When an actor raises an exception or
+    its process dies, a case is saved: one file from which `python -m mesh_core.replay` runs the
+    actor again. The same settings can be given as `record`, `record_bytes_max` and `record_dir` of
+    the configuration, for example in the environment as `MESH_RECORD=*`.
+
+    Args:
+        meshes: The names of the actor meshes to record, or patterns such as `train*`.
+        budget_bytes: Data that each process keeps. Default: 64 MiB.
+        folder: The directory for cases. Default: `mesh-cases` in the working directory.
+
+    Raises:
+        ConfigError: A value is invalid.
+    """
+    names = (meshes,) if isinstance(meshes, str) else tuple(meshes)
+    configure(record=names)
+    if budget_bytes is not None:
+        configure(record_bytes_max=budget_bytes)
+    if folder is not None:
+        configure(record_dir=folder)
+
+
+def save_case(mesh: Any, reason: str = "requested by the program") -> Path:
+    """Save what an actor has received so far, although it has not failed.
+
+    Args:
+        mesh: A mesh of one actor, such as `workers.slice(gpus=3)`.
+        reason: Why the case is saved, in one line.
+
+    Returns:
+        The path of the case.
+
+    Raises:
+        TypeError: `mesh` is not a mesh of actors.
+        ValueError: It has more than one actor.
+        RuntimeError: The caller is an actor; only the program saves cases.
+        NotRecorded: The actor is not recorded, or its host is lost.
+    """
+    if not isinstance(mesh, ActorMesh):
+        raise TypeError(f"save_case saves an actor of a mesh, not {mesh!r}")
+    if len(mesh) != 1:
+        raise ValueError(f"save_case saves one actor, but {mesh!r} has {len(mesh)}: select one")
+    current = runtime()
+    if not current.is_root:
+        raise RuntimeError("only the program saves cases: call save_case there")
+    saved = case_collector(current).save(mesh._proc_of(0), mesh._port, reason)
+    if saved is None:
+        raise NotRecorded(
+            f"{mesh!r} is not recorded: call mesh_core.recording.record() before its processes are "
+            "started"
+        )
+    return saved
