@@ -565,12 +565,18 @@ class Agent:
         return LATER
 
     def do_case_wanted(
-        self, _message: Message, proc: int, incarnation: int, port: int, description: str
+        self,
+        _message: Message,
+        proc: int,
+        incarnation: int,
+        port: int,
+        number: int,
+        description: str,
     ) -> None:
         """Save what an actor of another process received, because it has failed."""
-        from mesh_core._recording.collector import case_collector  # noqa: PLC0415
+        from mesh_core._recording.collector import Failure, case_collector  # noqa: PLC0415
 
-        case_collector(self._runtime).want(proc, incarnation, port, description)
+        case_collector(self._runtime).want(Failure(proc, incarnation, port, number, description))
 
     def do_reserve(self, _message: Message, count: int) -> tuple[int, str]:
         """Reserve slots; return the first slot and the name of the host."""

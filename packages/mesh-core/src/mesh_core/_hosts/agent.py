@@ -511,7 +511,7 @@ class HostAgent:
             if effective().record is not None:
                 # What its actors received is still here.
                 self._runtime.tell_agent(
-                    _ROOT, "case_wanted", proc, report.incarnation, 0, _death_of(report)
+                    _ROOT, "case_wanted", proc, report.incarnation, 0, 0, _death_of(report)
                 )
         self._runtime.engine.proc_died(proc, report.incarnation, detail.encode())
         if not self._is_closing:

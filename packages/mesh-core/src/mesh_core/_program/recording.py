@@ -29,9 +29,9 @@ def record(runtime: Runtime) -> None:
 
     identity = runtime.identity
 
-    def on_failure(port: int, description: str) -> None:
+    def on_failure(port: int, number: int, description: str) -> None:
         runtime.tell_agent(
-            _ROOT, "case_wanted", runtime.me, identity.incarnation, port, description
+            _ROOT, "case_wanted", runtime.me, identity.incarnation, port, number, description
         )
 
     folder = folder_of(identity.directory, identity.slot, identity.incarnation)

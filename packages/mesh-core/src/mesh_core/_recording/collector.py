@@ -18,6 +18,7 @@ from base64 import b64encode
 from datetime import UTC, datetime
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import NamedTuple
 
 from mesh_core._cases.case import Case, Entry, Omitted, RecordedActor
 from mesh_core._cases.case_file import write_case
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from mesh_core._recording.log import LoggedEntry
     from mesh_core._runtime.runtime import Runtime
 
-__all__ = ["CaseCollector", "case_collector"]
+__all__ = ["CaseCollector", "Failure", "case_collector"]
 
 # The time for a host to return a log, whose process may have written much.
 _READ_LIMIT_S = 10.0
@@ -53,6 +54,24 @@ _SOURCE_LEN_MAX = 1 << 20
 _FOLDER = "mesh-cases"
 
 
+class Failure(NamedTuple):
+    """A failure of a recorded actor.
+
+    Attributes:
+        proc: The process.
+        incarnation: The incarnation of the process; 0 for the current one.
+        port: The actor; 0 for the one that was busy when the process died.
+        number: The message with which it failed; 0 for no message.
+        description: What happened, in one line.
+    """
+
+    proc: int
+    incarnation: int
+    port: int
+    number: int
+    description: str
+
+
 class CaseCollector:
     """Saves cases one after another on a thread of its own."""
 
@@ -60,24 +79,17 @@ class CaseCollector:
         self._runtime = runtime
         # Failures that were saved: several ranks often fail in the same way.
         self._saved: set[tuple[str, str]] = set()
-        self._wanted: queue.SimpleQueue[tuple[int, int, int, str] | None] = queue.SimpleQueue()
+        self._wanted: queue.SimpleQueue[Failure | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="mesh-cases", daemon=True)
         self._thread.start()
 
-    def want(self, proc: int, incarnation: int, port: int, description: str) -> None:
-        """Save a case soon.
+    def want(self, failure: Failure) -> None:
+        """Save a case soon."""
+        self._wanted.put(failure)
 
-        Args:
-            proc: The process that failed.
-            incarnation: Its incarnation.
-            port: The actor that failed; 0 for the first one of the process.
-            description: What happened.
-        """
-        self._wanted.put((proc, incarnation, port, description))
-
-    def save(self, proc: int, port: int, description: str) -> Path | None:
+    def save(self, failure: Failure) -> Path | None:
         """Save a case now, and return its path; None if the actor is not recorded."""
-        return self._save(proc, 0, port, description, is_requested=True)
+        return self._save(failure, is_requested=True)
 
     def close(self, limit_s: float) -> None:
         """Wait until all requested cases are saved, at most for a time in seconds."""
@@ -87,31 +99,40 @@ class CaseCollector:
     def _run(self) -> None:
         while (wanted := self._wanted.get()) is not None:
             try:
-                self._save(*wanted)
+                path = self._save(wanted)
             except Exception as error:
                 print(f"mesh could not save a case: {error}", file=sys.stderr)
+            else:
+                if path is not None:
+                    command = f"python -m mesh_core.replay {path} --trust"
+                    print(f"mesh saved {path}: run {command}", file=sys.stderr)
 
-    def _save(
-        self, proc: int, incarnation: int, port: int, description: str, *, is_requested: bool = False
-    ) -> Path | None:
-        entries = self._read(proc, incarnation)
+    def _save(self, failure: Failure, *, is_requested: bool = False) -> Path | None:
+        proc = failure.proc
+        entries = self._read(proc, failure.incarnation)
         if not entries:
             return None
+        port = failure.port or _busy_actor(entries)
+        end = _end_of(entries, port, failure.number)
+        # The actors went on while the log was read.
+        entries = [one for one in entries if end is None or one.number <= end.number]
         actors = _actors(proc, entries)
-        port = port or _busy_actor(entries)
         actors.sort(key=lambda found: found[0] != port)
-        for partner in _partners(proc, entries):
-            actors += _actors(partner, self._read(partner, 0))
-        key = (actors[0][1].mesh, description) if actors else None
+        key = (actors[0][1].mesh, failure.description) if actors else None
         if key is None or (key in self._saved and not is_requested):
             return None
         self._saved.add(key)
+        for partner in _partners(proc, entries):
+            theirs = self._read(partner, 0)
+            actors += _actors(
+                partner, [one for one in theirs if end is None or one.time_ns <= end.time_ns]
+            )
         recorded = tuple(actor for _, actor in actors)
         first = recorded[0]
         case = Case(
             job=self._runtime.identity.job,
             created_ns=time.time_ns(),
-            reason=f"{first.mesh}[{first.rank}]: {description}",
+            reason=f"{first.mesh}[{first.rank}]: {failure.description}",
             failed=0,
             versions=_versions(),
             modules=_modules(recorded),
@@ -120,12 +141,8 @@ class CaseCollector:
         )
         folder = effective().record_dir or Path(_FOLDER)
         folder.mkdir(parents=True, exist_ok=True)
-        path = _free_path(folder, first.mesh, description)
+        path = _free_path(folder, first.mesh, failure.description)
         write_case(path, case)
-        if not is_requested:
-            print(
-                f"mesh saved {path}: run python -m mesh_core.replay {path} --trust", file=sys.stderr
-            )
         return path
 
     def _read(self, proc: int, incarnation: int) -> list[LoggedEntry]:
@@ -143,6 +160,17 @@ def case_collector(runtime: Runtime) -> CaseCollector:
     if runtime.case_collector is None:
         runtime.case_collector = CaseCollector(runtime)
     return runtime.case_collector
+
+
+def _end_of(entries: list[LoggedEntry], port: int, number: int) -> LoggedEntry | None:
+    """Return the entry with which an actor failed; None if the case has no such entry."""
+    for entry in entries:
+        if entry.actor != port:
+            continue
+        is_outcome = number > 0 and entry.kind == OUTCOME and entry.first == number
+        if is_outcome or (number == 0 and entry.kind == FAILED):
+            return entry
+    return None
 
 
 def _busy_actor(entries: list[LoggedEntry]) -> int:

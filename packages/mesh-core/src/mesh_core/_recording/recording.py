@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from mesh_core._core import Engine, Message, Targets
 
 __all__ = [
-    "BEGIN", "CALL", "CANCELLED", "FAILED", "MESSAGE", "OUTCOME", "RAISED", "READ", "REPLY",
+    "BEGIN", "CALL", "FAILED", "MESSAGE", "OUTCOME", "RAISED", "READ", "REPLY",
     "RETURNED", "ActorRecording", "ProcessRecording",
 ]  # fmt: skip
 
 BEGIN, MESSAGE, OUTCOME, CALL, REPLY, READ, FAILED = range(1, 8)
 # Statuses of outcomes.
-RETURNED, RAISED, CANCELLED = range(3)
-# Results and arguments of calls only serve to compare a replay with them, so long ones are left out.
+RETURNED, RAISED = range(2)
+# A replay only compares its results and arguments of calls with them, so long ones are left out.
 _COMPARED_LEN_MAX = 65_536
 # Calls whose replies are not complete; beyond that, the replies of the oldest are not recorded.
 _CALLS_MAX = 100_000
@@ -53,7 +53,8 @@ class ProcessRecording:
         folder: The directory of the log, which is created.
         bytes_max: The budget of the log.
         names: Patterns for the names of the meshes whose actors are recorded.
-        on_failure: Called with the port of an actor and a description when it fails.
+        on_failure: Called with the port of an actor, the number of its message, or 0, and a
+            description when it fails.
 
     Raises:
         OSError: The log cannot be created.
@@ -65,7 +66,7 @@ class ProcessRecording:
         folder: Path,
         bytes_max: int,
         names: Sequence[str],
-        on_failure: Callable[[int, str], object],
+        on_failure: Callable[[int, int, str], object],
     ) -> None:
         self._engine = engine
         self._names = tuple(names)
@@ -113,7 +114,7 @@ class ProcessRecording:
         recording: ActorRecording,
         number: int,
         reply: int,
-        fields: tuple[str, str],
+        names: tuple[str, str],
         targets: Targets,
         body: bytes,
         buffers: Sequence[Buffer],
@@ -124,14 +125,14 @@ class ProcessRecording:
             recording: The recording of the caller.
             number: The number of the message that the caller serves.
             reply: The port of the replies; 0 if none are expected.
-            fields: The names of the mesh and of the endpoint.
+            names: The names of the mesh and of the endpoint.
             targets: The receivers.
             body: The encoded arguments.
             buffers: Their large buffers.
         """
         count = len(targets)
         ranks = [targets[index][1] for index in range(min(count, _RANKS_MAX))]
-        described: dict[str, Any] = {"mesh": fields[0], "endpoint": fields[1], "ranks": ranks}
+        described: dict[str, Any] = {"mesh": names[0], "endpoint": names[1], "ranks": ranks}
         if count:
             described["proc"] = proc_name(targets[0][0])
         with self._lock:
@@ -141,9 +142,8 @@ class ProcessRecording:
                 self._calls[reply] = (recording, call, count)
                 if len(self._calls) > _CALLS_MAX:
                     self._calls.popitem(last=False)
-        self.log.append(
-            CALL, recording.port, call, number, json.dumps(described).encode(), _compared(body, buffers)
-        )  # fmt: skip
+        fields = json.dumps(described).encode()
+        self.log.append(CALL, recording.port, call, number, fields, _compared(body, buffers))
 
     def replied(self, reply: int, messages: list[Message]) -> list[Any]:
         """Record replies that a caller takes, and return them with open buffers."""
@@ -164,9 +164,9 @@ class ProcessRecording:
             )
         return opened
 
-    def wants_case(self, port: int, description: str) -> None:
+    def wants_case(self, port: int, number: int, description: str) -> None:
         """Request that the recordings of an actor and its partners are saved."""
-        self._on_failure(port, description)
+        self._on_failure(port, number, description)
 
 
 class ActorRecording:
@@ -177,7 +177,15 @@ class ActorRecording:
         call_count: The number of calls that the actor has made.
     """
 
-    __slots__ = ("_log", "_message_count", "_process", "_reported", "_running", "call_count", "port")
+    __slots__ = (
+        "_log",
+        "_message_count",
+        "_process",
+        "_reported",
+        "_running",
+        "call_count",
+        "port",
+    )
 
     def __init__(self, process: ProcessRecording, port: int) -> None:
         self._process = process
@@ -202,9 +210,7 @@ class ActorRecording:
             return number, message
         opened = self._process.opened(message)
         about = number << 32 | message.rank << 1 | bool(message.from_port)
-        self._log.append(
-            MESSAGE, self.port, message.from_proc, about, message.meta, _parts(opened)
-        )
+        self._log.append(MESSAGE, self.port, message.from_proc, about, message.meta, _parts(opened))
         return number, opened
 
     def returned(self, number: int, body: bytes, buffers: Sequence[Buffer]) -> None:
@@ -212,9 +218,7 @@ class ActorRecording:
         if number not in self._running:
             return
         self._running.discard(number)
-        self._log.append(
-            OUTCOME, self.port, number, RETURNED, b"", _compared(body, buffers)
-        )
+        self._log.append(OUTCOME, self.port, number, RETURNED, b"", _compared(body, buffers))
 
     def raised(self, number: int, error: BaseException, endpoint: str) -> None:
         """Record that a message ended with an exception, and request a case for a new one."""
@@ -223,13 +227,13 @@ class ActorRecording:
         self._running.discard(number)
         text = f"{type(error).__name__}: {error}"
         self._log.append(OUTCOME, self.port, number, RAISED, text.encode()[:_COMPARED_LEN_MAX])
-        self._report(f"{endpoint} raised {text}", _place_of(error))
+        self._report(number, f"{endpoint} raised {text}", _place_of(error))
 
     def failed(self, error: BaseException) -> None:
         """Record that the actor has failed, and request a case."""
         text = f"{type(error).__name__}: {error}"
         self._log.append(FAILED, self.port, 0, 0, text.encode()[:_COMPARED_LEN_MAX], is_kept=True)
-        self._report(text, _place_of(error))
+        self._report(0, text, _place_of(error))
 
     def read(self, number: int, source: str, key: str, produce: Callable[[], Any]) -> Any:
         """Record what the actor reads from its context, and return it.
@@ -245,11 +249,11 @@ class ActorRecording:
         self._log.append(READ, self.port, number, 0, json.dumps(fields).encode())
         return value
 
-    def _report(self, description: str, place: str) -> None:
+    def _report(self, number: int, description: str, place: str) -> None:
         if place in self._reported or len(self._reported) >= _CASES_MAX:
             return
         self._reported.add(place)
-        self._process.wants_case(self.port, description)
+        self._process.wants_case(self.port, number, description)
 
 
 def _parts(message: Message | OpenMessage) -> list[Buffer]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mesh_core._configuration.config import configure
 from mesh_core._meshes.actor_mesh import ActorMesh
-from mesh_core._recording.collector import case_collector
+from mesh_core._recording.collector import Failure, case_collector
 from mesh_core._recording.errors import NotRecorded
 from mesh_core._runtime.runtime import runtime
 
@@ -70,7 +70,8 @@ def save_case(mesh: Any, reason: str = "requested by the program") -> Path:
     current = runtime()
     if not current.is_root:
         raise RuntimeError("only the program saves cases: call save_case there")
-    saved = case_collector(current).save(mesh._proc_of(0), mesh._port, reason)
+    failure = Failure(mesh._proc_of(0), 0, mesh._port, 0, reason)
+    saved = case_collector(current).save(failure)
     if saved is None:
         raise NotRecorded(
             f"{mesh!r} is not recorded: call mesh_core.recording.record() before its processes are "

@@ -19,6 +19,7 @@ __all__ = ["send_recording"]
 
 def send_recording(runtime: Runtime, message: Message, slot: int, incarnation: int) -> None:
     """Reply with the files of a log, on a thread of its own; 0 selects the last incarnation."""
+
     def send() -> None:
         directory = Path(runtime.identity.directory)
         number = incarnation or _last_incarnation(directory, slot)

@@ -22,7 +22,7 @@ CASE = Path(__file__).with_name({case!r})
 
 
 def test_{name}() -> None:
-    Replay(CASE, actor={actor!r}, trust=True).run()
+    Replay(CASE, actor={actor!r}, trust=True).{method}()
 '''
 
 
@@ -58,6 +58,7 @@ def write_test(replay: Replay, folder: str) -> Path:
             case=case.name,
             name=name,
             actor=f"{actor.mesh}[{actor.rank}]",
+            method="run_isolated" if replay.is_death else "run",
         ),
         encoding="utf-8",
     )

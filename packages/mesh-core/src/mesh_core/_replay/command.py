@@ -10,8 +10,12 @@ import traceback
 from mesh_core._errors import MeshError
 from mesh_core._replay.as_test import write_test
 from mesh_core._replay.debugger import debug
-from mesh_core._replay.errors import ReplayDiverged
+from mesh_core._replay.errors import ReplayDiverged, ReplayError
 from mesh_core._replay.replay import Replay
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
 
 __all__ = ["main"]
 
@@ -61,11 +65,8 @@ def _run(replay: Replay) -> int:
     name = f"{actor.mesh}[{actor.rank}]"
     try:
         ended = replay.run()
-    except MeshError as error:
-        if type(error).__module__.startswith("mesh_core._replay"):
-            raise
-        traceback.print_exc()
-        return 1
+    except ReplayError:
+        raise
     except ReplayDiverged as error:
         print(f"mesh replay: {error}", file=sys.stderr)
         return 3
@@ -80,7 +81,7 @@ def _run(replay: Replay) -> int:
     return 0
 
 
-def _users_part(error: BaseException) -> object:
+def _users_part(error: BaseException) -> TracebackType | None:
     """Return the traceback from the first frame that is not in this package."""
     package = os.path.dirname(os.path.dirname(__file__))
     step = error.__traceback__

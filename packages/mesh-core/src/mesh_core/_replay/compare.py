@@ -46,7 +46,8 @@ def is_same(one: Any, other: Any, depth: int = 0) -> bool:
         )
     if isinstance(one, float) and one != one:
         return bool(other != other)
-    if type(one).__eq__ is object.__eq__:
+    inherited: Any = object.__eq__
+    if type(one).__eq__ is inherited:
         # Equal only if it is the same object, which says nothing about a copy.
         slots = getattr(one, "__dict__", None)
         return slots is None or is_same(slots, other.__dict__, depth + 1)

@@ -1,4 +1,4 @@
-"""A replay in pdb: it stops at a message or at the line that fails, and goes back by running again."""
+"""A replay in pdb, which goes back to an earlier message by running again."""
 
 from __future__ import annotations
 
@@ -74,9 +74,7 @@ def debug(replay: Replay, *, first: int | None, is_stepping: bool) -> int:
             return 0
 
 
-def _through(
-    debugger: _Debugger, stop_at: int | None, *, is_stepping: bool
-) -> Callable[..., Any]:
+def _through(debugger: _Debugger, stop_at: int | None, *, is_stepping: bool) -> Callable[..., Any]:
     def call(
         number: int, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:

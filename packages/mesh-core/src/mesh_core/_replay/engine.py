@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from mesh_core._replay.errors import NotReplayable
 from mesh_core._runtime.open_message import OpenMessage
 from mesh_core._runtime.serving import serving
 from mesh_core._serialization.wire import AGENT, CALL, POST, read_call_meta
@@ -183,6 +184,18 @@ class ReplayEngine:
 
     def close_mailbox(self, *_: object) -> None:
         """Ignore the end of the actor."""
+
+    def receive(self, *_: object) -> list[OpenMessage]:
+        """Refuse to receive values on a channel.
+
+        Raises:
+            NotReplayable: Always: what arrives on channels is not recorded.
+        """
+        raise NotReplayable("values that an actor receives on a channel are not recorded")
+
+    receive_nowait = receive
+    arm_wait = receive
+    wait_ready = receive
 
     def waits(self) -> list[tuple[int, int, int]]:
         """Return no waits: a replay cannot deadlock."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from mesh_core._errors import MeshError
 
-__all__ = ["RecordEnded", "ReplayDiverged", "ReplayError"]
+__all__ = ["NotReplayable", "RecordEnded", "ReplayDiverged", "ReplayError", "ReplayedDeath"]
 
 
 class ReplayError(MeshError):
     """A case cannot be replayed."""
+
+
+class ReplayedDeath(Exception):
+    """The process of a replay died, as the recorded process did."""
 
 
 class ReplayDiverged(BaseException):
@@ -27,6 +31,10 @@ class ReplayDiverged(BaseException):
             f"  replayed: {replayed}"
         )
         self.number = number
+
+
+class NotReplayable(BaseException):
+    """The actor does something that recordings do not contain."""
 
 
 class RecordEnded(BaseException):

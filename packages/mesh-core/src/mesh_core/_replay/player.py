@@ -16,7 +16,7 @@ from mesh_core._recording.random_states import restore_random_states
 from mesh_core._replay.cell import ReplayCell
 from mesh_core._replay.compare import differs, shown
 from mesh_core._replay.engine import ReplayEngine
-from mesh_core._replay.errors import RecordEnded, ReplayDiverged
+from mesh_core._replay.errors import NotReplayable, RecordEnded, ReplayDiverged
 from mesh_core._replay.loop import VirtualLoop
 from mesh_core._replay.source import current_class
 from mesh_core._runtime.identity import Identity
@@ -66,7 +66,6 @@ class Player:
         self._run = run
         self.instance: Any = None
         self.error: BaseException | None = None
-        self._tasks: dict[int, asyncio.Task[None]] = {}
 
     def play(self, until: int | None = None) -> None:
         """Create the actor and serve its messages.
@@ -121,14 +120,14 @@ class Player:
             cell.instance = self.instance
             self._run(0, "__init__", self.instance.__init__, *request.args, **request.kwargs)
         except Exception as error:
-            self._failed(0, error)
+            self.failed(0, error)
 
     def _serve(self, cell: ReplayCell, entry: Entry) -> None:
         number, plan, args, kwargs = self.begin(cell, entry)
         try:
             value = self._run(number, plan.name, plan.function, self.instance, *args, **kwargs)
         except Exception as error:
-            self._failed(number, error)
+            self.failed(number, error)
         else:
             self.returned(number, value)
 
@@ -145,9 +144,6 @@ class Player:
         args, kwargs = cell.arguments(message, plan)
         return number, plan, args, kwargs
 
-    def _failed(self, number: int, error: Exception) -> None:
-        self.failed(number, error)
-
     def failed(self, number: int, error: Exception) -> None:
         """Handle the exception of a message: the recorded run must have raised it too."""
         outcome = self._record.outcome(number)
@@ -156,14 +152,11 @@ class Player:
             recorded = "" if outcome is None else outcome.fields.get("error", "")
             if outcome is not None and _kind(recorded) != _kind(text):
                 raise ReplayDiverged(number, "the exception", recorded, text) from error
-            if number == self._record.last or not self._is_caught(number):
+            if number == self._record.last:
                 self.error = error
+            # Otherwise the caller got the exception, and the actor served further messages.
             return
         raise ReplayDiverged(number, "the outcome", "a result", text) from error
-
-    def _is_caught(self, number: int) -> bool:
-        """Return whether the actor served further messages after this one had failed."""
-        return number < self._record.last
 
     def returned(self, number: int, value: object) -> None:
         """Handle the result of a message: the recorded run must have returned it too."""
@@ -235,12 +228,14 @@ class _LoopPlay:
         make: Any = request.cls
         try:
             player.instance = cell.instance = make.__new__(make, *request.args, **request.kwargs)
-            made = player._run(0, "__init__", player.instance.__init__, *request.args, **request.kwargs)
+            made = player._run(
+                0, "__init__", player.instance.__init__, *request.args, **request.kwargs
+            )
             if asyncio.iscoroutine(made):
                 await made
         except Exception as error:
             self._guarded(player.failed, 0, error)
-        except (ReplayDiverged, RecordEnded) as ended:
+        except (NotReplayable, ReplayDiverged, RecordEnded) as ended:
             self._stopped = ended
 
     async def _serve(self, entry: Entry) -> None:
@@ -248,20 +243,22 @@ class _LoopPlay:
         try:
             number, plan, args, kwargs = player.begin(self._cell, entry)
             try:
-                value = player._run(number, plan.name, plan.function, player.instance, *args, **kwargs)
+                value = player._run(
+                    number, plan.name, plan.function, player.instance, *args, **kwargs
+                )
                 if plan.is_async:
                     value = await value
             except Exception as error:
                 player.failed(number, error)
             else:
                 player.returned(number, value)
-        except (ReplayDiverged, RecordEnded) as ended:
+        except (NotReplayable, ReplayDiverged, RecordEnded) as ended:
             self._stopped = ended
 
     def _guarded(self, function: Callable[..., None], *args: Any) -> None:
         try:
             function(*args)
-        except (ReplayDiverged, RecordEnded) as ended:
+        except (NotReplayable, ReplayDiverged, RecordEnded) as ended:
             self._stopped = ended
 
 
@@ -289,4 +286,3 @@ def _replay_runtime(job: bytes, folder: Path) -> Runtime:
 def _kind(text: str) -> str:
     """Return the type in the text of an exception."""
     return text.partition(":")[0]
-

@@ -14,7 +14,7 @@ from mesh_core._serialization.wire import proc_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from typing_extensions import Buffer
 
@@ -145,7 +145,9 @@ class Record:
         if not reads:
             if not self.is_complete(number):
                 raise self.ended(f"the {source} was not read in the recorded run")
-            raise ReplayDiverged(number, "the context", "nothing further is read", f"{source} {key}")
+            raise ReplayDiverged(
+                number, "the context", "nothing further is read", f"{source} {key}"
+            )
         fields = reads.popleft().fields
         if (fields["source"], fields["key"]) != (source, key):
             before = f"{fields['source']} {fields['key']}"
@@ -178,5 +180,3 @@ def _message(entry: Entry, what: str) -> OpenMessage:
     # Actors may write to the arrays that they receive.
     opened = [bytearray(part) for part in parts[1:]]
     return OpenMessage(body=parts[0], opened=opened, rank=entry.fields["rank"])
-
-

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 from mesh_core._cases.case_file import read_case
-from mesh_core._replay.errors import RecordEnded, ReplayError
+from mesh_core._replay.errors import NotReplayable, RecordEnded, ReplayedDeath, ReplayError
 from mesh_core._replay.player import Player
 from mesh_core._replay.record import Record
 from mesh_core._replay.source import changed_modules
@@ -72,14 +75,44 @@ class Replay:
             ReplayError: The record is not complete.
         """
         record = Record(self.actor)
-        player = Player(self.case, record) if through is None else Player(self.case, record, through)
+        player = (
+            Player(self.case, record) if through is None else Player(self.case, record, through)
+        )
         try:
             player.play(until)
         except RecordEnded as ended:
             return ended
+        except NotReplayable as error:
+            raise ReplayError(f"{self._name} cannot be replayed: {error}") from None
         if player.error is not None:
             raise player.error
         return None
+
+    def run_isolated(self) -> None:
+        """Run the actor in a process of its own, because it may kill it.
+
+        Raises:
+            ReplayedDeath: The process died, as the recorded one did.
+            ReplayError: It exited with another status than 0; its output was printed.
+        """
+        command = [sys.executable, "-m", "mesh_core.replay", str(self.path), "--trust"]
+        done = subprocess.run([*command, "--actor", self._name], check=False)
+        if done.returncode < 0:
+            names = {one.value: one.name for one in signal.Signals}
+            killer = names.get(-done.returncode, -done.returncode)
+            raise ReplayedDeath(f"the process of {self._name} was killed by {killer}")
+        if done.returncode:
+            raise ReplayError(f"the replay of {self._name} exited with status {done.returncode}")
+
+    @property
+    def is_death(self) -> bool:
+        """Whether the process of the actor died while it served its last message."""
+        record = Record(self.actor)
+        return record.last > 0 and record.outcome(record.last) is None and record.failed is None
+
+    @property
+    def _name(self) -> str:
+        return f"{self.actor.mesh}[{self.actor.rank}]"
 
 
 def _find(case: Case, wanted: str | None) -> RecordedActor:

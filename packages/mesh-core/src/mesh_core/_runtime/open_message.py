@@ -20,7 +20,17 @@ class OpenMessage:
         opened: The large buffers, in order.
     """
 
-    __slots__ = ("body", "code", "from_port", "from_proc", "kind", "meta", "opened", "rank", "to_port")
+    __slots__ = (
+        "body",
+        "code",
+        "from_port",
+        "from_proc",
+        "kind",
+        "meta",
+        "opened",
+        "rank",
+        "to_port",
+    )
 
     has_parts = True
 
