@@ -15,7 +15,11 @@ from tools.workspace import ROOT
 
 #: Documents whose console blocks form one session. A Python block that begins with `# name.py` is a
 #: file in the working directory.
-SESSIONS = ("docs/guides/cli.md", "docs/guides/control-service.md")
+SESSIONS = (
+    "docs/guides/cli.md",
+    "docs/guides/control-service.md",
+    "docs/guides/reproduce-a-failure.md",
+)
 
 _LIMIT_S = 120
 
