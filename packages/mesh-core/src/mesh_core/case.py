@@ -1,0 +1,22 @@
+"""`python -m mesh_core.case`: lists, shows and compares saved cases.
+
+A case contains what an actor received before it failed. These commands treat it as data from a
+stranger: they import, unpickle and run nothing that it contains.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from mesh_core._cases.commands import run_command
+
+__all__: list[str] = []
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return the exit status."""
+    return run_command(arguments, __doc__)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
