@@ -78,6 +78,17 @@ print(*(name for name in sys.modules if name.startswith("mesh_core._services")))
     assert in_new_python(program) == "\n"
 
 
+def test_importing_the_package_loads_no_cases() -> None:
+    program = """
+import sys
+import mesh_core
+import mesh_core.compat
+import mesh_core.spi
+print(*(name for name in sys.modules if name.startswith("mesh_core._cases")))
+"""
+    assert in_new_python(program) == "\n"
+
+
 def in_new_python(program: str) -> str:
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
