@@ -77,10 +77,10 @@ class Config:
         log_tail_lines: int
         mailbox_len_max: int
         preload: tuple[str, ...] | None
+        process_start: Literal["fork", "exec"]
         record: tuple[str, ...] | None
         record_bytes_max: int
         record_dir: Path | None
-        process_start: Literal["fork", "exec"]
         segment_pool_bytes_max: int
         segment_threshold_bytes: int
         spawn_timeout_s: float

@@ -48,10 +48,10 @@ if TYPE_CHECKING:
         log_tail_lines: int
         mailbox_len_max: int
         preload: Iterable[str] | None
+        process_start: Literal["fork", "exec"]
         record: Iterable[str] | None
         record_bytes_max: Size
         record_dir: str | PathLike[str] | None
-        process_start: Literal["fork", "exec"]
         segment_pool_bytes_max: Size
         segment_threshold_bytes: Size
         spawn_timeout_s: Duration
