@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import random
 import stat
 import struct
 import zipfile
@@ -183,6 +184,17 @@ def test_equal_payloads_are_one_member(tmp_path: Path) -> None:
     digest = hashlib.sha256(LARGE).hexdigest()
     logs = ["actors/0.jsonl", "actors/1.jsonl"]
     assert sorted(names) == [*logs, "case.json", f"payloads/{digest}"]
+
+
+def test_payloads_that_cannot_be_compressed_are_stored(tmp_path: Path) -> None:
+    noise = random.Random(7).randbytes(100_000)
+    actor = sample().actors[0]._replace(entries=(message(0, 1, "step", (LARGE, noise)),))
+    write_case(tmp_path / "a.case", sample(actors=(actor,)))
+    with zipfile.ZipFile(tmp_path / "a.case") as file:
+        methods = {one.file_size: one.compress_type for one in file.infolist()}
+    assert methods[len(noise)] == zipfile.ZIP_STORED
+    assert methods[len(LARGE)] == zipfile.ZIP_DEFLATED
+    assert read_case(tmp_path / "a.case").actors[0] == actor
 
 
 def test_surrogates_of_environment_variables_are_kept(tmp_path: Path) -> None:
@@ -542,6 +554,15 @@ def test_members_have_their_own_limits(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(case_file, "LOGS_LEN_MAX", 100)
     with pytest.raises(CaseError, match=r"actors/0.jsonl: it has \d+ bytes, more than 100"):
         read_case(tmp_path / "a.case")
+
+
+def test_lines_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_case(tmp_path / "a.case", sample())
+    monkeypatch.setattr(case_file, "LINE_LEN_MAX", 100)
+    with pytest.raises(CaseError, match=r"actors/0.jsonl, line 1: it has \d+ bytes, more than"):
+        read_case(tmp_path / "a.case")
+    with pytest.raises(CaseError, match=r"actors/0.jsonl, line 1: it has \d+ bytes, more than"):
+        write_case(tmp_path / "a.case", sample())
 
 
 def test_the_decompressed_bytes_are_counted(

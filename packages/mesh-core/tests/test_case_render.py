@@ -162,7 +162,8 @@ class TestHostile:
     def test_nothing_is_imported_or_called(self, tmp_path: Path) -> None:
         marker = tmp_path / "marker"
         payloads = value((MakesMarker(marker), b"cantigravity\nhello\n."))
-        assert Renderer().value(payloads).startswith("(<io.open ...>, b'")
+        # The module of `open` is `io` or `_io`.
+        assert "io.open ...>, b'" in Renderer().value(payloads)
         assert Renderer().value((b"cantigravity\nhello\n.",)) == "<antigravity.hello>"
         assert not marker.exists()
         assert "antigravity" not in sys.modules

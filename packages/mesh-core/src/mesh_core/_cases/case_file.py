@@ -12,7 +12,8 @@ from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from secrets import token_hex
 from typing import NamedTuple
-from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
+from zlib import compress
 
 from mesh_core._cases.case import Case, Entry, Omitted, RecordedActor
 from mesh_core._cases.container import (
@@ -42,10 +43,13 @@ MANIFEST_LEN_MAX = 64 << 20
 # Maximum length of the logs of all actors together, and of their entries.
 LOGS_LEN_MAX = 256 << 20
 ENTRIES_MAX = 1_000_000
+# Parsed JSON takes many times the memory of its text, and lines are parsed one at a time.
+LINE_LEN_MAX = 8 << 20
 # Payloads up to this length are in the line of their entry: a member of a zip file takes 220 bytes,
 # and the time to create one is that of many lines.
 INLINE_LEN_MAX = 512
 _HASH_LEN = 64
+_SAMPLE_LEN = 64 << 10
 _MANIFEST_KEYS = {
     "format": "an integer",
     "writer": "a string",
@@ -185,7 +189,9 @@ class _Writer:
                 "fields": entry.fields,
                 "payloads": [self._reference(payload) for payload in entry.payloads],
             }
-            yield dump_json(value, part) + b"\n"
+            line = dump_json(value, part)
+            _check_line(line, part)
+            yield line + b"\n"
 
     def _reference(self, payload: bytes | Omitted) -> object:
         """Return the reference to a payload; write the payload if it is not in the file yet."""
@@ -209,7 +215,7 @@ class _Writer:
             raise InvalidPart(name, f"the case has more than {MEMBERS_MAX} members")
         # Without a date, equal cases are equal files.
         member = ZipInfo(name)
-        member.compress_type = ZIP_DEFLATED
+        member.compress_type = ZIP_DEFLATED if _is_compressible(content) else ZIP_STORED
         member.external_attr = 0o600 << 16
         # The fastest level: a case is written while the program waits.
         self._target.writestr(member, content, compresslevel=1)
@@ -244,6 +250,7 @@ class _Reader:
         last = -1
         for number, line in enumerate(lines, 1):
             part = f"{name}, line {number}"
+            _check_line(line, part)
             entry = self._parse_entry(line, part)
             last = _check_order(entry, last, part)
             entries.append(entry)
@@ -387,6 +394,22 @@ def _parse_job(value: Any) -> bytes:
         return bytes.fromhex(value)
     except ValueError:
         raise InvalidPart(MANIFEST, '"job" must be 32 hexadecimal digits') from None
+
+
+def _is_compressible(content: bytes) -> bool:
+    """Return whether it is worthwhile to deflate a member, judged by its middle if it is long.
+
+    Deflating the floating-point numbers of a model takes a second for 10 MiB, and saves nothing.
+    """
+    if len(content) <= _SAMPLE_LEN:
+        return True
+    start = (len(content) - _SAMPLE_LEN) // 2
+    return len(compress(content[start : start + _SAMPLE_LEN], 1)) < _SAMPLE_LEN * 0.9
+
+
+def _check_line(line: bytes, part: str) -> None:
+    if len(line) > LINE_LEN_MAX:
+        raise InvalidPart(part, f"it has {len(line)} bytes, more than {LINE_LEN_MAX}")
 
 
 def _check_order(entry: Entry, last: int, part: str) -> int:

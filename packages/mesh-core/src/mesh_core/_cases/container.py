@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from io import BytesIO
 from struct import Struct
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
@@ -97,7 +98,8 @@ class Container:
             raise InvalidPart(name, "it is missing")
         if member.file_size > len_max:
             raise InvalidPart(name, f"it has {member.file_size} bytes, more than {len_max}")
-        chunks: list[bytes] = []
+        # Unlike joining pieces, this holds the content only once.
+        content = BytesIO()
         length = 0
         try:
             with self._zip.open(member) as stream:
@@ -106,14 +108,14 @@ class Container:
                     self._unread_len -= len(chunk)
                     if length > member.file_size or self._unread_len < 0:
                         raise InvalidPart(name, "it is longer than it declares")
-                    chunks.append(chunk)
+                    content.write(chunk)
         except (InvalidPart, MemoryError):
             raise
         except Exception as error:
             raise InvalidPart(name, f"it cannot be decompressed ({error})") from None
         if length != member.file_size:
             raise InvalidPart(name, "it is shorter than it declares")
-        return b"".join(chunks)
+        return content.getvalue()
 
     def _check_end(self) -> None:
         """Check the end record, which has the length of what `zipfile` reads next."""
