@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import sys
-import time
 
 from mesh_core import Actor, MeshError, concurrent_endpoint, context, endpoint, this_host
 from mesh_core.recording import record, save_case
@@ -65,7 +64,6 @@ class Account(Actor):
 
     @endpoint
     async def read(self) -> int:
-        await asyncio.sleep(0)
         return self.balance
 
     @endpoint
@@ -84,7 +82,8 @@ class Teller(Actor):
     async def deposit(self, amount: int) -> int:
         balance = await self.account.read.call_one()
         self.seen.append((amount, balance))
-        await asyncio.sleep(0.01 * amount)
+        # The second caller writes last, and has read before the first one wrote.
+        await asyncio.wait([asyncio.ensure_future(asyncio.Event().wait())], timeout=0.01 * amount)
         await self.account.write.call_one(balance + amount)
         return balance + amount
 
@@ -169,7 +168,6 @@ def main(folder: str) -> None:
             dying.die.call_one(at).get()
         except MeshError as error:
             print(type(error).__name__, flush=True)
-    time.sleep(0)
 
 
 if __name__ == "__main__":

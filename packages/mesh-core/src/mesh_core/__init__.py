@@ -1,8 +1,9 @@
 """Actors, meshes and supervision: a distributed program in one script.
 
-The package has five public modules: `mesh_core` for programs, `mesh_core.services` for replicated
-services, `mesh_core.compat` for programs that were written for Monarch, `mesh_core.spi` for
-libraries that extend Mesh (telemetry, transports, schedulers), and `mesh_core.testing` for tests.
+The package has seven public modules: `mesh_core` for programs, `mesh_core.services` for replicated
+services, `mesh_core.recording` and `mesh_core.replay` to reproduce failures elsewhere,
+`mesh_core.compat` for programs that were written for Monarch, `mesh_core.spi` for libraries that
+extend Mesh (telemetry, transports, schedulers), and `mesh_core.testing` for tests.
 Every other module starts with an underscore and is private.
 """
 

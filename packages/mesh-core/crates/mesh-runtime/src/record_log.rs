@@ -1,7 +1,7 @@
 //! What the actors of a process receive, in memory-mapped files that outlive the process.
 //!
-//! A log is a bounded sequence of entries. The newest ones are kept: when the budget is used up, the
-//! oldest file is written again. Entries that a replay always needs are in a file of their own,
+//! A log is a bounded sequence of entries. The newest ones are kept: when the budget is used up,
+//! the oldest file is written again. Entries that a replay always needs are in a file of their own,
 //! which is never written again. `docs/protocol/recordings.md` specifies the format.
 
 use crate::segment::pages::{Pages, Sharing};
@@ -228,8 +228,8 @@ mod tests {
     }
 
     fn all(folder: &Path) -> Vec<(u64, u64)> {
-        let mut paths: Vec<_> =
-            fs::read_dir(folder).expect("the folder exists").map(|e| e.expect("read").path()).collect();
+        let files = fs::read_dir(folder).expect("the folder exists");
+        let mut paths: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
         paths.sort();
         let mut found: Vec<_> = paths.iter().flat_map(|path| entries(path)).collect();
         found.sort_unstable();

@@ -13,7 +13,7 @@ from mesh_core._configuration.config import inherit
 from mesh_core._meshes.patches import inherit_patches
 from mesh_core._program.assembly import assemble
 from mesh_core._program.bootstrap import run_set_up
-from mesh_core._program.recording import record
+from mesh_core._program.recording import start_recording
 from mesh_core._runtime.identity import Identity
 from mesh_core._serialization.child_processes import pickle_script_by_value
 from mesh_core._supervision.lifecycle import Lifecycle
@@ -52,7 +52,7 @@ def main(entry: bytes) -> int:
         runtime.engine.host_replaced(host, epoch)
     if facts["patches"]:
         inherit_patches(facts["patches"])
-    record(runtime)
+    start_recording(runtime)
     problem = _set_up(runtime, facts["bootstrap"])
     runtime.engine.dial(runtime.host_agent_proc())
     if facts["bootstrap"]:

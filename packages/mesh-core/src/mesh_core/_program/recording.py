@@ -1,21 +1,29 @@
-"""Switches the recording of actors on, in a process of a mesh."""
+"""Recording of actors: what a program requests, and how a process of a mesh starts it."""
 
 from __future__ import annotations
 
 import logging
 
-from mesh_core._configuration.config import effective
+from mesh_core._configuration.config import configure, effective
+from mesh_core._meshes.actor_mesh import ActorMesh
+from mesh_core._recording.errors import NotRecorded
+from mesh_core._runtime.runtime import runtime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from os import PathLike
+    from pathlib import Path
+    from typing import Any
+
     from mesh_core._runtime.runtime import Runtime
 
-__all__ = ["record"]
+__all__ = ["record", "save_case", "start_recording"]
 
 _ROOT = 0
 
 
-def record(runtime: Runtime) -> None:
+def start_recording(current: Runtime) -> None:
     """Record what the actors of this process receive, if the configuration says so.
 
     A process whose log cannot be created runs without a recording, and prints the reason.
@@ -27,17 +35,82 @@ def record(runtime: Runtime) -> None:
     from mesh_core._recording.log import folder_of  # noqa: PLC0415
     from mesh_core._recording.recording import ProcessRecording  # noqa: PLC0415
 
-    identity = runtime.identity
+    identity = current.identity
 
     def on_failure(port: int, number: int, description: str) -> None:
-        runtime.tell_agent(
-            _ROOT, "case_wanted", runtime.me, identity.incarnation, port, number, description
+        current.tell_agent(
+            _ROOT, "case_wanted", current.me, identity.incarnation, port, number, description
         )
 
     folder = folder_of(identity.directory, identity.slot, identity.incarnation)
     try:
-        runtime.recording = ProcessRecording(
-            runtime.engine, folder, config.record_bytes_max, config.record, on_failure
+        current.recording = ProcessRecording(
+            current.engine, folder, config.record_bytes_max, config.record, on_failure
         )
     except OSError as error:
         logging.getLogger(__name__).warning("actors are not recorded here: %s", error)
+
+
+def record(
+    meshes: str | Iterable[str] = "*",
+    *,
+    budget_bytes: int | str | None = None,
+    folder: str | PathLike[str] | None = None,
+) -> None:
+    """Record the actors of processes that are started from now on.
+
+    Each process keeps the newest entries within its budget. When an actor raises an exception or
+    its process dies, a case is saved: one file from which `python -m mesh_core.replay` runs the
+    actor again. The same settings can be given as `record`, `record_bytes_max` and `record_dir` of
+    the configuration, for example in the environment as `MESH_RECORD=*`.
+
+    Args:
+        meshes: The names of the actor meshes to record, or patterns such as `train*`.
+        budget_bytes: Data that each process keeps. Default: 64 MiB.
+        folder: The directory for cases. Default: `mesh-cases` in the working directory.
+
+    Raises:
+        ConfigError: A value is invalid.
+    """
+    names = (meshes,) if isinstance(meshes, str) else tuple(meshes)
+    configure(record=names)
+    if budget_bytes is not None:
+        configure(record_bytes_max=budget_bytes)
+    if folder is not None:
+        configure(record_dir=folder)
+
+
+def save_case(mesh: Any, reason: str = "requested by the program") -> Path:
+    """Save what an actor has received so far, although it has not failed.
+
+    Args:
+        mesh: A mesh of one actor, such as `workers.slice(gpus=3)`.
+        reason: Why the case is saved, in one line.
+
+    Returns:
+        The path of the case.
+
+    Raises:
+        TypeError: `mesh` is not a mesh of actors.
+        ValueError: It has more than one actor.
+        RuntimeError: The caller is an actor; only the program saves cases.
+        NotRecorded: The actor is not recorded, or its host is lost.
+    """
+    if not isinstance(mesh, ActorMesh):
+        raise TypeError(f"save_case saves an actor of a mesh, not {mesh!r}")
+    if len(mesh) != 1:
+        raise ValueError(f"save_case saves one actor, but {mesh!r} has {len(mesh)}: select one")
+    # Most programs save no case, and the modules for it take long to import.
+    from mesh_core._recording.collector import Failure, case_collector  # noqa: PLC0415
+
+    current = runtime()
+    if not current.is_root:
+        raise RuntimeError("only the program saves cases: call save_case there")
+    failure = Failure(mesh._proc_of(0), 0, mesh._port, 0, reason)
+    saved = case_collector(current).save(failure)
+    if saved is None:
+        raise NotRecorded(
+            f"{mesh!r} is not recorded: call mesh_core.recording.record() before its processes are "
+            "started"
+        )
+    return saved

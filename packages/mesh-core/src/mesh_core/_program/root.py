@@ -97,8 +97,8 @@ class Program(Lifecycle):
             if not current.is_running():
                 return
             runtime = current.runtime()
-            if runtime.case_collector is not None:
-                runtime.case_collector.close(min(limit_s, _CASES_LIMIT_S))
+            if effective().record is not None:
+                _save_cases(runtime, min(limit_s, _CASES_LIMIT_S))
             until = time.monotonic() + limit_s
             worker = threading.Thread(
                 target=_end_all, args=(runtime, is_failed), name="mesh-end", daemon=True
@@ -173,6 +173,14 @@ def start_root(
     """
     _program.start(job, token, generation)
     return _program
+
+
+def _save_cases(runtime: Runtime, limit_s: float) -> None:
+    """Save what recorded actors received before failures that were reported so far."""
+    # The agent replies after it has handled the reports that came before.
+    runtime.ask_agent(runtime.me, "wake", timeout=limit_s)
+    if runtime.case_collector is not None:
+        runtime.case_collector.close(limit_s)
 
 
 def _end_all(runtime: Runtime, is_failed: bool) -> None:

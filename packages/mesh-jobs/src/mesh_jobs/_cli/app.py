@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from mesh_jobs._cli import (
     allocation,
     batch,
+    cases,
     doctor,
     execution,
     lifecycle,
@@ -53,6 +54,8 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "kill": allocation.kill,
     "contexts": allocation.contexts,
     "doctor": doctor.doctor,
+    "case": cases.case,
+    "replay": cases.replay,
 }
 # Commands of packages that may not be installed; they name the package to install.
 _ELSEWHERE = {
@@ -64,6 +67,11 @@ _ELSEWHERE = {
 # What such a command needs beyond its package.
 _EXTRAS = {"top": "top"}
 _RUNNING = ("run", "exec", "spmd", "shell", "attach", "forward")
+_SETTINGS: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(_RUNNING, _WITH_COMMAND),
+    # Their options, including those for help, belong to the commands of mesh-core.
+    **dict.fromkeys(("case", "replay"), {**_WITH_ANY, "help_option_names": []}),
+}
 # The headings of the help, in this order; commands of unknown packages come last.
 _PANELS = {
     **dict.fromkeys(
@@ -71,6 +79,7 @@ _PANELS = {
     ),
     **dict.fromkeys(_RUNNING, "Programs"),
     **dict.fromkeys(("ps", "stacks", "stop", "logs", "doctor"), "Processes"),
+    **dict.fromkeys(("case", "replay"), "Failures"),
     **dict.fromkeys((name for name, by in _ELSEWHERE.items() if by == "mesh-fs"), "Files"),
     **dict.fromkeys((name for name, by in _ELSEWHERE.items() if by != "mesh-fs"), "Telemetry"),
 }
@@ -94,7 +103,7 @@ def make_app(chosen: str | None = None) -> typer.Typer:
     )
     app.callback(help=_HELP, invoke_without_command=True)(options_of_mesh)
     for name, function in _COMMANDS.items():
-        settings = _WITH_COMMAND if name in _RUNNING else None
+        settings = _SETTINGS.get(name)
         panel = _PANELS[name]
         app.command(name, context_settings=settings, rich_help_panel=panel)(function)
     if chosen in _COMMANDS:

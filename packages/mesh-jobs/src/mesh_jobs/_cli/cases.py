@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import typer
+import os
+import sys
 
-from mesh_core import case as _case
-from mesh_core import replay as _replay
+import typer
 
 __all__ = ["case", "replay"]
 
 
 def case(context: typer.Context) -> None:
     """List, show and compare cases of recorded failures."""
-    raise typer.Exit(_case.main(context.args))
+    _become("mesh_core.case", context.args)
 
 
 def replay(context: typer.Context) -> None:
     """Run a recorded actor again, here and without its cluster."""
-    raise typer.Exit(_replay.main(context.args))
+    _become("mesh_core.replay", context.args)
+
+
+def _become(module: str, arguments: list[str]) -> None:
+    """Replace this process, so that a debugger owns the terminal."""
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
