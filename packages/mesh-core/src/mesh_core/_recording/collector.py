@@ -49,6 +49,8 @@ __all__ = ["CaseCollector", "Failure", "case_collector"]
 _READ_LIMIT_S = 10.0
 # The number of other processes whose logs are saved with that of the process that failed.
 _PARTNERS_MAX = 16
+# The length of their payloads in all; a case has a maximum length.
+_PARTNERS_LEN_MAX = 256 << 20
 _MODULES_MAX = 200
 _SOURCE_LEN_MAX = 1 << 20
 _FOLDER = "mesh-cases"
@@ -122,8 +124,12 @@ class CaseCollector:
         if key is None or (key in self._saved and not is_requested):
             return None
         self._saved.add(key)
+        left = _PARTNERS_LEN_MAX
         for partner in _partners(proc, entries):
             theirs = self._read(partner, 0)
+            left -= sum(_payload_len(one) for one in theirs)
+            if left < 0:
+                break
             actors += _actors(
                 partner, [one for one in theirs if end is None or one.time_ns <= end.time_ns]
             )
@@ -171,6 +177,10 @@ def _end_of(entries: list[LoggedEntry], port: int, number: int) -> LoggedEntry |
         if is_outcome or (number == 0 and entry.kind == FAILED):
             return entry
     return None
+
+
+def _payload_len(entry: LoggedEntry) -> int:
+    return sum(len(one) for one in entry.payloads if isinstance(one, bytes))
 
 
 def _busy_actor(entries: list[LoggedEntry]) -> int:
@@ -232,6 +242,9 @@ def _entry(entry: LoggedEntry) -> Entry:
     payloads = tuple(
         Omitted(one, "budget") if isinstance(one, int) else one for one in entry.payloads
     )
+    if "length" in fields:
+        # The arguments of a call, which were too long to be worth their place.
+        payloads = (Omitted(fields.pop("length"), "budget"),)
     return Entry(entry.number, entry.time_ns, kind, fields, payloads)
 
 

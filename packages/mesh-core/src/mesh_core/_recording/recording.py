@@ -133,6 +133,9 @@ class ProcessRecording:
         count = len(targets)
         ranks = [targets[index][1] for index in range(min(count, _RANKS_MAX))]
         described: dict[str, Any] = {"mesh": names[0], "endpoint": names[1], "ranks": ranks}
+        compared = _compared(body, buffers)
+        if not compared:
+            described["length"] = len(body) + sum(memoryview(one).nbytes for one in buffers)
         if count:
             described["proc"] = proc_name(targets[0][0])
         with self._lock:
@@ -143,7 +146,7 @@ class ProcessRecording:
                 if len(self._calls) > _CALLS_MAX:
                     self._calls.popitem(last=False)
         fields = json.dumps(described).encode()
-        self.log.append(CALL, recording.port, call, number, fields, _compared(body, buffers))
+        self.log.append(CALL, recording.port, call, number, fields, compared)
 
     def replied(self, reply: int, messages: list[Message]) -> list[Any]:
         """Record replies that a caller takes, and return them with open buffers."""
