@@ -70,7 +70,7 @@ _RUNNING = ("run", "exec", "spmd", "shell", "attach", "forward")
 _SETTINGS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(_RUNNING, _WITH_COMMAND),
     # Their options, including those for help, belong to the commands of mesh-core.
-    **dict.fromkeys(("case", "replay"), {**_WITH_ANY, "help_option_names": []}),
+    **{name: {**_WITH_ANY, "help_option_names": []} for name in ("case", "replay")},
 }
 # The headings of the help, in this order; commands of unknown packages come last.
 _PANELS = {
