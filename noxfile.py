@@ -153,7 +153,7 @@ def readme(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Benchmark against the peer: core, hosts, jobs, rdma, fs, tensor, telemetry, counts."""
+    """Benchmark: core, hosts, jobs, rdma, fs, tensor, telemetry, record, counts."""
     arguments = session.posargs or ["core"]
     if arguments[0] == "counts":
         _install(session, "test", "mesh-core")

@@ -8,6 +8,7 @@ python bench/run.py rdma                        the table of memory to memory, o
 python bench/run.py fs                          the table of mounts, on one host
 python bench/run.py tensor                      the table of distributed tensors, on one host
 python bench/run.py telemetry                   the table of telemetry, on one host
+python bench/run.py record                      the cost of recording actors, on one host
 python bench/run.py counts --check              the counts of a call; exit status 1 on a miss
 
 The interpreter that runs this script is the one whose `mesh_core` is measured; it requires numpy.
@@ -41,6 +42,7 @@ from bench.goals_hosts import ROWS as ROWS_HOSTS
 from bench.goals_jobs import ROWS as ROWS_JOBS
 from bench.goals_rdma import PEER_RDMA
 from bench.goals_rdma import ROWS as ROWS_RDMA
+from bench.goals_record import ROWS as ROWS_RECORD
 from bench.goals_telemetry import PEER_TELEMETRY
 from bench.goals_telemetry import ROWS as ROWS_TELEMETRY
 from bench.goals_tensor import PEER_TENSOR
@@ -61,6 +63,7 @@ _ROWS = {
     "fs": ROWS_FS,
     "tensor": ROWS_TENSOR,
     "telemetry": ROWS_TELEMETRY,
+    "record": ROWS_RECORD,
 }
 _PEERS = (PEER, PEER_POLLING_1S, PEER_RDMA, PEER_FILES, PEER_TENSOR, PEER_TELEMETRY)
 

@@ -9,8 +9,9 @@ use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// The kind of an entry for a message.
+/// The kinds of entries that most messages cause.
 const MESSAGE: u16 = 2;
+const OUTCOME: u16 = 3;
 
 /// The log of this process.
 #[pyclass(frozen, name = "RecordLog", module = "mesh_core._core")]
@@ -63,6 +64,13 @@ impl PyRecordLog {
             fields: Meta::of(&message.frame).rest,
             payloads: &[&message.frame.body()],
         };
+        self.write(&entry, false)
+    }
+
+    /// Writes the entry of a message that returned a value without large parts.
+    fn append_result(&self, actor: u64, number: u64, body: &[u8]) -> PyResult<()> {
+        let values = [number, 0];
+        let entry = Entry { kind: OUTCOME, actor, values, fields: &[], payloads: &[body] };
         self.write(&entry, false)
     }
 }

@@ -125,7 +125,10 @@ impl LogFile {
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
         // Writing to a page that the disk has no room for would kill the process.
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len as u64)?;
-        Ok(Self { path, pages: Pages::map(file.as_fd(), len, Sharing::Shared)?, used: 0 })
+        let pages = Pages::map(file.as_fd(), len, Sharing::Shared)?;
+        // This avoids page faults in the threads of actors.
+        pages.populate_write(&(0..len))?;
+        Ok(Self { path, pages, used: 0 })
     }
 
     /// Writes an entry of `len` bytes; its length last, so that no reader sees a part of it.

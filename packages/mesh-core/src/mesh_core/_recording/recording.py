@@ -100,6 +100,7 @@ class ProcessRecording:
             "extent": extent,
             "host": socket.gethostname(),
             "pid": os.getpid(),
+            "hash_seed": os.environ.get("PYTHONHASHSEED"),
             "random": random_states(),
         }
         recording = ActorRecording(self, message.to_port)
@@ -221,7 +222,10 @@ class ActorRecording:
         if number not in self._running:
             return
         self._running.discard(number)
-        self._log.append(OUTCOME, self.port, number, RETURNED, b"", _compared(body, buffers))
+        if buffers or len(body) > _COMPARED_LEN_MAX:
+            self._log.append(OUTCOME, self.port, number, RETURNED, b"")
+        else:
+            self._log.append_result(self.port, number, body)
 
     def raised(self, number: int, error: BaseException, endpoint: str) -> None:
         """Record that a message ended with an exception, and request a case for a new one."""

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+_HASH_SEED = "PYTHONHASHSEED"
+_HASHES = (
+    ": it depends on something that is not recorded, such as the order of a set, which differs "
+    "between processes unless PYTHONHASHSEED is set"
+)
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line.
@@ -50,6 +56,11 @@ def main(arguments: list[str] | None = None) -> int:
         if options.as_test is not None:
             print(write_test(replay, options.as_test))
             return 0
+        if replay.hash_seed not in (None, os.environ.get(_HASH_SEED)):
+            # The order of sets depends on it, and an interpreter reads it only when it starts.
+            words = sys.argv[1:] if arguments is None else arguments
+            command = [sys.executable, "-m", "mesh_core.replay", *words]
+            os.execve(sys.executable, command, {**os.environ, _HASH_SEED: str(replay.hash_seed)})
         for file in replay.changed_files:
             print(f"mesh replay: {file} differs from the recorded run", file=sys.stderr)
         if options.step or options.until is not None or options.pdb:
@@ -73,12 +84,25 @@ def _run(replay: Replay) -> int:
     except Exception as error:
         # The frames before the code of the actor are those of the replay.
         traceback.print_exception(error.with_traceback(_users_part(error)))
-        print(f"mesh replay: {name} fails as recorded", file=sys.stderr)
-        return 1
+        said = f"{type(error).__name__}: {error}"
+        if replay.recorded_error in (None, said):
+            print(f"mesh replay: {name} fails as recorded", file=sys.stderr)
+            return 1
+        print(f"mesh replay: {name} fails with another message{_HASHES}", file=sys.stderr)
+        return 3
     if ended is not None:
         print(f"mesh replay: {ended}", file=sys.stderr)
     print(f"mesh replay: {name} served {replay.last} messages and did not fail", file=sys.stderr)
-    return 0
+    if replay.recorded_error is None or replay.changed_files or ended is not None:
+        return 0
+    neighbours = ", ".join(replay.neighbours)
+    shared = f", such as the global state that it shared with {neighbours}" if neighbours else ""
+    print(
+        f"mesh replay: the recorded run ended with {replay.recorded_error}, and no source file has "
+        f"changed: it depended on something that is not recorded{shared}",
+        file=sys.stderr,
+    )
+    return 3
 
 
 def _users_part(error: BaseException) -> TracebackType | None:

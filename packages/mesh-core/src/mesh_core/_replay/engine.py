@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from mesh_core._errors import DeadlockError
 from mesh_core._replay.errors import NotReplayable
 from mesh_core._runtime.open_message import OpenMessage
 from mesh_core._runtime.serving import serving
@@ -147,6 +148,9 @@ class ReplayEngine:
             return self._taken(found)
         if timeout is not None:
             return None
+        current = serving()
+        if current is not None and self._record.is_deadlock(current.number):
+            raise DeadlockError("the recorded run found a deadlock here")
         raise self._record.ended(f"the reply to call {found.call} was not recorded")
 
     def take(self, port: int) -> tuple[list[OpenMessage], bool]:

@@ -154,6 +154,8 @@ class Player:
                 raise ReplayDiverged(number, "the exception", recorded, text) from error
             if number == self._record.last:
                 self.error = error
+                if outcome is not None and recorded != text:
+                    error.add_note(f"the recorded message was: {recorded}")
             # Otherwise the caller got the exception, and the actor served further messages.
             return
         raise ReplayDiverged(number, "the outcome", "a result", text) from error

@@ -159,6 +159,11 @@ class Record:
         outcome = self._outcomes.get(number)
         return outcome is not None and outcome.fields["status"] == "value"
 
+    def is_deadlock(self, number: int) -> bool:
+        """Return whether the recorded run of a message ended with a deadlock."""
+        outcome = self._outcomes.get(number)
+        return outcome is not None and outcome.fields.get("error", "").startswith("DeadlockError")
+
     def ended(self, why: str) -> RecordEnded:
         """Create the exception for what lies behind the end of the record."""
         return RecordEnded(f"the record of {_name(self.actor)} ends here: {why}")

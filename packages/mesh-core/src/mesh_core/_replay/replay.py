@@ -88,6 +88,30 @@ class Replay:
             raise player.error
         return None
 
+    @property
+    def hash_seed(self) -> str | None:
+        """The value of `PYTHONHASHSEED` in the recorded process, if it was set."""
+        seed = Record(self.actor).begin_fields.get("hash_seed")
+        return seed if isinstance(seed, str) else None
+
+    @property
+    def recorded_error(self) -> str | None:
+        """The exception with which the recorded run ended; None if it did not fail."""
+        record = Record(self.actor)
+        outcome = record.outcome(record.last)
+        if outcome is not None and outcome.fields["status"] == "raised":
+            return str(outcome.fields["error"])
+        return None if record.failed is None else str(record.failed.fields["error"])
+
+    @property
+    def neighbours(self) -> list[str]:
+        """The other recorded actors of the same process, with which the actor shared its globals."""
+        return [
+            f"{one.mesh}[{one.rank}]"
+            for one in self.case.actors
+            if one is not self.actor and (one.proc, one.pid) == (self.actor.proc, self.actor.pid)
+        ]
+
     def run_isolated(self) -> None:
         """Run the actor in a process of its own, because it may kill it.
 
