@@ -170,7 +170,8 @@ def case_collector(runtime: Runtime) -> CaseCollector:
 
 def _end_of(entries: list[LoggedEntry], port: int, number: int) -> LoggedEntry | None:
     """Return the entry with which an actor failed; None if the case has no such entry."""
-    for entry in entries:
+    # An actor that was started again has counted its messages before.
+    for entry in reversed(entries):
         if entry.actor != port:
             continue
         is_outcome = number > 0 and entry.kind == OUTCOME and entry.first == number

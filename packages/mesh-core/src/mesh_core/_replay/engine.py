@@ -149,8 +149,9 @@ class ReplayEngine:
         if timeout is not None:
             return None
         current = serving()
-        if current is not None and self._record.is_deadlock(current.number):
-            raise DeadlockError("the recorded run found a deadlock here")
+        deadlock = None if current is None else self._record.deadlock(current.number)
+        if deadlock is not None:
+            raise DeadlockError(deadlock)
         raise self._record.ended(f"the reply to call {found.call} was not recorded")
 
     def take(self, port: int) -> tuple[list[OpenMessage], bool]:

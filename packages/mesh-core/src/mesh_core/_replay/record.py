@@ -159,10 +159,12 @@ class Record:
         outcome = self._outcomes.get(number)
         return outcome is not None and outcome.fields["status"] == "value"
 
-    def is_deadlock(self, number: int) -> bool:
-        """Return whether the recorded run of a message ended with a deadlock."""
+    def deadlock(self, number: int) -> str | None:
+        """Return the message of the deadlock with which the recorded run of a message ended."""
         outcome = self._outcomes.get(number)
-        return outcome is not None and outcome.fields.get("error", "").startswith("DeadlockError")
+        error = "" if outcome is None else outcome.fields.get("error", "")
+        kind, _, text = error.partition(": ")
+        return text if kind == "DeadlockError" else None
 
     def ended(self, why: str) -> RecordEnded:
         """Create the exception for what lies behind the end of the record."""
