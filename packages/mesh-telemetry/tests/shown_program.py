@@ -54,6 +54,14 @@ class Partner(Actor):
     def name(self) -> str:
         return ""
 
+    @endpoint
+    def refuse(self, reason: str) -> None:
+        raise PermissionError(reason)
+
+    @endpoint
+    def relay(self, other: Partner) -> str:
+        return other.name.call_one().get()
+
 
 class Boss(Actor):
     """Owns actors that fail, and continues without them."""
@@ -87,6 +95,10 @@ class ShownProgram:
         right: Any = self._pair.slice(side=1).spawn("right", Partner)
         left.name.call_one().get()
         right.name.call_one().get()
+        left.relay.call_one(right).get()
+        self.evil.shout.call("error: a line on the overview").get()
+        with suppress(PermissionError):
+            left.refuse.call_one("not now").get()
         self._asking = left.ask.call_one(right, left)
 
     def close(self) -> None:
@@ -140,6 +152,28 @@ def show(page: Any, name: str, words: str = "") -> None:
 def ready(page: Any, name: str) -> None:
     """Wait until a page of the dashboard has content."""
     page.wait_for_selector(f"body[data-ready={name}]")
+
+
+def point_at_call(page: Any, words: str) -> str:
+    """Move the pointer over the timeline until the text of a call contains the words.
+
+    Returns the text. The search runs in one task of the browser, so that no update moves a call.
+    """
+    # Bars are a pixel wide or more, and the pointer selects those within three pixels.
+    script = """(canvas, words) => {
+        const box = canvas.getBoundingClientRect();
+        const hint = document.querySelector(".hint");
+        for (let y = box.top; y < box.bottom; y += 7) {
+            for (let x = box.right; x > box.left; x -= 5) {
+                canvas.dispatchEvent(new PointerEvent("pointermove", { clientX: x, clientY: y }));
+                if (!hint.hidden && hint.textContent.includes(words)) return hint.textContent;
+            }
+        }
+        return "";
+    }"""
+    found: str = page.locator("canvas").evaluate(script, words)
+    assert found, f"no call has the text {words!r}"
+    return found
 
 
 def stream_threads() -> int:
