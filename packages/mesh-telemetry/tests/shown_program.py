@@ -32,6 +32,11 @@ class Trainer(Actor):
         print(text, flush=True)
 
     @endpoint
+    def refuse(self, reason: str) -> None:
+        print(f"error: {reason}", flush=True)
+        raise PermissionError(reason)
+
+    @endpoint
     def fail(self) -> None:
         try:
             raise KeyError("the batch is gone")
@@ -53,10 +58,6 @@ class Partner(Actor):
     @endpoint
     def name(self) -> str:
         return ""
-
-    @endpoint
-    def refuse(self, reason: str) -> None:
-        raise PermissionError(reason)
 
     @endpoint
     def relay(self, other: Partner) -> str:
@@ -96,9 +97,6 @@ class ShownProgram:
         left.name.call_one().get()
         right.name.call_one().get()
         left.relay.call_one(right).get()
-        self.evil.shout.call("error: a line on the overview").get()
-        with suppress(PermissionError):
-            left.refuse.call_one("not now").get()
         self._asking = left.ask.call_one(right, left)
 
     def close(self) -> None:

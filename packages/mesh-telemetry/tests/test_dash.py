@@ -76,15 +76,19 @@ def test_the_overview_counts_and_names_failures_with_their_cause(page: Any) -> N
     has(page, "the batch is gone", "#failures")
 
 
-def test_the_overview_describes_the_program_its_hosts_and_its_endpoints(page: Any) -> None:
+def test_the_overview_describes_the_program_its_hosts_and_its_endpoints(
+    page: Any, program: tuple[ShownProgram, Serving]
+) -> None:
+    with pytest.raises(PermissionError):
+        program[0].trainers.slice(gpus=2).refuse.call_one("not now").get()
     has(page, f"pid {os.getpid()}", "[data-part=program]")
     has(page, "running for", "[data-part=program]")
     page.get_by_role("meter", name=re.compile("^Memory of ")).first.wait_for()
     page.get_by_role("meter", name=re.compile("^CPU load of ")).first.wait_for()
-    has(page, "left[0]", "[data-part=calls]")
-    step = page.locator("[data-part=endpoints] tr").filter(has_text="Partner.refuse")
-    step.filter(has_text=re.compile("✕ 1$")).wait_for()
-    has(page, "error: a line on the overview", "[data-part=lines]")
+    has(page, "trainers[2]", "[data-part=calls]")
+    endpoint = page.locator("[data-part=endpoints] tr").filter(has_text="Trainer.refuse")
+    endpoint.filter(has_text=re.compile("✕ 1$")).wait_for()
+    has(page, "error: not now", "[data-part=lines]")
     # The deadlock is a wait that is longer than a second.
     page.locator("[data-card='Waits over 1 s'] .value").filter(has_text="2").wait_for()
 

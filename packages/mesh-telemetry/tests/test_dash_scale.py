@@ -30,14 +30,17 @@ def test_ten_thousand_actors(place: Path, tmp_path: Path, monkeypatch: pytest.Mo
         trainers[-1].step.call(1).get()
         boss: Any = procs.slice(gpus=0).spawn("boss", Boss)
         boss.lose.call_one(procs.slice(gpus=0)).get()
-        with telemetry.serve() as serving, browser() as opened:
-            with page_of(opened, serving) as page:
-                ready(page, "overview")
-                text = "document.querySelector('[data-card=Actors] .value').textContent"
-                page.wait_for_function(f"() => {text} === '10,002'")
-                look(page)
-            wait_for_quiet()
-        procs.stop().get()
+        try:
+            with telemetry.serve() as serving, browser() as opened:
+                with page_of(opened, serving) as page:
+                    ready(page, "overview")
+                    text = "document.querySelector('[data-card=Actors] .value').textContent"
+                    page.wait_for_function(f"() => {text} === '10,002'")
+                    look(page)
+                wait_for_quiet()
+        finally:
+            # Programs of later tests are recorded with all processes that still run.
+            procs.stop().get()
 
 
 def look(page: Any) -> None:

@@ -143,7 +143,9 @@ function edgeElements(edge, places, most, stacked) {
     s("path", { class: "sent", d, "stroke-width": width, ...ends }, s("title", {}, plural(edge.n, "message"))),
     s("path", { class: "tip", d: `M${end[0] + tip * arrow},${end[1]}l${-tip * arrow * 1.3},${-arrow * 0.7}v${arrow * 1.4}Z`, ...ends }),
   ];
-  if (edge.isNamed) found.push(s("text", { class: "count", x: end[0] - tip * 22, y: end[1] - 4, ...ends }, short(edge.n)));
+  // The label of a loop is at its middle, where other loops are not.
+  const [x, y] = edge.isLoop ? [(start[0] + end[0]) / 8 + bendOf(start, end) * 0.75, (start[1] + end[1]) / 2 + 4] : [end[0] - tip * 22, end[1] - 4];
+  if (edge.isNamed) found.push(s("text", { class: "count", x, y, ...ends }, short(edge.n)));
   return found;
 }
 
@@ -158,9 +160,11 @@ function curve(points) {
   return path;
 }
 
+const bendOf = (from, to) => Math.max(from[0], to[0]) + LOOP + Math.abs(to[1] - from[1]) / 4;
+
 /** Draws a curve between nodes of one column, wider for longer distances, so that curves do not coincide. */
 function loop(from, to) {
-  const bend = Math.max(from[0], to[0]) + LOOP + Math.abs(to[1] - from[1]) / 4;
+  const bend = bendOf(from, to);
   return `M${from}C${bend},${from[1]} ${bend},${to[1]} ${to}`;
 }
 

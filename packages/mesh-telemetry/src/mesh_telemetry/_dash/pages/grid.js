@@ -139,19 +139,42 @@ function drawCard(paint, palette, { x, y, width, height }, state, name) {
   paint.font = `12px ${FONT}`;
   paint.textAlign = "left";
   paint.fillText(name, x + 11, y + 17, width - 14);
-  paint.fillStyle = colour;
+  paint.fillStyle = state === "stopped" ? palette.muted : colour;
   paint.font = `11px ${FONT}`;
   paint.fillText(`${SIGNS[state]} ${state}`, x + 11, y + 34, width - 14);
 }
 
-function drawSquare(paint, palette, { x, y, width, height }, state) {
+function drawSquare(paint, palette, place, state) {
+  const { x, y, width, height } = place;
   paint.fillStyle = palette[COLOURS[state]];
+  if (state !== "running" && width < SIGN_SIDE_MIN) {
+    drawSmall(paint, place, state);
+    return;
+  }
   paint.fillRect(x, y, width, height);
-  if (width < SIGN_SIDE_MIN || state === "running") return;
+  if (state === "running") return;
   paint.fillStyle = palette.panel;
   paint.font = `bold ${Math.round(width * 0.6)}px ${FONT}`;
   paint.textAlign = "center";
   paint.fillText(SIGNS[state], x + width / 2, y + height * 0.72);
+}
+
+/** Draws a square that is too small for a sign: each state has a shape. */
+function drawSmall(paint, { x, y, width, height }, state) {
+  paint.strokeStyle = paint.fillStyle;
+  paint.lineWidth = Math.max(1, width / 4);
+  if (state === "failed") {
+    paint.beginPath();
+    for (const [from, to] of [[0, 1], [1, 0]]) {
+      paint.moveTo(x + from * width, y);
+      paint.lineTo(x + to * width, y + height);
+    }
+    paint.stroke();
+  } else if (state === "waiting") {
+    paint.fillRect(x, y, width / 3, height);
+    paint.fillRect(x + (width * 2) / 3, y, width / 3, height);
+  } else if (state === "dead") paint.strokeRect(x + 1, y + 1, width - 2, height - 2);
+  else paint.fillRect(x + width / 4, y + height / 4, width / 2, height / 2);
 }
 
 function outline(paint, palette, { x, y, width, height }) {

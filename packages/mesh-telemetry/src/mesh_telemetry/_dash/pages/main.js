@@ -2,12 +2,13 @@
 
 import { h, setChildren, setText } from "./dom.js";
 import { clock } from "./format.js";
-import { fetchTopic, lastReply, storeToken, subscribe, takeTokenFromAddress, UnauthorizedError, UnreachableError } from "./requests.js";
+import { fetchTopic, lastReply, ping, storeToken, subscribe, takeTokenFromAddress, UnauthorizedError, UnreachableError } from "./requests.js";
 import * as overview from "./overview.js";
 
 const PAGES = ["overview", "topology", "explorer", "timeline", "logs", "sql", "stacks"];
 const NAMES = { sql: "SQL" };
 const RETRY_MS = 3000;
+const PING_MS = 3000;
 const THEMES = ["auto", "light", "dark"];
 const root = document.getElementById("page");
 const connection = document.getElementById("connection");
@@ -139,6 +140,22 @@ function showLost() {
   retry = setTimeout(route, RETRY_MS);
 }
 
+/** Detects the end of the program on pages that receive no values by themselves, such as SQL. */
+function watch() {
+  let isLost = false;
+  setInterval(async () => {
+    if (Date.now() - received_ms < PING_MS) return;
+    try {
+      await ping();
+      if (isLost) lost.hidden = true;
+      isLost = false;
+    } catch (error) {
+      isLost = error instanceof UnreachableError;
+      if (isLost) showLost();
+    }
+  }, PING_MS);
+}
+
 /** Loads all pages in advance, so that they also open after the program has ended. */
 function loadPages() {
   for (const name of PAGES) import(`./${name}.js`).catch(() => undefined);
@@ -196,6 +213,7 @@ function theme() {
 
 takeTokenFromAddress();
 theme();
+watch();
 document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault();
   root.focus();

@@ -45,7 +45,7 @@ export function meshList(page, current, choose) {
     const entry = at(index);
     if (isHead(entry)) return classCells(entry.group);
     const { group, mesh } = entry;
-    const children = mesh ? meshCells(mesh) : [h("span", { class: "muted" }, "…")];
+    const children = mesh ? meshCells(mesh, Boolean(group.row)) : [h("span", { class: "muted" }, "…")];
     return { class: mesh && mesh.id === chosen ? "is-current" : "", indent: group?.row ? 1 : 0, children };
   }
   function toggle(index, isOpen) {
@@ -98,11 +98,13 @@ function classCells({ row, isOpen }) {
   ];
 }
 
-function meshCells(mesh) {
+function meshCells(mesh, isGrouped) {
+  // Failed actors are stopped afterwards.
+  const stopped = mesh.stopped - mesh.failures;
   return [
-    h("span", { class: "name" }, mesh.given_name || "–", " ", h("span", { class: "muted" }, mesh.class === "Proc" ? "processes" : mesh.class)),
+    h("span", { class: "name" }, mesh.given_name || "–", " ", h("span", { class: "muted" }, isGrouped ? "" : mesh.class === "Proc" ? "processes" : mesh.class)),
     mesh.failures ? h("span", { class: "tag failed" }, `${SIGNS.failed} ${plural(mesh.failures, "failure")}`) : null,
-    mesh.stopped ? h("span", { class: "tag" }, `${SIGNS.stopped} ${count(mesh.stopped)} stopped`) : null,
+    stopped > 0 ? h("span", { class: "tag" }, `${SIGNS.stopped} ${count(stopped)} stopped`) : null,
     h("span", { class: "muted" }, plural(mesh.size, "rank")),
   ];
 }

@@ -49,6 +49,12 @@ export function open(root, page) {
     calls: showChanges(parts.calls, failedCallTable),
   };
   const ends = [];
+  let failure_count = null;
+  let failed_calls = 0;
+  const showFailures = () => {
+    if (failure_count === null) return;
+    cards.failures.show(count(failure_count), failed_calls ? plural(failed_calls, "failed call") : failure_count ? "see below" : "none", failure_count ? "bad" : "");
+  };
   // The counts need only two queries, so they are shown before the rest.
   const showCounts = (value, coverage) => {
     const replied = coverage.queried.length - coverage.failed.length;
@@ -61,7 +67,8 @@ export function open(root, page) {
   const showAll = (value, coverage) => {
     showCounts(value, coverage);
     cards.rate.show(short(value.activity.messages.at(-1)), `${short(sum(value.activity.messages))} in the last minute`);
-    cards.failures.show(count(value.failure_count), value.failure_count ? "see below" : "none", value.failure_count ? "bad" : "");
+    failure_count = value.failure_count;
+    showFailures();
     cards.waits.show(count(value.waits), value.waits ? "pending calls" : "none", value.waits ? "warn" : "");
     for (const [name, one] of Object.entries(charts)) one.show(value.activity[name]);
     show.program(value.program);
@@ -70,6 +77,8 @@ export function open(root, page) {
     show.lines(value.error_lines);
   };
   const showCalls = (value) => {
+    failed_calls = sum(value.endpoints.map((row) => row.failures));
+    showFailures();
     show.endpoints(value);
     show.calls(value.failed);
   };

@@ -32,6 +32,9 @@ export async function fetchTopic(topic, wanted = {}, signal = undefined) {
   return remember(words, read(await reply.text()));
 }
 
+/** Throws UnreachableError if the program does not respond; costs it no query. */
+export const ping = () => request("/dash/icon.svg", {});
+
 /** Returns the last reply of a topic; undefined if there was none. */
 export const lastReply = (topic, wanted = {}) => replies.get(addressOf(topic, wanted));
 
@@ -65,7 +68,7 @@ export function subscribe(topic, wanted, handlers) {
         const reply = await request(`/live/${words}`, { signal: stop.signal });
         await readStream(reply, words, handlers, stop.signal);
         // The server ends streams only when it closes.
-        handlers.onError?.(new UnreachableError("the program has ended the stream"));
+        handlers.onError?.(new UnreachableError("the program has ended"));
       } catch (error) {
         if (stop.signal.aborted) return;
         if (error instanceof UnauthorizedError) {

@@ -116,7 +116,7 @@ export function open(root, page, wanted) {
     hover(x, y) {
       hovered = view ? barAt(layout, view, stage, x, y) : undefined;
       draw();
-      return hovered ? description(hovered, layout, value) : "";
+      return hovered && { text: description(hovered, layout, value), start: positionOf(hovered.item.timestamp_us, view, stage) };
     },
   });
   const resized = new ResizeObserver(draw);
@@ -166,11 +166,13 @@ function addListeners({ canvas, hint, stage, zoom, pan, hover }) {
       last = event.offsetX;
       return;
     }
-    const text = hover(event.offsetX, event.offsetY);
-    hint.hidden = !text;
-    if (!text) return;
-    hint.textContent = text;
-    hint.style.left = `${Math.min(event.offsetX + 14, stage.clientWidth - 240)}px`;
+    const found = hover(event.offsetX, event.offsetY);
+    hint.hidden = !found;
+    if (!found) return;
+    hint.textContent = found.text;
+    // Arrows are at the start of a call, so the text is on the left of it, or else on the right of the pointer.
+    const left = found.start - hint.offsetWidth - 12;
+    hint.style.left = `${left > LEFT ? left : Math.min(event.offsetX + 40, stage.clientWidth - hint.offsetWidth)}px`;
     hint.style.top = `${event.offsetY + 24}px`;
   });
   canvas.addEventListener("pointerleave", () => {
@@ -184,6 +186,8 @@ function addListeners({ canvas, hint, stage, zoom, pan, hover }) {
     keys[event.key]();
   });
 }
+
+const positionOf = (us, view, stage) => LEFT + ((us - view.from) / (view.until - view.from)) * (stage.clientWidth - 28 - LEFT);
 
 /** Returns the bar at a position of the canvas, spans before calls. */
 function barAt(layout, view, stage, x, y) {
@@ -203,7 +207,7 @@ function description(bar, layout, value) {
 
 function calleeLines(bar, layout) {
   const { callees } = linkedCalls(layout.bars, bar);
-  const names = [...new Set(callees.map((one) => one.item.endpoint))];
+  const names = [...new Set(callees.map((one) => one.item.endpoint))].sort();
   return callees.length ? [`calls ${names.join(", ")}: ${plural(callees.length, "message")}`] : [];
 }
 
