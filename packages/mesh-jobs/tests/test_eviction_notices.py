@@ -15,9 +15,11 @@ RUNNING = {"running": {"startedAt": AT}}
 ENDED = {"terminated": {"startedAt": AT, "exitCode": 143}}
 
 
-def pod(state: Any = None, disruption: str = "", **meta: Any) -> dict[str, Any]:
+def pod(
+    state: Any = None, disruption: str = "", type: str = "DisruptionTarget", **meta: Any
+) -> dict[str, Any]:
     """Return a pod with a grace period of 600 s."""
-    conditions = [{"type": "DisruptionTarget", "status": "True", "reason": disruption}]
+    conditions = [{"type": type, "status": "True", "reason": disruption}]
     return {
         "metadata": {"uid": "1", "creationTimestamp": AT, **meta},
         "spec": {"nodeName": "n1", "terminationGracePeriodSeconds": 600},
@@ -53,6 +55,12 @@ def test_a_pod_that_is_not_deleted_yet_has_its_grace_period_left(
 ) -> None:
     (found,) = leaving("workers", 0, [pod(disruption=disruption)])
     assert (found.reason, found.seconds) == (reason, seconds)
+
+
+def test_kueue_announces_a_preemption_by_a_condition_of_its_own() -> None:
+    reason, type = "WorkloadEvictedDueToPreempted", "TerminationTarget"
+    (found,) = leaving("workers", 0, [pod(disruption=reason, type=type)])
+    assert (found.reason, found.seconds) == ("preempt", 600)
 
 
 def test_a_deleted_pod_has_the_time_until_its_deletion_left() -> None:

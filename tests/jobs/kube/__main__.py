@@ -22,6 +22,7 @@ from tests.jobs.kube.controllers.job_sets import JobSets
 from tests.jobs.kube.controllers.loop import Loop
 from tests.jobs.kube.controllers.namespaces import Namespaces
 from tests.jobs.kube.controllers.nodes import Nodes
+from tests.jobs.kube.controllers.pod_groups import PodGroups
 from tests.jobs.kube.controllers.stateful_sets import StatefulSets
 from tests.jobs.kube.kubeconfig import write
 from tests.jobs.kube.kubelet.kubelet import Kubelet
@@ -47,7 +48,7 @@ def main(folder: Path) -> None:
     )
     kubelet = Kubelet(store, kinds, folder / "pods", NODES)
     api.read_log = kubelet.read_log
-    kept = (StatefulSets, IndexedJobs, JobSets, Deployments, DisruptionBudgets)
+    kept = (StatefulSets, IndexedJobs, JobSets, Deployments, DisruptionBudgets, PodGroups)
     controllers = Loop(store, [one(store, kinds) for one in kept])
     # Nodes and pods have a separate loop, so that a failing controller does not stop the nodes.
     nodes = Loop(store, [kubelet, Nodes(store, kinds, kubelet.heartbeats)])

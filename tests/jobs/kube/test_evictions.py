@@ -341,5 +341,5 @@ def test_a_wrong_number_is_refused_at_once(options: dict[str, Any], message: str
 
 def test_existing_pods_have_their_own_grace_period(tmp_path: Path) -> None:
     options = KubernetesOptions(evictions_max=1)
-    with pytest.raises(ConfigError, match="leave out termination_grace_s and evictions_max"):
+    with pytest.raises(ConfigError, match="leave out termination_grace_s, evictions_max"):
         KubernetesJob("research", mesh_job="train", options=options, folder=tmp_path)

@@ -6,7 +6,15 @@ import copy
 import secrets
 from collections.abc import Callable
 
-from tests.jobs.kube.api import defaults, deletion, eviction, pod_security, schema, validation
+from tests.jobs.kube.api import (
+    defaults,
+    deletion,
+    eviction,
+    kueue,
+    pod_security,
+    schema,
+    validation,
+)
 from tests.jobs.kube.api.kind import Kind, Kinds, Object
 from tests.jobs.kube.api.patch import patched
 from tests.jobs.kube.api.permissions import Permissions
@@ -131,6 +139,7 @@ class Api:
         defaults.fill_in(kind, object)
         if kind.name == "Pod":
             set_priority(self.store, self.kinds, object)
+            kueue.hold(self.kinds, object)
             pod_security.check(self._namespace(request.namespace), object)
         if request.is_dry_run:
             if self.store.find(kind, request.namespace, meta["name"]):

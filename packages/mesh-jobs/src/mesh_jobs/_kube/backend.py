@@ -212,7 +212,7 @@ class KubernetesBackend(Backend):
             return
         api, selector = self._api(), _selector(allocation["id"])
         for plural in (PLURALS[allocation["workload"]], *self._owned):
-            for one in api.list(plural, selector):
+            for one in api.list(plural, selector) if plural != "pods" else ():
                 api.delete(plural, one["metadata"]["name"])
         delete_pods(api, selector, lambda pod: True)
 
@@ -225,6 +225,11 @@ class KubernetesBackend(Backend):
         if self._workload == "jobset":
             raise NotSupported(
                 "the size of a JobSet cannot change: kill the job, and apply it again"
+            )
+        if self.options.get("queue") is not None:
+            raise NotSupported(
+                f"queue {self.options['queue']!r} admitted the job with its size: kill the job, "
+                "and apply it again"
             )
         if self._workload == "pods":
             self.allocate(request)

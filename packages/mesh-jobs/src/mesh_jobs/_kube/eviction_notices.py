@@ -12,11 +12,12 @@ from mesh_jobs._kube.pod_status import condition, epoch_of, is_going, worker_of
 
 __all__ = ["NoticeBuffer", "leaving"]
 
-#: The mapping from reasons of the condition DisruptionTarget to reasons of `HostDraining`.
+#: The mapping from reasons of a condition of a pod to reasons of `HostDraining`.
 _REASONS = {
     "PreemptionByScheduler": "preempt",
     "EvictionByEvictionAPI": "drain",
     "DeletionByTaintManager": "drain",
+    "WorkloadEvictedDueToPreempted": "preempt",
 }
 
 #: The mapping from keys of node taints to reasons of `HostDraining`. The components that set these
@@ -54,7 +55,7 @@ def leaving(
         if "running" not in (worker_of(pod).get("state") or {}):
             continue
         node = (nodes or {}).get(str(pod["spec"].get("nodeName")), {})
-        if is_going(pod) or condition(pod, "DisruptionTarget") is not None:
+        if is_going(pod) or _disruption(pod):
             reason, seconds = _reason(pod), _seconds_left(pod)
         elif taint := _taint(node):
             # The eviction follows at an unknown time, and a disruption budget may delay it.
@@ -93,9 +94,14 @@ class NoticeBuffer:
         return list(found.values())
 
 
+def _disruption(pod: Object) -> Object:
+    """Return the condition that announces the end of a pod; empty if there is none."""
+    # Kueue has its own condition.
+    return condition(pod, "DisruptionTarget") or condition(pod, "TerminationTarget") or {}
+
+
 def _reason(pod: Object) -> str:
-    disruption = condition(pod, "DisruptionTarget") or {}
-    return _REASONS.get(str(disruption.get("reason")), "end")
+    return _REASONS.get(str(_disruption(pod).get("reason")), "end")
 
 
 def _taint(node: Object) -> str:
@@ -116,6 +122,5 @@ def _seconds_left(pod: Object) -> float | None:
 
 
 def _is_evicted(pod: Object) -> bool:
-    disruption = condition(pod, "DisruptionTarget") or {}
     has_grace = "terminationGracePeriodSeconds" in pod["spec"]
-    return has_grace and str(disruption.get("reason")) in _REASONS
+    return has_grace and str(_disruption(pod).get("reason")) in _REASONS

@@ -86,8 +86,8 @@ class KubernetesJob(Job):
         is_existing = mesh_job is not None or options.credentials_secret is not None
         if is_existing and not _has_only_options_of_existing_pods(options):
             raise ConfigError(
-                "the job creates no pods: set their grace period and their disruption budget where "
-                "they are created, and leave out termination_grace_s and evictions_max"
+                "the job creates no pods: leave out termination_grace_s, evictions_max and queue, "
+                "and set them where the pods are created"
             )
         super().__init__(
             backend="kubernetes",
@@ -243,4 +243,5 @@ class KubernetesJob(Job):
 
 
 def _has_only_options_of_existing_pods(options: KubernetesOptions) -> bool:
-    return options.termination_grace_s == TERMINATION_GRACE_S and options.evictions_max is None
+    has_default_grace = options.termination_grace_s == TERMINATION_GRACE_S
+    return has_default_grace and options.evictions_max is None and options.queue is None

@@ -7,6 +7,7 @@ from typing import Any
 
 from mesh_jobs._backend.allocation_request import AllocationRequest
 from mesh_jobs._kube.pod_template import secret_key, template
+from mesh_jobs._kube.queue import check_queue, enqueue
 from mesh_jobs._spec import MeshSpec
 
 __all__ = [
@@ -112,7 +113,12 @@ def secret(request: AllocationRequest, contents: dict[str, str]) -> Object:
 
 
 def manifests(request: AllocationRequest, kind: str) -> list[tuple[MeshSpec, str, Object]]:
-    """Return all objects of an allocation but its Secret, each with its mesh and plural name."""
+    """Return all objects of an allocation but its Secret, each with its mesh and plural name.
+
+    Raises:
+        ConfigError: The queue of the job would not admit it as a whole.
+    """
+    check_queue(request, kind)
     made: list[tuple[MeshSpec, str, Object]] = []
     for mesh in request.spec.meshes:
         made.append((mesh, "services", _service(request, mesh)))
@@ -122,6 +128,9 @@ def manifests(request: AllocationRequest, kind: str) -> list[tuple[MeshSpec, str
     if kind == "jobset":
         # A JobSet contains all meshes, because they are created and deleted together.
         made.append((request.spec.meshes[0], PLURALS[kind], _job_set(request)))
+    for _, plural, body in made:
+        if plural == PLURALS[kind]:
+            enqueue(request, kind, secret_name(request), body)
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ _PORT_MAX = 65533
 TERMINATION_GRACE_S = 600
 # The worker needs a part of the grace period to stop the remaining processes.
 _TERMINATION_GRACE_MIN_S = 5
+_QUEUE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _WORKLOADS = ("job", "statefulset", "pods", "jobset")
 
 
@@ -52,9 +54,11 @@ class KubernetesOptions:
         watch_nodes: Whether `on_leaving` is also called when the node of a pod is cordoned or is
             about to be removed, before the pod is evicted. Requires the permission to list and
             watch the nodes of the cluster, which `KubernetesJob.role` prints as a ClusterRole.
+        queue: The LocalQueue of Kueue that admits all hosts of the job together. Several meshes
+            need the workload `pods` or `jobset`.
 
     Raises:
-        ConfigError: `workload` has another value, or a number is too small.
+        ConfigError: `workload` has another value, a number is too small, or `queue` is no name.
     """
 
     workload: str = "job"
@@ -66,6 +70,7 @@ class KubernetesOptions:
     termination_grace_s: int = TERMINATION_GRACE_S
     evictions_max: int | None = None
     watch_nodes: bool = False
+    queue: str | None = None
 
     def __post_init__(self) -> None:
         if self.workload not in _WORKLOADS:
@@ -82,6 +87,11 @@ class KubernetesOptions:
                 f"evictions_max is {self.evictions_max!r}: give a number of pods, or None for no "
                 "limit"
             )
+        if self.queue is not None and not _QUEUE.fullmatch(self.queue):
+            raise ConfigError(
+                f"{self.queue!r} is not the name of a LocalQueue: use lower-case letters, digits, "
+                "dashes and dots"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for the job's record."""
@@ -97,6 +107,7 @@ class KubernetesOptions:
             "termination_grace_s": self.termination_grace_s,
             "evictions_max": self.evictions_max,
             "watch_nodes": self.watch_nodes,
+            "queue": self.queue,
         }
 
 
