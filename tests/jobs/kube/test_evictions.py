@@ -248,7 +248,10 @@ def test_hosts_that_the_program_releases_are_not_reported(
 def test_a_cordoned_node_is_reported_before_its_pods_are_evicted(
     stand_in: Cluster, namespace: str, jobs: Jobs, tmp_path: Path
 ) -> None:
-    job = jobs(watch_nodes=True)
+    roles = yaml.safe_load_all(jobs(watch_nodes=True).role())
+    rules = [rule for role in roles for rule in role["rules"]]
+    user = stand_in.user(namespace, rules, is_everywhere=True)
+    job = jobs(watch_nodes=True, kubeconfig=user)
     program = Program(job, tmp_path)
     (worker,) = stand_in.pods(namespace)
     node = worker.spec.node_name
