@@ -26,7 +26,7 @@ NAME = re.compile(r"# ([a-z]+\.(?:py|yaml))")
 #: A command that runs in the background and writes to a file.
 BACKGROUND = re.compile(r"(?P<command>.+ > (?P<file>\S+)) &")
 
-_LIMIT_S = 4 * PATIENCE_S
+_LIMIT_S = 2 * PATIENCE_S
 
 
 @pytest.fixture

@@ -30,6 +30,8 @@ _TAINTS = {
     "karpenter.sh/disrupted": "drain",
     "cloud.google.com/impending-node-termination": "preempt",
     "aws-node-termination-handler/spot-itn": "preempt",
+    "aws-node-termination-handler/scheduled-maintenance": "drain",
+    "aws-node-termination-handler/asg-lifecycle-termination": "drain",
     "aws-node-termination-handler/rebalance-recommendation": "preempt",
 }
 

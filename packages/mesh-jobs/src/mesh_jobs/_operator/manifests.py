@@ -107,7 +107,7 @@ def _role(kind: str, meta: Object, rules: list[Object], account: Object) -> list
 
 def _deployment(meta: Object, image: str, is_cluster_wide: bool) -> Object:
     labels = {"app.kubernetes.io/name": _NAME}
-    where = ["--all-namespaces"] if is_cluster_wide else ["--namespace", meta["namespace"]]
+    where = ["--namespace", meta["namespace"], *(["--all-namespaces"] if is_cluster_wide else [])]
     container = {
         "name": "operator",
         "image": image,
