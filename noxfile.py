@@ -42,7 +42,9 @@ EXAMPLE_BACKEND = ROOT / "tests/fixtures/mesh-jobs-example"
 OLDER_KUBERNETES = "kubernetes==35.0.0"
 
 #: Selects the Kubernetes tests that depend on that library.
-OF_KUBERNETES_CLIENT = "test_watches or port_forward or come_and_go or right or given_back"
+OF_KUBERNETES_CLIENT = (
+    "test_watches or port_forward or come_and_go or right or given_back or on_leaving or drain"
+)
 
 #: The tests of mesh-rdma that require a verbs device.
 OF_VERBS = "packages/mesh-rdma/tests/verbs"

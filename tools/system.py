@@ -32,7 +32,7 @@ SLURM = {
 }
 
 #: For the stand-in for a Kubernetes cluster of tests/jobs/kube.
-KUBE = {"openssl": "openssl", "setpriv": "util-linux"}
+KUBE = {"kubectl": "kubernetes-client", "openssl": "openssl", "setpriv": "util-linux"}
 
 #: For the ssh server of the tests of jobs.
 SSH = {

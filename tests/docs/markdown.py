@@ -21,6 +21,13 @@ class Block:
     first_line: int
     lines: tuple[str, ...]
 
+    def commands(self) -> Iterator[tuple[int, str, list[str]]]:
+        """Yield line number, command and expected output of each command of a console block."""
+        starts = [at for at, line in enumerate(self.lines) if line.startswith("$ ")]
+        for start, end in pairwise([*starts, len(self.lines)]):
+            shown = [line for line in self.lines[start + 1 : end] if line.strip()]
+            yield self.first_line + start, self.lines[start][2:], shown
+
 
 @dataclass(frozen=True)
 class Document:
@@ -61,12 +68,8 @@ class Document:
     def commands(self) -> Iterator[tuple[int, str, list[str]]]:
         """Yield line number, command and expected output of each command in console blocks."""
         for block in self.blocks():
-            if block.language != "console":
-                continue
-            starts = [at for at, line in enumerate(block.lines) if line.startswith("$ ")]
-            for start, end in pairwise([*starts, len(block.lines)]):
-                shown = [line for line in block.lines[start + 1 : end] if line.strip()]
-                yield block.first_line + start, block.lines[start][2:], shown
+            if block.language == "console":
+                yield from block.commands()
 
     def prose(self) -> Iterator[tuple[int, str]]:
         """Yield the numbered lines outside of blocks."""

@@ -27,6 +27,7 @@ from mesh_core import (
 )
 from mesh_core.recording import record
 
+
 class Layer(Actor):
     """Bad shape on one rank."""
 

@@ -32,6 +32,11 @@ class Trainer(Actor):
         print(text, flush=True)
 
     @endpoint
+    def refuse(self, reason: str) -> None:
+        print(f"error: {reason}", flush=True)
+        raise PermissionError(reason)
+
+    @endpoint
     def fail(self) -> None:
         try:
             raise KeyError("the batch is gone")
@@ -53,6 +58,10 @@ class Partner(Actor):
     @endpoint
     def name(self) -> str:
         return ""
+
+    @endpoint
+    def relay(self, other: Partner) -> str:
+        return other.name.call_one().get()
 
 
 class Boss(Actor):
@@ -87,6 +96,7 @@ class ShownProgram:
         right: Any = self._pair.slice(side=1).spawn("right", Partner)
         left.name.call_one().get()
         right.name.call_one().get()
+        left.relay.call_one(right).get()
         self._asking = left.ask.call_one(right, left)
 
     def close(self) -> None:
@@ -140,6 +150,28 @@ def show(page: Any, name: str, words: str = "") -> None:
 def ready(page: Any, name: str) -> None:
     """Wait until a page of the dashboard has content."""
     page.wait_for_selector(f"body[data-ready={name}]")
+
+
+def point_at_call(page: Any, words: str) -> str:
+    """Move the pointer over the timeline until the text of a call contains the words.
+
+    Returns the text. The search runs in one task of the browser, so that no update moves a call.
+    """
+    # Bars are a pixel wide or more, and the pointer selects those within three pixels.
+    script = """(canvas, words) => {
+        const box = canvas.getBoundingClientRect();
+        const hint = document.querySelector(".hint");
+        for (let y = box.top; y < box.bottom; y += 7) {
+            for (let x = box.right; x > box.left; x -= 5) {
+                canvas.dispatchEvent(new PointerEvent("pointermove", { clientX: x, clientY: y }));
+                if (!hint.hidden && hint.textContent.includes(words)) return hint.textContent;
+            }
+        }
+        return "";
+    }"""
+    found: str = page.locator("canvas").evaluate(script, words)
+    assert found, f"no call has the text {words!r}"
+    return found
 
 
 def stream_threads() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
@@ -10,7 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shown_program import EVIL, ShownProgram, browser, page_of, ready, show, wait_for_quiet
+from shown_program import (
+    EVIL,
+    ShownProgram,
+    browser,
+    page_of,
+    point_at_call,
+    ready,
+    show,
+    wait_for_quiet,
+)
 
 from mesh_core.testing import wait_until
 from mesh_telemetry import Telemetry, TelemetryConfig
@@ -66,6 +76,23 @@ def test_the_overview_counts_and_names_failures_with_their_cause(page: Any) -> N
     has(page, "the batch is gone", "#failures")
 
 
+def test_the_overview_describes_the_program_its_hosts_and_its_endpoints(
+    page: Any, program: tuple[ShownProgram, Serving]
+) -> None:
+    with pytest.raises(PermissionError):
+        program[0].trainers.slice(gpus=2).refuse.call_one("not now").get()
+    has(page, f"pid {os.getpid()}", "[data-part=program]")
+    has(page, "running for", "[data-part=program]")
+    page.get_by_role("meter", name=re.compile("^Memory of ")).first.wait_for()
+    page.get_by_role("meter", name=re.compile("^CPU load of ")).first.wait_for()
+    has(page, "trainers[2]", "[data-part=calls]")
+    endpoint = page.locator("[data-part=endpoints] tr").filter(has_text="Trainer.refuse")
+    endpoint.filter(has_text=re.compile("✕ 1$")).wait_for()
+    has(page, "error: not now", "[data-part=lines]")
+    # The deadlock is a wait that is longer than a second.
+    page.locator("[data-card='Waits over 1 s'] .value").filter(has_text="2").wait_for()
+
+
 def test_the_token_does_not_stay_in_the_address(page: Any) -> None:
     assert page.url.endswith("/#/overview")
     page.reload()
@@ -99,6 +126,7 @@ def test_the_topology_has_meshes_ranks_and_messages(page: Any) -> None:
     page.get_by_role("button", name="Graph").click()
     page.get_by_role("button", name="trainers: Trainer, 4 ranks").wait_for()
     page.get_by_role("button", name="team: 4 processes").wait_for()
+    assert passed_nodes(page) == []
     sent = page.locator("svg.graph path.sent title").all_text_contents()
     assert any(int(words.split()[0]) >= 20 for words in sent), sent
 
@@ -117,12 +145,11 @@ def test_the_explorer_goes_from_hosts_to_actors(page: Any) -> None:
     has(page, "It waits for left[0] to reply to name", "[aria-label=Detail]")
 
 
-def test_the_timeline_has_spans_and_messages_of_actors(page: Any) -> None:
+def test_the_timeline_has_calls_and_spans_of_actors(page: Any) -> None:
     show(page, "timeline")
     has(page, "trainers[0]", ".chips")
-    has(page, "spans")
     page.wait_for_function(
-        "() => /Timeline of .*: [1-9][0-9]* spans/.test("
+        "() => /Timeline of .*: [1-9][0-9]* calls, [1-9][0-9]* spans/.test("
         "document.querySelector('canvas').getAttribute('aria-label'))"
     )
     page.get_by_role("button", name="Zoom in").click()
@@ -197,9 +224,10 @@ def test_two_pages_share_one_query_which_ends_when_both_are_closed(
     with page_of(opened, program[1]) as one, page_of(opened, program[1]) as other:
         ready(one, "overview")
         ready(other, "overview")
-        wait_until(lambda: streams.topics == {"overview?": 2}, LIMIT_S)
+        wait_until(lambda: streams.topics == {"overview?": 2, "calls?": 2}, LIMIT_S)
         show(other, "stacks")
-        wait_until(lambda: streams.topics == {"overview?": 1, "waits?": 1}, LIMIT_S)
+        both = {"overview?": 1, "calls?": 1, "waits?": 1}
+        wait_until(lambda: streams.topics == both, LIMIT_S)
     wait_until(lambda: streams.topics == {}, LIMIT_S)
 
 
@@ -229,3 +257,61 @@ def test_keys_and_the_theme(page: Any) -> None:
     assert page.evaluate(dark) != light
     page.reload()
     page.get_by_role("button", name="Theme: dark").wait_for()
+
+
+def test_a_call_on_the_timeline_names_its_caller_and_its_callees(page: Any) -> None:
+    ids = actor_ids(page, "left", "right")
+    show(page, "timeline", f"?actors={','.join(ids)}")
+    canvas = page.locator("canvas[aria-label^='Timeline of 2 actors: ']")
+    canvas.wait_for()
+    page.get_by_role("button", name="Show the whole time range").click()
+    assert "queued" in point_at_call(page, "name from left[0]")
+    point_at_call(page, "calls name: 1 message")
+
+
+def passed_nodes(page: Any) -> list[str]:
+    """Return the nodes of the graph that an edge of other nodes passes over."""
+    script = """() => {
+        const boxes = [...document.querySelectorAll("svg.graph .node")].map((node) => {
+            const { e: x, f: y } = node.transform.baseVal.consolidate().matrix;
+            const size = node.querySelector("rect").getBBox();
+            return { id: node.dataset.mesh, x, y, right: x + size.width, bottom: y + size.height };
+        });
+        const found = [];
+        for (const path of document.querySelectorAll("svg.graph path.sent, svg.graph path.spawn")) {
+            const length = path.getTotalLength();
+            for (let at = 0; at <= length; at += 4) {
+                const point = path.getPointAtLength(at);
+                const { from, to } = path.dataset;
+                const over = boxes.find((box) => box.id !== from && box.id !== to
+                    && point.x > box.x && point.x < box.right
+                    && point.y > box.y && point.y < box.bottom);
+                if (over) found.push(`${from} to ${to} over ${over.id}`);
+            }
+        }
+        return found;
+    }"""
+    found: list[str] = page.evaluate(script)
+    return found
+
+
+def actor_ids(page: Any, *names: str) -> list[str]:
+    """Return the ids of actors with rank 0."""
+    script = """async ([name]) => {
+        const headers = { Authorization: `Bearer ${sessionStorage.getItem("mesh-token")}` };
+        const reply = await fetch(`/topics/actors?text=${name}`, { headers });
+        return (await reply.json()).value.rows[0].id;
+    }"""
+    return [page.evaluate(script, [name]) for name in names]
+
+
+def test_failed_ranks_are_shown_by_a_sign_and_their_reason(page: Any) -> None:
+    show(page, "topology")
+    first = page.get_by_role("option").first
+    first.filter(has_text="mortal").filter(has_text="✕ 4 failures").wait_for()
+    # The first mesh is selected.
+    has(page, "✕4 failed", "[aria-label=Mesh] .legend")
+    page.locator("canvas[aria-label='4 ranks: 4 failed']").hover(position={"x": 20, "y": 20})
+    has(page, "gpus 0 (rank 0)", ".ranks .hint")
+    has(page, "✕ failed", ".ranks .hint")
+    has(page, "ValueError: no gradient", ".ranks .hint")

@@ -20,6 +20,7 @@ from mesh_core.testing import wait_until
 from mesh_telemetry import Telemetry, TelemetryConfig
 from mesh_telemetry._dash.dashboard import Dashboard
 from mesh_telemetry._dash.files import file_routes
+from mesh_telemetry._dash.mesh_graph import group_names
 from mesh_telemetry._dash.page_queries import pattern
 from mesh_telemetry._dash.queries import TOPICS
 from mesh_telemetry._dash.topic_streams import TopicStreams
@@ -220,6 +221,12 @@ def test_an_unchanged_value_is_sent_once() -> None:
 )
 def test_cycles_are_found(edges: list[tuple[str, str]], expected: list[list[str]]) -> None:
     assert find_cycles(edges) == expected
+
+
+def test_a_group_of_meshes_is_named_by_the_common_start_of_their_names() -> None:
+    assert group_names(["shard-10", "shard-2", "shard-3"]) == "shard-…"
+    assert group_names(["a", "b"]) == "…"
+    assert group_names(["same", "same"]) == "same"
 
 
 def test_wildcards_in_a_search_text_are_escaped() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shown_program import Trainer, browser, page_of, ready, show, wait_for_quiet
+from shown_program import Boss, Trainer, browser, page_of, ready, show, wait_for_quiet
 
 from mesh_core import this_host
 from mesh_telemetry import Telemetry, TelemetryConfig
@@ -28,25 +28,36 @@ def test_ten_thousand_actors(place: Path, tmp_path: Path, monkeypatch: pytest.Mo
         procs = this_host().spawn_procs({"gpus": PROCS}, name="team")
         trainers: Any = [procs.spawn(f"trainer-{at}", Trainer) for at in range(MESHES)]
         trainers[-1].step.call(1).get()
-        with telemetry.serve() as serving, browser() as opened:
-            with page_of(opened, serving) as page:
-                ready(page, "overview")
-                text = "document.querySelector('[data-card=Actors] .value').textContent"
-                page.wait_for_function(f"() => {text} === '10,000'")
-                look(page)
-            wait_for_quiet()
-        procs.stop().get()
+        boss: Any = procs.slice(gpus=0).spawn("boss", Boss)
+        boss.lose.call_one(procs.slice(gpus=0)).get()
+        try:
+            with telemetry.serve() as serving, browser() as opened:
+                with page_of(opened, serving) as page:
+                    ready(page, "overview")
+                    text = "document.querySelector('[data-card=Actors] .value').textContent"
+                    page.wait_for_function(f"() => {text} === '10,002'")
+                    look(page)
+                wait_for_quiet()
+        finally:
+            # Programs of later tests are recorded with all processes that still run.
+            procs.stop().get()
 
 
 def look(page: Any) -> None:
     show(page, "topology")
-    page.locator("section").get_by_text(re.compile(r"1,2\d\d meshes")).wait_for()
+    page.locator("section").get_by_text(re.compile(r"^1,2\d\d meshes$")).wait_for()
+    # Meshes are grouped by class; those that have failed come first.
+    options = page.get_by_role("option")
+    options.first.filter(has_text="Trainer").filter(has_text="1 failed").wait_for()
+    options.nth(1).filter(has_text="mortal").filter(has_text="1 failure").wait_for()
     page.locator("[role=listbox]").evaluate("list => { list.scrollTop = list.scrollHeight; }")
     page.get_by_role("option").filter(has_text="trainer-1249").click()
     page.locator("[aria-label=Mesh]").get_by_text("gpus 8: 8 ranks, 8 started").wait_for()
     assert elements(page) < ELEMENTS_MAX
     page.get_by_role("button", name="Graph").click()
     page.get_by_role("button", name="team: 8 processes").wait_for()
+    page.get_by_role("button", name="Trainer (trainer-…): 1,250 meshes, 10,000 ranks").wait_for()
+    page.get_by_role("button", name="mortal: Trainer, 1 rank, ✕ failed").wait_for()
     assert elements(page) < ELEMENTS_MAX
     show(page, "explorer")
     page.get_by_role("option").filter(has_text="team[3]").click()

@@ -45,6 +45,7 @@ class Cluster:
         self.core: Any = client.CoreV1Api(self.client)
         self.apps: Any = client.AppsV1Api(self.client)
         self.batch: Any = client.BatchV1Api(self.client)
+        self.policy: Any = client.PolicyV1Api(self.client)
         self.rbac: Any = client.RbacAuthorizationV1Api(self.client)
         self._process: subprocess.Popen[str] | None = None
 
@@ -154,7 +155,7 @@ class Cluster:
         self.core.patch_namespaced_pod(name, namespace, patch)
 
     def break_node(self, name: str, fault: str | None) -> None:
-        """Make a node `dead`, or `drain` it; None restores it."""
+        """Make a node `dead`; None restores it."""
         self.core.patch_node(name, {"metadata": {"annotations": {FAULT: fault}}})
 
     def forget_history(self) -> None:
@@ -210,6 +211,7 @@ class Cluster:
             ("secret", self.core.list_namespaced_secret),
             ("statefulset", self.apps.list_namespaced_stateful_set),
             ("job", self.batch.list_namespaced_job),
+            ("budget", self.policy.list_namespaced_pod_disruption_budget),
         ]
         return [
             f"{kind}/{one.metadata.name}" for kind, each in lists for one in each(namespace).items

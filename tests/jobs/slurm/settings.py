@@ -96,6 +96,6 @@ def _haste() -> list[str]:
         "SlurmdTimeout=6",
         "TCPTimeout=2",
         "MessageTimeout=5",
-        "KillWait=2",
+        "KillWait=5",
         "CompleteWait=0",
     ]

@@ -10,6 +10,7 @@ from mesh_telemetry._archive.export import save
 from mesh_telemetry._dash.dashboard import Dashboard, QueryRunner
 from mesh_telemetry._debug.debugging import Debugging
 from mesh_telemetry._debug.routes import debug_routes
+from mesh_telemetry._events.program_line import program_line
 from mesh_telemetry._profile.file import trace_path, write_trace
 from mesh_telemetry._profile.routes import profile_routes
 from mesh_telemetry._query.client import QueryClient, QueryOptions
@@ -172,7 +173,9 @@ class TelemetryClient:
     ) -> Serving:
         """Serve queries of other programs on this machine until the result is closed."""
         queries = ServedQueries(self._query_client())
-        dashboard = Dashboard(QueryRunner(self.query), table_docs(self._own_tables))
+        dashboard = Dashboard(
+            QueryRunner(self.query), table_docs(self._own_tables), program=program_line()
+        )
         return Serving(
             queries,
             self.tables(),

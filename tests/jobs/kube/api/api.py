@@ -6,17 +6,35 @@ import copy
 import secrets
 from collections.abc import Callable
 
-from tests.jobs.kube.api import defaults, deletion, pod_security, schema, validation
+from tests.jobs.kube.api import (
+    defaults,
+    deletion,
+    eviction,
+    kueue,
+    pod_security,
+    schema,
+    validation,
+)
 from tests.jobs.kube.api.kind import Kind, Kinds, Object
 from tests.jobs.kube.api.patch import patched
 from tests.jobs.kube.api.permissions import Permissions
+from tests.jobs.kube.api.priority import set_priority
 from tests.jobs.kube.api.refusal import Refusal, not_found
 from tests.jobs.kube.api.request import Request
 from tests.jobs.kube.api.selector import Choice, by_field, by_label
-from tests.jobs.kube.api.store import Store, copied, now_text
+from tests.jobs.kube.api.store import Store, copied
 
 #: Kinds whose status can be changed only through the status subresource.
-_WITH_STATUS = {"Pod", "StatefulSet", "Job", "Node", "Service", "Namespace"}
+_WITH_STATUS = {
+    "Deployment",
+    "Job",
+    "Namespace",
+    "Node",
+    "Pod",
+    "PodDisruptionBudget",
+    "Service",
+    "StatefulSet",
+}
 
 #: The audience of tokens whose request names none.
 AUDIENCE = "https://kubernetes.default.svc"
@@ -120,6 +138,8 @@ class Api:
         validation.check(kind, object, None)
         defaults.fill_in(kind, object)
         if kind.name == "Pod":
+            set_priority(self.store, self.kinds, object)
+            kueue.hold(self.kinds, object)
             pod_security.check(self._namespace(request.namespace), object)
         if request.is_dry_run:
             if self.store.find(kind, request.namespace, meta["name"]):
@@ -218,23 +238,9 @@ class Api:
         return deletion.delete(self.store, self.kinds, request.kind, object, body)
 
     def _evict(self, request: Request) -> Object:
-        options = (request.body or {}).get("deleteOptions") or {}
         pod = self._one(request)
-        if request.is_dry_run:
-            return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
-        # The order of the real server: first the condition, then the deletion with its grace
-        # period.
-        condition = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "EvictionByEvictionAPI",
-            "message": "Eviction API: evicting",
-            "lastTransitionTime": now_text(),
-        }
-        change = {"conditions": [condition]}
-        pod["status"] = patched(pod["status"], "application/strategic-merge-patch+json", change)
-        marked = self.store.replace(request.kind, pod)
-        deletion.delete(self.store, self.kinds, request.kind, marked, options)
+        if not request.is_dry_run:
+            eviction.evict(self.store, self.kinds, request.kind, pod, request.body or {})
         return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 
     def _bind(self, request: Request) -> Object:

@@ -33,6 +33,11 @@ def fill_in(kind: Kind, object: Object) -> None:
             labels = object["metadata"].setdefault("labels", {})
             labels["kubernetes.io/metadata.name"] = object["metadata"]["name"]
             object["status"] = {"phase": "Active"}
+        case "Deployment":
+            spec = object["spec"]
+            spec.setdefault("replicas", 1)
+            _pod(spec["template"]["spec"])
+            object["status"] = {}
         case "Node":
             object.setdefault("spec", {})
 

@@ -14,6 +14,7 @@ REASONS = {
     410: "Expired",
     415: "UnsupportedMediaType",
     422: "Invalid",
+    429: "TooManyRequests",
     504: "Timeout",
 }
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.jobs.kube.api import port_forward
+from tests.jobs.kube.api import discovery, port_forward
 from tests.jobs.kube.api import request as requests
 from tests.jobs.kube.api.api import Api
 from tests.jobs.kube.api.faults import Cut, Faults, spoiled
@@ -63,7 +63,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         user = api.permissions.user(self.headers.get("Authorization", ""))
         if self.path.split("?")[0] == "/version":
-            self._send(200, {"major": "1", "minor": "36", "gitVersion": "v1.36.0-standin"})
+            self._send(200, {"major": "1", "minor": "36", "gitVersion": "v1.36.0"})
+            return
+        path = self.path.split("?")[0].rstrip("/")
+        if path == "/openapi/v2":
+            self._send(200, discovery.OPEN_API)
+            return
+        if (found := discovery.discovered(api.kinds, path)) is not None:
+            self._send(200, found)
             return
         if self.path.startswith("/standin/"):
             self._send(200, self.server.control(self.path.removeprefix("/standin/")))
@@ -84,11 +91,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.server.faults.done(user, request)
             self._send(*answer)
 
-    def _send(self, code: int, body: Object | str) -> None:
-        is_text = isinstance(body, str)
-        raw = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+    def _send(self, code: int, body: Object | str | bytes) -> None:
+        match body:
+            case bytes():
+                raw, content_type = body, "application/octet-stream"
+            case str():
+                raw, content_type = body.encode(), "text/plain"
+            case _:
+                raw, content_type = json.dumps(body).encode(), "application/json"
         self.send_response(code)
-        self.send_header("Content-Type", "text/plain" if is_text else "application/json")
+        self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(raw)))
         self.end_headers()
         self.wfile.write(raw)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from tests.jobs.kube.api.api import kind_of
 from tests.jobs.kube.api.deletion import delete
+from tests.jobs.kube.api.eviction import disrupt
 from tests.jobs.kube.api.kind import Kinds, Object
 from tests.jobs.kube.api.refusal import Refusal
 from tests.jobs.kube.api.store import Store, copied, now_text
@@ -18,6 +19,9 @@ GRACE_S = 2.0
 EVICTION_S = 300.0
 
 UNREACHABLE = "node.kubernetes.io/unreachable"
+
+#: The taint of cordoned nodes.
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 
 
 class Nodes:
@@ -43,7 +47,10 @@ class Nodes:
             self._mark(node, is_alive)
 
     def _mark(self, node: Object, is_alive: bool) -> None:
-        taints = [one for one in node["spec"].get("taints") or [] if one["key"] != UNREACHABLE]
+        own = (UNREACHABLE, UNSCHEDULABLE)
+        taints = [one for one in node["spec"].get("taints") or [] if one["key"] not in own]
+        if node["spec"].get("unschedulable"):
+            taints.append({"key": UNSCHEDULABLE, "effect": "NoSchedule"})
         condition = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
         if not is_alive:
             taints += [{"key": UNREACHABLE, "effect": one} for one in ("NoSchedule", "NoExecute")]
@@ -68,16 +75,11 @@ class Nodes:
         ready = conditions.get("Ready")
         if ready and ready["status"] == "True":
             ready.update(status="False", reason="NodeNotReady", lastTransitionTime=now_text())
-        if lost_s >= _stays_s(pod):
-            conditions["DisruptionTarget"] = {
-                "type": "DisruptionTarget",
-                "status": "True",
-                "reason": "DeletionByTaintManager",
-                "message": "Taint manager: deleting due to NoExecute taint",
-            }
         pod["status"]["conditions"] = list(conditions.values())
         pod = self._store.replace(self._pods, pod)
-        if "DisruptionTarget" in conditions:
+        if lost_s >= _stays_s(pod):
+            message = "Taint manager: deleting due to NoExecute taint"
+            pod = disrupt(self._store, self._pods, pod, "DeletionByTaintManager", message)
             delete(self._store, self._kinds, self._pods, pod, None)
 
 

@@ -6,6 +6,7 @@ from tests.jobs.kube.api import defaults, pod_security, validation
 from tests.jobs.kube.api.api import kind_of
 from tests.jobs.kube.api.deletion import check_namespace, delete
 from tests.jobs.kube.api.kind import Kinds, Object
+from tests.jobs.kube.api.priority import set_priority
 from tests.jobs.kube.api.store import Store, copied
 
 
@@ -64,6 +65,7 @@ class Owned:
         validation.check(self.kind, pod, None)
         namespace = self._store.get(self._namespaces, "", owner["metadata"]["namespace"])
         check_namespace(namespace, self.kind, name)
+        set_priority(self._store, self._kinds, pod)
         pod_security.check(namespace, pod)
         defaults.fill_in(self.kind, pod)
         self._store.create(self.kind, pod)

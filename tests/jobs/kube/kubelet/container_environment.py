@@ -19,6 +19,10 @@ INHERITED = ("PATH", "HOME", "LANG", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "TMPDIR")
 #: Identifies the processes of a pod.
 MARK = "STANDIN_POD"
 
+#: The file with the credentials of the pod's service account, in the folder of the pod. A real
+#: cluster mounts a token below /var/run/secrets, which is a folder of this machine here.
+KUBECONFIG = "kubeconfig"
+
 _KEYED = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 
@@ -45,6 +49,8 @@ class ContainerEnvironment:
         found = {name: os.environ[name] for name in INHERITED if name in os.environ}
         found["HOSTNAME"] = pod["spec"].get("hostname") or pod["metadata"]["name"]
         found[MARK] = pod["metadata"]["uid"]
+        if (self.folder / KUBECONFIG).exists():
+            found["KUBECONFIG"] = str(self.folder / KUBECONFIG)
         for entry in container.get("env") or []:
             if "valueFrom" in entry:
                 value = self._value(pod, entry["valueFrom"])

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.jobs.kube.api.api import kind_of
-from tests.jobs.kube.api.deletion import delete, end_grace
+from tests.jobs.kube.api.deletion import end_grace
 from tests.jobs.kube.api.events import Recorder
 from tests.jobs.kube.api.kind import Kinds, Object
 from tests.jobs.kube.api.refusal import Refusal
 from tests.jobs.kube.api.store import Store, copied
 from tests.jobs.kube.kubelet.addresses import Addresses
-from tests.jobs.kube.kubelet.container_environment import ContainerEnvironment
+from tests.jobs.kube.kubelet.container_environment import KUBECONFIG, ContainerEnvironment
 from tests.jobs.kube.kubelet.pod import FAULT, Pod
 
 #: Capacity of each node.
-CAPACITY = {"cpu": "64", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "2"}
+CAPACITY = {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "8"}
 
 
 class Kubelet:
-    """The kubelet of all nodes; an annotation on a node makes it `dead` or `drain`s it."""
+    """The kubelet of all nodes; an annotation on a node makes it `dead`."""
 
     def __init__(self, store: Store, kinds: Kinds, folder: Path, nodes: int) -> None:
         self.heartbeats: dict[str, float] = {}
+        #: Writes a kubeconfig of a service account: namespace, name and path. The server sets it.
+        self.write_kubeconfig: Callable[[str, str, Path], None] = lambda *_: None
         self._store = store
         self._kinds = kinds
         self._folder = folder
@@ -80,10 +83,6 @@ class Kubelet:
             return
         self._dead.discard(name)
         self.heartbeats[name] = time.monotonic()
-        if fault == "drain":
-            for pod in mine:
-                if "deletionTimestamp" not in pod.object["metadata"]:
-                    delete(self._store, self._kinds, self._kind, copied(pod.object), None)
 
     def _begin(self, object: Object) -> None:
         meta = object["metadata"]
@@ -93,6 +92,9 @@ class Kubelet:
             return
         folder = self._folder / meta["uid"]
         folder.mkdir(parents=True, exist_ok=True)
+        account = object["spec"]["serviceAccountName"]
+        if object["spec"].get("automountServiceAccountToken", True):
+            self.write_kubeconfig(meta["namespace"], account, folder / KUBECONFIG)
         container_environment = ContainerEnvironment(self._store, self._kinds, folder)
         address = self._addresses.take()
         pod = Pod(self._store, self._kind, object, address, container_environment, self._events)

@@ -85,6 +85,15 @@ class Pod:
     def _fault(self) -> str:
         return str((self.object["metadata"].get("annotations") or {}).get(FAULT, ""))
 
+    @property
+    def _grace_s(self) -> float:
+        meta = self.object["metadata"]
+        if self._is_lost:
+            return 0.0
+        if "deletionTimestamp" not in meta:
+            return float(self.object["spec"]["terminationGracePeriodSeconds"])
+        return float(meta.get("deletionGracePeriodSeconds") or 0)
+
     def _wait(self) -> None:
         self._woken.wait(LOOK_S)
         self._woken.clear()
@@ -128,7 +137,7 @@ class Pod:
             if fault in ("oom", "evict"):
                 self._signal(signal.SIGKILL)
             if fault == "shutdown":
-                self._end_processes(self.object["spec"]["terminationGracePeriodSeconds"])
+                self._end_processes()
                 message = "Pod was terminated in response to imminent node shutdown."
                 self._tell("Failed", reason="Terminated", message=message)
                 self._wait_for_deletion()
@@ -179,19 +188,20 @@ class Pod:
 
     def _finish(self) -> None:
         """Stop the processes and confirm the deletion of the pod."""
-        self._end_processes(self.object["metadata"].get("deletionGracePeriodSeconds") or 0)
+        self._end_processes()
         if not self._is_lost:
             self._tell(self._phase())
             self._confirm()
         self.is_over = True
 
-    def _end_processes(self, grace_s: float) -> None:
+    def _end_processes(self) -> None:
         """Send SIGTERM to the processes, and SIGKILL after the grace period."""
-        end = time.monotonic() + (0 if self._is_lost else grace_s)
+        began = time.monotonic()
         everyone = [*self._first, *self.containers]
         if not self._is_lost:
             self._signal(signal.SIGTERM)
-        while time.monotonic() < end and any(one.is_alive for one in everyone):
+        # Another deletion may shorten the grace period.
+        while time.monotonic() < began + self._grace_s and any(one.is_alive for one in everyone):
             self._wait()
         while any(one.is_alive for one in everyone):
             self._signal(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The scheduler: assigns each pod to a node, or reports the reason why it cannot."""
+"""The scheduler: assigns each pod to a node, preempts others, or reports why it cannot."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 from collections import Counter
 
 from tests.jobs.kube.api.api import kind_of
+from tests.jobs.kube.api.deletion import delete
 from tests.jobs.kube.api.events import Recorder
+from tests.jobs.kube.api.eviction import disrupt
 from tests.jobs.kube.api.kind import Kinds, Object
 from tests.jobs.kube.api.store import Store, copied, now_text
 
@@ -19,6 +21,7 @@ class Scheduler:
 
     def __init__(self, store: Store, kinds: Kinds) -> None:
         self._store = store
+        self._kinds = kinds
         self._pods = kind_of(kinds, "pods")
         self._nodes = kind_of(kinds, "nodes")
         self._events = Recorder(store, kinds, "default-scheduler")
@@ -26,6 +29,7 @@ class Scheduler:
     def step(self) -> None:
         pods = self._store.view(self._pods)
         waiting = [copied(pod) for pod in pods if _waits(pod)]
+        waiting.sort(key=_priority, reverse=True)
         if not waiting:
             return
         nodes = self._store.view(self._nodes)
@@ -54,8 +58,35 @@ class Scheduler:
             used[best].update(requests(pod))
             self._tell(pod, "", "")
         else:
+            self._preempt(pod, nodes)
             told = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
             self._tell(pod, "Unschedulable", f"0/{len(nodes)} nodes are available: {told}.")
+
+    def _preempt(self, pod: Object, nodes: list[Object]) -> None:
+        """Delete pods of lower priority from the first node on which the pod then fits."""
+        for node in nodes:
+            placed = [
+                one
+                for one in self._store.view(self._pods)
+                if one["spec"].get("nodeName") == node["metadata"]["name"]
+                and one["status"]["phase"] not in ("Succeeded", "Failed")
+            ]
+            victims = [one for one in placed if _priority(one) < _priority(pod)]
+            kept: Counter[str] = Counter()
+            for one in placed:
+                kept.update({} if one in victims else requests(one))
+            if victims and not _unfit(pod, node, kept):
+                for victim in victims:
+                    self._remove(copied(victim))
+                return
+
+    def _remove(self, victim: Object) -> None:
+        if "deletionTimestamp" in victim["metadata"]:
+            return  # The preempting pod waits until it has gone.
+        message = "default-scheduler: preempting to accommodate a higher priority pod"
+        marked = disrupt(self._store, self._pods, victim, "PreemptionByScheduler", message)
+        self._events.tell(victim, "Preempted", "Preempted by a pod of a higher priority", "Normal")
+        delete(self._store, self._kinds, self._pods, marked, None)
 
     def _tell(self, pod: Object, reason: str, message: str) -> None:
         old = pod["status"].get("conditions") or []
@@ -90,6 +121,10 @@ def requests(pod: Object) -> dict[str, float]:
         for name, amount in wanted.items():
             asked[name] += quantity(amount)  # type: ignore[assignment]
     return dict(asked)
+
+
+def _priority(pod: Object) -> int:
+    return int(pod["spec"].get("priority", 0))
 
 
 def _waits(pod: Object) -> bool:

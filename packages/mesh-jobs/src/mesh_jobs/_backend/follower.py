@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from mesh_jobs._backend.report import Report
+from mesh_jobs._backend.report import HostDraining, Report
 
 __all__ = ["Follower", "Polling"]
 
@@ -37,6 +37,10 @@ class Follower(ABC):
         Returns:
             False if only the time has passed; any other value if there may be a change.
         """
+
+    def leaving(self) -> Sequence[HostDraining]:
+        """Return the eviction notices since the last call that a query may no longer show."""
+        return ()
 
 
 class Polling(Follower):

@@ -455,6 +455,7 @@ class Job:
         """
         record, allocation = self._record()
         found = list(self._backend(record.spec).leaving(allocation))
+        self._record()  # Hosts that the job itself has started to release are not reclaimed.
         known = {(one.place, one.epoch) for one in found}
         here = leaving_here(record.allocation_id)
         return [*found, *(one for one in here if (one.place, one.epoch) not in known)]

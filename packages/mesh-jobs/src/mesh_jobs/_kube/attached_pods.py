@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ from mesh_jobs._backend.attachment import Attachment
 from mesh_jobs._backend.follower import Follower
 from mesh_jobs._backend.report import Allocation, HostReport, Phase, Report
 from mesh_jobs._errors import JobError, JobPending
-from mesh_jobs._kube.follower import follow_objects
+from mesh_jobs._kube.follower import Selection, follow_objects
 from mesh_jobs._kube.manifests import ALLOCATION_LABEL, MESH_LABEL, RANK_LABELS
 from mesh_jobs._kube.mesh_job import allocation_id, finished_at
 from mesh_jobs._kube.pod_status import host
@@ -132,20 +132,28 @@ def attached_report(api: KubeApi, allocation: Allocation) -> Report:
 
 
 @contextmanager
-def attached_follow(api: KubeApi, allocation: Allocation) -> Iterator[Follower]:
+def attached_follow(api: KubeApi, allocation: Allocation, *, has_nodes: bool) -> Iterator[Follower]:
     """Watch the pods and their MeshJob."""
-    watched = [("pods", mesh["selector"]) for mesh in allocation["meshes"]]
+    watched = [_mesh_selection(mesh) for mesh in allocation["meshes"]]
     has_mesh_job = allocation["mesh_job"] is not None
     if has_mesh_job:
-        watched.insert(0, ("meshjobs", ""))
+        watched.insert(0, Selection("meshjobs", ""))
 
     def reading(known: Sequence[list[Object]]) -> Report:
         return _reading(allocation, known if has_mesh_job else [[], *known])
 
-    with follow_objects(
-        api, watched, reading, lambda: attached_report(api, allocation)
-    ) as follower:
+    def fetch() -> Report:
+        return attached_report(api, allocation)
+
+    with follow_objects(api, watched, reading, fetch, has_nodes=has_nodes) as follower:
         yield follower
+
+
+def _mesh_selection(mesh: Object) -> Selection:
+    def place(pod: Mapping[str, Any]) -> tuple[str, int]:
+        return mesh["name"], _rank(mesh["rank_label"], pod)
+
+    return Selection("pods", mesh["selector"], place)
 
 
 def attached_pods(api: KubeApi, allocation: Allocation) -> list[Object]:
@@ -187,7 +195,7 @@ def _pods(api: KubeApi, mesh: Object) -> list[Object]:
     return api.list("pods", mesh["selector"])
 
 
-def _rank(label: str, pod: Object) -> int:
+def _rank(label: str, pod: Mapping[str, Any]) -> int:
     """Return the rank of a pod, from its label or the number at the end of its name, else -1."""
     value = (pod["metadata"].get("labels") or {}).get(label, "")
     if value.isdecimal():

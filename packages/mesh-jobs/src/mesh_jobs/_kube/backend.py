@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -26,13 +26,15 @@ from mesh_jobs._kube.attached_pods import (
 )
 from mesh_jobs._kube.events import Place, events_of
 from mesh_jobs._kube.eviction_notices import leaving
-from mesh_jobs._kube.follower import delete_pods, follow_objects
+from mesh_jobs._kube.follower import Selection, delete_pods, follow_objects
 from mesh_jobs._kube.manifests import (
     ALLOCATION_LABEL,
+    BUDGETS,
     KINDS,
     MESH_LABEL,
     PLURALS,
     allocation_of,
+    budget_size,
     manifests,
     mesh_name,
     secret,
@@ -70,6 +72,16 @@ class KubernetesBackend(Backend):
     def _workload(self) -> str:
         return str(self.options["workload"])
 
+    @property
+    def _owned(self) -> tuple[str, ...]:
+        """The plural names of the objects that the workloads own."""
+        budgets = (BUDGETS,) if self.options.get("evictions_max") is not None else ()
+        return (*budgets, "services", "secrets")
+
+    @property
+    def _has_nodes(self) -> bool:
+        return bool(self.options.get("watch_nodes"))
+
     def _api(self) -> KubeApi:
         given = self.options
         return KubeApi(given["namespace"], given.get("kubeconfig"), given.get("cluster_context"))
@@ -100,6 +112,9 @@ class KubernetesBackend(Backend):
     def allocate(self, request: AllocationRequest) -> Allocation:
         """Create the objects that do not exist yet."""
         api = self._api()
+        if self._has_nodes:
+            # Rejects a user without this permission, whom no notice of a node would reach.
+            api.cluster_wide().list("nodes")
         if is_attaching(request.spec):
             return attached_allocation(api, request)
         self._check_there(api, request)
@@ -139,7 +154,7 @@ class KubernetesBackend(Backend):
             }
             for one in api.list(PLURALS[self._workload], _selector(allocation_id))
         ]
-        for plural in ("secrets", "services"):
+        for plural in self._owned:
             for one in api.list(plural, _selector(allocation_id)):
                 body = {"metadata": {"ownerReferences": owners}}
                 api.patch(plural, one["metadata"]["name"], body)
@@ -164,19 +179,27 @@ class KubernetesBackend(Backend):
     @contextmanager
     def follow(self, allocation: Allocation) -> Iterator[Follower]:
         """Watch the pods and their workloads."""
+        has_nodes = self._has_nodes
         if allocation.get("attached"):
-            with attached_follow(self._api(), allocation) as follower:
+            with attached_follow(self._api(), allocation, has_nodes=has_nodes) as follower:
                 yield follower
             return
-        selector, plural = _selector(allocation["id"]), PLURALS[allocation["workload"]]
-        watched = [("pods", selector), *([(plural, selector)] if plural != "pods" else [])]
+        kind, selector = allocation["workload"], _selector(allocation["id"])
+
+        def place(pod: Mapping[str, Any]) -> tuple[str, int]:
+            return pod["metadata"]["labels"][MESH_LABEL], rank_of(kind, pod)
+
+        watched = [Selection("pods", selector, place)]
+        if kind != "pods":
+            watched.append(Selection(PLURALS[kind], selector))
 
         def reading(known: Sequence[list[Object]]) -> Report:
             return report_of(allocation, known[0], known[1] if len(known) > 1 else [])
 
-        with follow_objects(
-            self._api(), watched, reading, lambda: self.report(allocation)
-        ) as follower:
+        def fetch() -> Report:
+            return self.report(allocation)
+
+        with follow_objects(self._api(), watched, reading, fetch, has_nodes=has_nodes) as follower:
             yield follower
 
     def release(self, allocation: Allocation) -> None:
@@ -188,8 +211,8 @@ class KubernetesBackend(Backend):
         if allocation.get("attached"):
             return
         api, selector = self._api(), _selector(allocation["id"])
-        for plural in (PLURALS[allocation["workload"]], "services", "secrets"):
-            for one in api.list(plural, selector):
+        for plural in (PLURALS[allocation["workload"]], *self._owned):
+            for one in api.list(plural, selector) if plural != "pods" else ():
                 api.delete(plural, one["metadata"]["name"])
         delete_pods(api, selector, lambda pod: True)
 
@@ -203,11 +226,20 @@ class KubernetesBackend(Backend):
             raise NotSupported(
                 "the size of a JobSet cannot change: kill the job, and apply it again"
             )
+        if self.options.get("queue") is not None:
+            raise NotSupported(
+                f"queue {self.options['queue']!r} admitted the job with its size: kill the job, "
+                "and apply it again"
+            )
         if self._workload == "pods":
             self.allocate(request)
-        for mesh in request.spec.meshes if self._workload != "pods" else ():
-            body = {"spec": size(self._workload, mesh.hosts)}
-            api.patch(PLURALS[self._workload], mesh_name(request, mesh), body)
+        for mesh in request.spec.meshes:
+            if self._workload != "pods":
+                body = {"spec": size(self._workload, mesh.hosts)}
+                api.patch(PLURALS[self._workload], mesh_name(request, mesh), body)
+            if BUDGETS in self._owned:
+                budget = {"spec": budget_size(request, mesh)}
+                api.patch(BUDGETS, mesh_name(request, mesh), budget)
         sizes = {mesh.name: mesh.hosts for mesh in request.spec.meshes}
 
         def is_too_many(pod: Object) -> bool:
@@ -249,14 +281,22 @@ class KubernetesBackend(Backend):
         return events_of(names, places, api.list("events"), pods)
 
     def leaving(self, allocation: Allocation) -> Sequence[HostDraining]:
-        """Return the hosts whose pods are being deleted, evicted or preempted."""
+        """Return the hosts that are being deleted, evicted or preempted, or whose nodes drain."""
         pods = self._pods(allocation)
+        nodes = self._nodes() if self._has_nodes else {}
         return [
             one
             for mesh in allocation["meshes"]
             for rank in range(mesh["hosts"])
-            for one in leaving(mesh["name"], rank, host_pods(allocation, pods, mesh["name"], rank))
+            for one in leaving(
+                mesh["name"], rank, host_pods(allocation, pods, mesh["name"], rank), nodes
+            )
         ]
+
+    def _nodes(self) -> dict[str, Object]:
+        """Return the nodes of the cluster by name."""
+        found = self._api().cluster_wide().list("nodes")
+        return {one["metadata"]["name"]: one for one in found}
 
     def gateway(self, allocation: Allocation) -> str | None:
         """Return the configured gateway to the cluster, or one that is created for the job.

@@ -22,7 +22,9 @@ class ImageSpec:
         pull_secrets: The names of the secrets for pulling the image.
         pull_policy: `Always`, `IfNotPresent` or `Never`. Defaults to the policy of the cluster.
         shared_memory: The size limit of `/dev/shm`, such as `16Gi`. Defaults to half of the memory
-            of the node. It counts toward the memory of the pod.
+            of the node. It counts toward the memory of the pod. With `0`, the pod has no volume
+            for it: `/dev/shm` then has the size that the container runtime sets, usually 64 MB, and
+            `kubectl drain` does not need `--delete-emptydir-data`.
         run_as_user: The user id, which must not be 0. None uses the user of the image.
     """
 

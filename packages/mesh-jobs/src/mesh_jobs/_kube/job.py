@@ -14,7 +14,12 @@ from mesh_jobs._errors import JobPending
 from mesh_jobs._job.job import Job, Progress
 from mesh_jobs._job.state import JobState
 from mesh_jobs._kube.image_spec import ImageSpec
-from mesh_jobs._kube.options import ExistingPods, KubernetesOptions, PodOptions
+from mesh_jobs._kube.options import (
+    TERMINATION_GRACE_S,
+    ExistingPods,
+    KubernetesOptions,
+    PodOptions,
+)
 from mesh_jobs._kube.rbac import role
 from mesh_jobs._kube.secret import CONTROLLER_KEY, encoded, packed
 from mesh_jobs._spec import MeshSpec
@@ -50,7 +55,8 @@ class KubernetesJob(Job):
         folder: The folder that contains the state. Defaults to the current folder.
 
     Raises:
-        ConfigError: A name is invalid, or a MeshJob is combined with `credentials_secret`.
+        ConfigError: A name is invalid, a MeshJob is combined with `credentials_secret`, or existing
+            pods are combined with options of new ones.
     """
 
     def __init__(
@@ -77,6 +83,12 @@ class KubernetesJob(Job):
             )
         if mesh_job is not None and options.credentials_secret is not None:
             raise ConfigError("a MeshJob has its own Secret: leave out credentials_secret")
+        is_existing = mesh_job is not None or options.credentials_secret is not None
+        if is_existing and not _has_only_options_of_existing_pods(options):
+            raise ConfigError(
+                "the job creates no pods: leave out termination_grace_s, evictions_max and queue, "
+                "and set them where the pods are created"
+            )
         super().__init__(
             backend="kubernetes",
             name=name,
@@ -186,7 +198,9 @@ class KubernetesJob(Job):
             self._spec = spec
 
     def role(self, subject: str | None = None) -> str:
-        """Return the role that is needed in the namespace to apply this job, as YAML.
+        """Return the role that is needed to apply this job, as YAML.
+
+        The role is limited to the namespace. If the job watches nodes, there is a ClusterRole, too.
 
         Args:
             subject: To whom the role is bound by a RoleBinding in the same YAML: `user:NAME`,
@@ -195,10 +209,7 @@ class KubernetesJob(Job):
         Raises:
             ConfigError: The subject has another form.
         """
-        options = self._spec.options
-        is_attached = bool(options["mesh_job"] or options["credentials_secret"])
-        workload = "attached" if is_attached else str(options["workload"])
-        return role(str(options["namespace"]), workload, bool(options["port_forward"]), subject)
+        return role(self._spec.options, subject)
 
     def state(
         self,
@@ -229,3 +240,8 @@ class KubernetesJob(Job):
                 time.sleep(_LOOK_S)
         left = None if until is None else max(until - time.monotonic(), 0)
         return super().state(left, progress, observer=observer)
+
+
+def _has_only_options_of_existing_pods(options: KubernetesOptions) -> bool:
+    has_default_grace = options.termination_grace_s == TERMINATION_GRACE_S
+    return has_default_grace and options.evictions_max is None and options.queue is None

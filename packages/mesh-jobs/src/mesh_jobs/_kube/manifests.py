@@ -7,16 +7,19 @@ from typing import Any
 
 from mesh_jobs._backend.allocation_request import AllocationRequest
 from mesh_jobs._kube.pod_template import secret_key, template
+from mesh_jobs._kube.queue import check_queue, enqueue
 from mesh_jobs._spec import MeshSpec
 
 __all__ = [
     "ALLOCATION_LABEL",
+    "BUDGETS",
     "JOB_LABEL",
     "KINDS",
     "MESH_LABEL",
     "PLURALS",
     "RANK_LABELS",
     "allocation_of",
+    "budget_size",
     "manifests",
     "mesh_name",
     "secret",
@@ -45,6 +48,9 @@ PLURALS = {
     "statefulset": "statefulsets",
     "pods": "pods",
 }
+
+#: The plural name of disruption budgets in the API.
+BUDGETS = "poddisruptionbudgets"
 
 #: The API version and kind of the workloads, which own the other objects of an allocation.
 KINDS = {
@@ -107,14 +113,24 @@ def secret(request: AllocationRequest, contents: dict[str, str]) -> Object:
 
 
 def manifests(request: AllocationRequest, kind: str) -> list[tuple[MeshSpec, str, Object]]:
-    """Return all objects of an allocation but its Secret, each with its mesh and plural name."""
+    """Return all objects of an allocation but its Secret, each with its mesh and plural name.
+
+    Raises:
+        ConfigError: The queue of the job would not admit it as a whole.
+    """
+    check_queue(request, kind)
     made: list[tuple[MeshSpec, str, Object]] = []
     for mesh in request.spec.meshes:
         made.append((mesh, "services", _service(request, mesh)))
+        if request.spec.options.get("evictions_max") is not None:
+            made.append((mesh, BUDGETS, _disruption_budget(request, mesh)))
         made += [(mesh, PLURALS[kind], one) for one in _workloads(request, mesh, kind)]
     if kind == "jobset":
         # A JobSet contains all meshes, because they are created and deleted together.
         made.append((request.spec.meshes[0], PLURALS[kind], _job_set(request)))
+    for _, plural, body in made:
+        if plural == PLURALS[kind]:
+            enqueue(request, kind, secret_name(request), body)
     return made
 
 
@@ -123,6 +139,12 @@ def size(kind: str, hosts: int) -> Object:
     if kind == "job":
         return {"completions": hosts, "parallelism": hosts}
     return {"replicas": hosts}
+
+
+def budget_size(request: AllocationRequest, mesh: MeshSpec) -> Object:
+    """Return the field of a disruption budget's spec that depends on the size of its mesh."""
+    # `maxUnavailable` requires a controller with the scale subresource, which a Job is not.
+    return {"minAvailable": max(mesh.hosts - int(request.spec.options["evictions_max"]), 0)}
 
 
 def allocation_of(request: AllocationRequest, kind: str, namespace: str) -> Object:
@@ -154,6 +176,22 @@ def _service(request: AllocationRequest, mesh: MeshSpec) -> Object:
     }
     meta = _meta(request, mesh_name(request, mesh), mesh)
     return {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}
+
+
+def _disruption_budget(request: AllocationRequest, mesh: MeshSpec) -> Object:
+    """Return the PodDisruptionBudget that limits the simultaneous evictions of a mesh."""
+    spec = {
+        **budget_size(request, mesh),
+        "selector": {"matchLabels": {ALLOCATION_LABEL: request.id, MESH_LABEL: mesh.name}},
+        # A pod whose worker is not ready has nothing to lose, and must not block a drain.
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+    }
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": _meta(request, mesh_name(request, mesh), mesh),
+        "spec": spec,
+    }
 
 
 def _workloads(request: AllocationRequest, mesh: MeshSpec, kind: str) -> list[Object]:

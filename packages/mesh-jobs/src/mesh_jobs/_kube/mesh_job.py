@@ -15,6 +15,7 @@ from typing import Any
 from mesh_core import ConfigError
 from mesh_jobs._backend.report import HostReport, Phase, Report
 from mesh_jobs._kube.image_spec import ImageSpec
+from mesh_jobs._kube.options import TERMINATION_GRACE_S
 from mesh_jobs._spec import JobSpec, MeshSpec
 
 __all__ = [
@@ -74,12 +75,20 @@ def job_spec(mesh_job: Object) -> JobSpec:
     """
     spec, name = mesh_job["spec"], mesh_job["metadata"]["name"]
     meshes = tuple(_mesh(one, name) for one in spec["meshes"])
-    options = {"namespace": mesh_job["metadata"]["namespace"], "workload": _workload(spec)}
+    options = {
+        "namespace": mesh_job["metadata"]["namespace"],
+        "workload": _workload(spec),
+        "termination_grace_s": _termination_grace_s(spec),
+    }
     return JobSpec(name, "kubernetes", meshes, options, float(spec.get("ttlSeconds", 3600)))
 
 
 def _workload(spec: Object) -> str:
     return str(spec.get("workload", "job"))
+
+
+def _termination_grace_s(spec: Object) -> int:
+    return int(spec.get("terminationGracePeriodSeconds", TERMINATION_GRACE_S))
 
 
 def _mesh(mesh: Object, mesh_job: str) -> MeshSpec:
@@ -125,6 +134,8 @@ def fingerprints(mesh_job: Object) -> dict[str, str]:
             key: mesh[key] for key in _DEFAULTS if mesh.get(key, _DEFAULTS[key]) != _DEFAULTS[key]
         }
         whole = [_workload(spec), spec.get("ttlSeconds", 3600), mesh["name"], kept]
+        if _termination_grace_s(spec) != TERMINATION_GRACE_S:
+            whole.append(_termination_grace_s(spec))
         text = json.dumps(whole, sort_keys=True).encode()
         found[mesh["name"]] = hashlib.sha256(text).hexdigest()[:16]
     return found

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from mesh_core import ConfigError
 
-__all__ = ["ExistingPods", "KubernetesOptions", "PodOptions"]
+__all__ = ["TERMINATION_GRACE_S", "ExistingPods", "KubernetesOptions", "PodOptions"]
 
 _PORT = 26600
 _PORT_MAX = 65533
+#: The default grace period of pods. A checkpoint must fit: 600 s suffice to write the memory of
+#: eight GPUs with 80 GB at 1.1 GB/s. It is also the longest time that the cluster autoscaler waits.
+TERMINATION_GRACE_S = 600
+# The worker needs a part of the grace period to stop the remaining processes.
+_TERMINATION_GRACE_MIN_S = 5
+_QUEUE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _WORKLOADS = ("job", "statefulset", "pods", "jobset")
 
 
@@ -37,9 +44,21 @@ class KubernetesOptions:
             reach the pods directly: `tcp://mesh.example.org:26600`.
         port_forward: Whether to connect to the pods through the API server. By default, this is
             done if no worker can be reached directly.
+        termination_grace_s: The grace period of the pods in seconds: how long the actors of a host
+            can save their state after `on_leaving` was called. The pod ends as soon as they have
+            ended, so a long period delays nobody. It does not apply to `kill` and `resize`, which
+            allow 10 s.
+        evictions_max: How many pods of each mesh may be evicted at the same time, such as by
+            `kubectl drain`; creates a PodDisruptionBudget for each mesh. With 0, no pod is evicted
+            while the job exists. By default, there is no limit.
+        watch_nodes: Whether `on_leaving` is also called when the node of a pod is cordoned or is
+            about to be removed, before the pod is evicted. Requires the permission to list and
+            watch the nodes of the cluster, which `KubernetesJob.role` prints as a ClusterRole.
+        queue: The LocalQueue of Kueue that admits all hosts of the job together. Several meshes
+            need the workload `pods` or `jobset`.
 
     Raises:
-        ConfigError: `workload` has another value.
+        ConfigError: `workload` has another value, a number is too small, or `queue` is no name.
     """
 
     workload: str = "job"
@@ -48,11 +67,30 @@ class KubernetesOptions:
     cluster_context: str | None = None
     attach_to: str | None = None
     port_forward: bool | None = None
+    termination_grace_s: int = TERMINATION_GRACE_S
+    evictions_max: int | None = None
+    watch_nodes: bool = False
+    queue: str | None = None
 
     def __post_init__(self) -> None:
         if self.workload not in _WORKLOADS:
             raise ConfigError(
                 f"workload is {self.workload!r}: choose one of {', '.join(_WORKLOADS)}"
+            )
+        if not _is_int(self.termination_grace_s, _TERMINATION_GRACE_MIN_S):
+            raise ConfigError(
+                f"termination_grace_s is {self.termination_grace_s!r}: give a whole number of "
+                f"seconds, at least {_TERMINATION_GRACE_MIN_S}"
+            )
+        if self.evictions_max is not None and not _is_int(self.evictions_max, 0):
+            raise ConfigError(
+                f"evictions_max is {self.evictions_max!r}: give a number of pods, or None for no "
+                "limit"
+            )
+        if self.queue is not None and not _QUEUE.fullmatch(self.queue):
+            raise ConfigError(
+                f"{self.queue!r} is not the name of a LocalQueue: use lower-case letters, digits, "
+                "dashes and dots"
             )
 
     def to_json(self) -> dict[str, Any]:
@@ -66,6 +104,10 @@ class KubernetesOptions:
             "cluster_context": self.cluster_context,
             "attach_to": self.attach_to,
             "port_forward": self.port_forward,
+            "termination_grace_s": self.termination_grace_s,
+            "evictions_max": self.evictions_max,
+            "watch_nodes": self.watch_nodes,
+            "queue": self.queue,
         }
 
 
@@ -145,6 +187,10 @@ class ExistingPods:
             "pod_rank_label": self.pod_rank_label,
             "port": self.port,
         }
+
+
+def _is_int(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def _check_port(port: int) -> None:

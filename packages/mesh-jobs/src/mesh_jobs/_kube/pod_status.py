@@ -122,7 +122,9 @@ def _is_ready(pod: Object) -> bool:
 def epoch_of(pod: Object) -> int:
     """Return a number that increases with each worker, from its start time and restart count."""
     worker = worker_of(pod)
-    began = worker.get("state", {}).get("running", {}).get("startedAt")
+    state = worker.get("state") or {}
+    # A worker keeps its epoch after its exit.
+    began = (state.get("running") or state.get("terminated") or {}).get("startedAt")
     began = began or pod["metadata"]["creationTimestamp"]
     seconds = int(datetime.fromisoformat(began).timestamp())
     restarts = int(worker.get("restartCount", 0))

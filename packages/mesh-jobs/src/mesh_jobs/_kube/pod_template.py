@@ -8,6 +8,7 @@ from typing import Any
 
 from mesh_jobs._backend.allocation_request import AllocationRequest
 from mesh_jobs._errors import JobError
+from mesh_jobs._kube.options import TERMINATION_GRACE_S
 from mesh_jobs._spec import MeshSpec
 
 __all__ = ["CONTAINER", "RANK", "SECRET", "control_port", "secret_key", "template"]
@@ -20,14 +21,19 @@ RANK = "MESH_RANK"
 SECRET = "MESH_WORKER_SECRET"
 _ADDRESS = "POD_IP"
 
-_GRACE_S = 10
 # The part of the pod's grace period that the worker needs to stop the remaining processes.
 _STOP_S = 3
 # A deleted pod has not completed. With exit status 0, the Job would count its index as completed.
 _TERMINATED_STATUS = 143
 _READINESS = {"periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": 3}
-# If a worker is considered dead, everything that it runs is killed, so this takes five minutes.
-_LIVENESS = {"periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 30}
+# If a worker is considered dead, everything that it runs is killed, so this takes five minutes. A
+# worker that does not respond does not use its grace period either, so that it is short then.
+_LIVENESS = {
+    "periodSeconds": 10,
+    "timeoutSeconds": 5,
+    "failureThreshold": 30,
+    "terminationGracePeriodSeconds": 10,
+}
 # How long a pod stays bound to a lost node before it is replaced. The default of Kubernetes is five
 # minutes.
 _LOST_S = 60
@@ -72,7 +78,9 @@ def template(
     containers = spec.get("containers") or []
     own: Object = next((one for one in containers if one.get("name") == CONTAINER), {})
     others = [one for one in containers if one.get("name") != CONTAINER]
-    grace_s = {**spec, **extra["spec"]}.get("terminationGracePeriodSeconds") or _GRACE_S
+    grace_s = spec.get("terminationGracePeriodSeconds") or request.spec.options.get(
+        "termination_grace_s", TERMINATION_GRACE_S
+    )
     worker = _container(request, mesh, own, extra, max(0, grace_s - _STOP_S))
     meta["labels"] = {**(meta.get("labels") or {}), **(options.get("labels") or {}), **labels}
     notes = {**(meta.get("annotations") or {}), **(options.get("annotations") or {})}
@@ -90,7 +98,7 @@ def template(
         "tolerations": _tolerations(
             [*(spec.get("tolerations") or []), *_list(mesh, "tolerations")]
         ),
-        "volumes": [*(spec.get("volumes") or []), _shared_memory(image)],
+        "volumes": [*(spec.get("volumes") or []), *_shared_memory(image)],
     }
     if selector := {**(spec.get("nodeSelector") or {}), **(options.get("node_selector") or {})}:
         filled["nodeSelector"] = selector
@@ -161,7 +169,7 @@ def _container(
         },
         "volumeMounts": [
             *(own.get("volumeMounts") or []),
-            {"name": "shared-memory", "mountPath": "/dev/shm"},
+            *({"name": one["name"], "mountPath": "/dev/shm"} for one in _shared_memory(image)),
         ],
     }
     if image.get("pull_policy"):
@@ -212,7 +220,14 @@ def _tolerations(given: list[Object]) -> list[Object]:
     return [*given, *lost]
 
 
-def _shared_memory(image: Object) -> Object:
-    """Return the volume for shared memory; the default of 64 MB per container is too small."""
-    limit = {"sizeLimit": image["shared_memory"]} if image.get("shared_memory") else {}
-    return {"name": "shared-memory", "emptyDir": {"medium": "Memory", **limit}}
+def _shared_memory(image: Object) -> list[Object]:
+    """Return the volume for shared memory; the default of 64 MB per container is too small.
+
+    `kubectl drain` refuses to evict a pod with such a volume without a flag, so a user can do
+    without it: see docs/decisions/0045.
+    """
+    size = image.get("shared_memory")
+    if size == "0":
+        return []
+    limit = {"sizeLimit": size} if size else {}
+    return [{"name": "shared-memory", "emptyDir": {"medium": "Memory", **limit}}]

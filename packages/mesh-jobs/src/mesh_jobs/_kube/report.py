@@ -28,7 +28,7 @@ def report_of(allocation: Allocation, pods: Sequence[Object], makers: Sequence[O
     return summed(hosts)
 
 
-def rank_of(kind: str, pod: Object) -> int:
+def rank_of(kind: str, pod: Mapping[str, Any]) -> int:
     """Return the rank of a pod in its mesh, depending on its workload; -1 if it is unknown."""
     return int(pod["metadata"]["labels"].get(RANK_LABELS[kind], -1))
 

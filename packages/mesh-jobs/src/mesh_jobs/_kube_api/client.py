@@ -41,6 +41,7 @@ CRD_GROUP = "mesh-jobs.dev"
 CRD_VERSION = "v1alpha1"
 
 _GROUPS = {
+    "nodes": "api/v1",
     "pods": "api/v1",
     "services": "api/v1",
     "secrets": "api/v1",
@@ -48,6 +49,7 @@ _GROUPS = {
     "statefulsets": "apis/apps/v1",
     "jobs": "apis/batch/v1",
     "jobsets": "apis/jobset.x-k8s.io/v1alpha2",
+    "poddisruptionbudgets": "apis/policy/v1",
     "leases": "apis/coordination.k8s.io/v1",
     "meshjobs": f"apis/{CRD_GROUP}/{CRD_VERSION}",
 }
@@ -115,6 +117,10 @@ class KubeApi:
         other.namespace = namespace
         other._settings, other._pool, other._client = self._settings, self._pool, self._client
         return other
+
+    def cluster_wide(self) -> KubeApi:
+        """Return a client for objects that belong to no namespace, such as nodes."""
+        return self.within("")
 
     @property
     def client(self) -> Any:
@@ -214,13 +220,17 @@ class KubeApi:
         """
         return self._object("update", plural, name, body=body)
 
-    def delete(self, plural: str, name: str, uid: str | None = None) -> None:
+    def delete(
+        self, plural: str, name: str, uid: str | None = None, grace_s: int | None = None
+    ) -> None:
         """Delete an object and its dependents; does nothing if the object does not exist.
 
         Args:
             plural: The plural name of the resource.
             name: The name of the object.
             uid: The uid that the object must have; objects with another uid are not deleted.
+            grace_s: The grace period of a pod in seconds. Defaults to that of the pod. A shorter
+                one applies to a pod that is terminating already.
 
         Raises:
             SchedulerUnreachable: The API server does not respond.
@@ -230,6 +240,8 @@ class KubeApi:
             body: Object = {"propagationPolicy": "Background"}
             if uid is not None:
                 body["preconditions"] = {"uid": uid}
+            if grace_s is not None:
+                body["gracePeriodSeconds"] = grace_s
             self._request("delete", plural, name, body=body)
         except KubeNotFound:
             return
@@ -317,9 +329,10 @@ class KubeApi:
             )
         # Quotas, policies and terminating namespaces return 403 as well.
         if answer.status == 403 and _NO_RIGHT in message:
+            where = f"in namespace {self.namespace!r}" if self.namespace else "in the cluster"
             raise JobError(
-                f"no permission to {verb} {what.partition('/')[0]} in namespace "
-                f"{self.namespace!r}: {message}: KubernetesJob.role() prints the required role"
+                f"no permission to {verb} {what.partition('/')[0]} {where}: {message}: "
+                "KubernetesJob.role() prints the required role"
             )
         if answer.status == 401:
             raise JobError(

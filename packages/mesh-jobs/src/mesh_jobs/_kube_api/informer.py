@@ -33,15 +33,23 @@ class KubeInformer:
         selector: The label selector.
         changed: A function that is called in another thread when an object has changed or the state
             is unknown.
+        on_object: A function that is called with each state of each object, in order, before
+            `changed`.
     """
 
     def __init__(
-        self, api: KubeApi, plural: str, selector: str, changed: Callable[[], None]
+        self,
+        api: KubeApi,
+        plural: str,
+        selector: str,
+        changed: Callable[[], None],
+        on_object: Callable[[Object], None] | None = None,
     ) -> None:
         self._api = api
         self._plural = plural
         self._selector = selector
         self._changed = changed
+        self._on_object = on_object
         self._lock = threading.Lock()
         self._synced = threading.Event()
         self._closed = threading.Event()
@@ -98,6 +106,9 @@ class KubeInformer:
         found, version = self._api.listed(self._plural, self._selector, is_cached=is_cached)
         with self._lock:
             self._objects = {one["metadata"]["uid"]: one for one in found}
+        if self._on_object is not None:
+            for one in found:
+                self._on_object(one)
         self._set_error(None)
         return version
 
@@ -138,6 +149,8 @@ class KubeInformer:
                 self._objects.pop(uid, None)
             else:
                 self._objects[uid] = one
+        if type != "DELETED" and self._on_object is not None:
+            self._on_object(one)
         self._changed()
 
     def _set_error(self, error: JobError | None) -> None:

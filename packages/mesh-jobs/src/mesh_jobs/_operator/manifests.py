@@ -107,7 +107,7 @@ def _role(kind: str, meta: Object, rules: list[Object], account: Object) -> list
 
 def _deployment(meta: Object, image: str, is_cluster_wide: bool) -> Object:
     labels = {"app.kubernetes.io/name": _NAME}
-    where = ["--all-namespaces"] if is_cluster_wide else ["--namespace", meta["namespace"]]
+    where = ["--namespace", meta["namespace"], *(["--all-namespaces"] if is_cluster_wide else [])]
     container = {
         "name": "operator",
         "image": image,
@@ -121,8 +121,9 @@ def _deployment(meta: Object, image: str, is_cluster_wide: bool) -> Object:
             "capabilities": {"drop": ["ALL"]},
             "readOnlyRootFilesystem": True,
         },
-        # Credentials are created as temporary files.
-        "volumeMounts": [{"name": "keys", "mountPath": "/tmp"}],
+        # Credentials are created as temporary files. This memory is writable in every container,
+        # whereas `kubectl drain` refuses to evict a pod with a volume for them.
+        "env": [{"name": "TMPDIR", "value": "/dev/shm"}],
     }
     pod = {
         "serviceAccountName": _NAME,
@@ -130,11 +131,9 @@ def _deployment(meta: Object, image: str, is_cluster_wide: bool) -> Object:
             "runAsNonRoot": True,
             "runAsUser": 1000,
             "runAsGroup": 1000,
-            "fsGroup": 1000,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [container],
-        "volumes": [{"name": "keys", "emptyDir": {"medium": "Memory"}}],
     }
     return {
         "apiVersion": "apps/v1",

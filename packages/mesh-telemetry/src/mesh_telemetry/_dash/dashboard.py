@@ -48,6 +48,7 @@ class Dashboard:
         query: Runs an SQL query; called in several threads.
         docs: The existing tables.
         streams: Repeats queries for open pages.
+        program: The command line of the program, which the pages show.
     """
 
     def __init__(
@@ -55,9 +56,11 @@ class Dashboard:
         query: QueryFunction,
         docs: Mapping[str, TableDoc],
         streams: TopicStreams | None = None,
+        program: str = "",
     ) -> None:
         self._query = query
         self._docs = docs
+        self._program = program
         self.streams: TopicStreams = streams or TopicStreams()
 
     def routes(self) -> list[Route]:
@@ -100,7 +103,7 @@ class Dashboard:
         topic = TOPICS.get(name)
         if topic is None:
             raise RequestError(404, "not_found", f"unknown topic {name!r}: use {', '.join(TOPICS)}")
-        queries = PageQueries(self._query, self._docs)
+        queries = PageQueries(self._query, self._docs, self._program)
         try:
             value = topic(queries, arguments)
         except TelemetryError as error:

@@ -1,4 +1,4 @@
-"""Topics of the dashboard for meshes: a list, the ranks of one, and the graph of all."""
+"""Topics of the dashboard for meshes: their classes, a list, and the ranks of one."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import Any
 
 from mesh_telemetry._dash.page_queries import Arguments, PageQueries, id_list, pattern
 
-__all__ = ["graph", "mesh", "meshes"]
+__all__ = ["FAILURES_BY_MESH", "classes", "mesh", "meshes"]
 
+#: A subquery with the number of failures of each mesh that has failures.
+FAILURES_BY_MESH = "(select mesh_id, count(*) as n from failures group by mesh_id)"
 _RANKS_MAX = 100_000
-_NODES_MAX = 60
-_EDGES_MAX = 400
+_CLASSES_MAX = 1000
+# More ranks are shown without the place and the activity of each.
+_PLACES_MAX = 512
 _FIELDS = (
     "id, timestamp_us, class, given_name, full_name, shape_json, size, parent_mesh_id,"
     " owner_mesh_id, host, proc"
@@ -19,38 +22,49 @@ _FIELDS = (
 
 
 def meshes(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any]:
-    """Return a page of meshes whose name or class contains `text`, oldest first."""
+    """Return a page of meshes, those with failures first, otherwise oldest first.
+
+    Their name or class contains `text`, and their class is `class` if it is present.
+    """
     arguments = Arguments(parameters)
-    wanted = pattern(arguments.text("text"))
-    where = "where (given_name ilike $1 or class ilike $1)"
+    where, values = "(given_name ilike $1 or class ilike $1)", [pattern(arguments.text("text"))]
+    if arguments.has("class"):
+        values.append(arguments.text("class"))
+        where += " and class = $2"
     count, rows = queries.rows_of_all(
-        (f"select count(*) as n from meshes {where}", wanted),
+        (f"select count(*) as n from meshes where {where}", *values),
         (
-            f"select {_FIELDS} from meshes {where} order by timestamp_us, id"
-            f" {arguments.page().sql}",
-            wanted,
+            f"select {_FIELDS}, coalesce(f.n, 0) as failures from meshes"
+            f" left join {FAILURES_BY_MESH} f on f.mesh_id = meshes.id where {where}"
+            f" order by f.n is null, timestamp_us, id {arguments.page().sql}",
+            *values,
         ),
     )
-    ids = id_list([row["id"] for row in rows])
-    ended, failed = queries.rows_of_all(
-        (
-            "select mesh_id, new_status, count(distinct actor_id) as n from actor_status_events"
-            f" where new_status <> 'running' and mesh_id in ({ids}) group by mesh_id, new_status",
-        ),
-        (f"select mesh_id, count(*) as n from failures where mesh_id in ({ids}) group by mesh_id",),
+    ended = queries.rows(
+        "select mesh_id, count(distinct actor_id) as n from actor_status_events"
+        f" where new_status = 'stopped' and mesh_id in ({id_list([row['id'] for row in rows])})"
+        " group by mesh_id"
     )
-    stopped = {row["mesh_id"]: row["n"] for row in ended if row["new_status"] == "stopped"}
-    failures = {row["mesh_id"]: row["n"] for row in failed}
+    stopped = {row["mesh_id"]: row["n"] for row in ended}
     for row in rows:
         row["stopped"] = stopped.get(row["id"], 0)
-        row["failures"] = failures.get(row["id"], 0)
     return {"count": count[0]["n"], "rows": rows}
+
+
+def classes(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any]:
+    """Return the classes of meshes with their numbers of meshes, those with failures first."""
+    rows = queries.rows(
+        "select class, count(*) as meshes, sum(size) as ranks, count(f.n) as failed"
+        f" from meshes left join {FAILURES_BY_MESH} f on f.mesh_id = meshes.id"
+        f" group by class order by count(f.n) = 0, count(*) desc, class limit {_CLASSES_MAX}"
+    )
+    return {"count": sum(row["meshes"] for row in rows), "rows": rows}
 
 
 def mesh(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any]:
     """Return the mesh with a given `id`: its shape, and its ranks that are not simply running."""
     wanted = Arguments(parameters).id("id")
-    found, latest, waiting, procs, failures = queries.rows_of_all(
+    found, latest, waiting, procs, places, nodes, failures = queries.rows_of_all(
         (f"select {_FIELDS} from meshes where id = $1 limit 1", wanted),
         (
             "select rank, new_status, max(timestamp_us) as at from actor_status_events"
@@ -68,7 +82,18 @@ def mesh(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any]:
             wanted,
         ),
         (
-            "select timestamp_us, kind, mesh, rank, reason, cause from failures where mesh_id = $1"
+            "select rank, host, proc from actors where mesh_id = $1"
+            f" order by rank limit {_PLACES_MAX}",
+            wanted,
+        ),
+        (
+            "select rank, actor_status, last_message_handler, messages_processed, queue_depth"
+            f" from actor_nodes where mesh_id = $1 order by rank limit {_PLACES_MAX}",
+            wanted,
+        ),
+        (
+            "select timestamp_us, kind, mesh, mesh_id, rank, reason, cause from failures"
+            " where mesh_id = $1"
             " order by timestamp_us desc limit 20",
             wanted,
         ),
@@ -85,6 +110,10 @@ def mesh(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any]:
         "mesh": found[0] if found else None,
         "started": len(states),
         "ranks": sorted((rank, state) for rank, state in states.items() if state != "running"),
+        "places": [
+            [row["rank"], row["host"], row["proc"]] for row in (*procs[:_PLACES_MAX], *places)
+        ],
+        "nodes": nodes,
         "failures": failures,
     }
 
@@ -101,60 +130,3 @@ def _states(latest: list[dict[str, Any]]) -> dict[int, str]:
         ended = [name for name in ("failed", "stopped") if times.get(name, -1) >= since]
         states[rank] = ended[0] if ended else "running"
     return states
-
-
-def graph(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any]:
-    """Return the busiest meshes, their spawn relations, and the messages between them."""
-    count, sent, procs, sizes = queries.rows_of_all(
-        ("select count(*) as n from meshes",),
-        _sent_query(queries),
-        ("select host, proc, mesh_id, mesh from procs group by host, proc, mesh_id, mesh",),
-        (f"select id from meshes order by size desc, timestamp_us limit {_NODES_MAX}",),
-    )
-    mesh_of = {(row["host"], row["proc"]): row["mesh_id"] for row in procs}
-    totals: dict[tuple[str, str], int] = {}
-    for row in sent:
-        source = row["from_mesh_id"] or mesh_of.get((row["host"], row["proc"]))
-        if source is not None:
-            edge = (source, row["actor_mesh_id"])
-            totals[edge] = totals.get(edge, 0) + row["n"]
-    busiest = sorted(totals, key=lambda edge: -totals[edge])
-    chosen = _first_ids([one for edge in busiest for one in edge] + [row["id"] for row in sizes])
-    nodes = queries.rows(f"select {_FIELDS} from meshes where id in ({id_list(chosen)})")
-    # The parents of a mesh are included.
-    parents = {one for row in nodes for one in (row["parent_mesh_id"], row["owner_mesh_id"])}
-    parents -= {None, *(row["id"] for row in nodes)}
-    if parents:
-        nodes += queries.rows(
-            f"select {_FIELDS} from meshes where id in ({id_list(sorted(parents))})"
-        )
-    known = {row["id"] for row in nodes} | {"0"}
-    edges = [edge for edge in busiest if edge[0] in known and edge[1] in known]
-    return {
-        "count": count[0]["n"],
-        "nodes": sorted(nodes, key=lambda row: (row["timestamp_us"], row["id"])),
-        "edges": [[*edge, totals[edge]] for edge in edges[:_EDGES_MAX]],
-        "sender_is_known": queries.has("sent_messages", "sender_actor_id"),
-    }
-
-
-def _sent_query(queries: PageQueries) -> tuple[str]:
-    """Return a query that counts messages from each process, or actor if known, to each mesh."""
-    if queries.has("sent_messages", "sender_actor_id"):
-        return (
-            "select s.host, s.proc, a.mesh_id as from_mesh_id, s.actor_mesh_id, sum(s.n) as n"
-            " from (select host, proc, sender_actor_id, actor_mesh_id, count(*) as n"
-            " from sent_messages group by host, proc, sender_actor_id, actor_mesh_id) s"
-            " left join actors a on a.id = s.sender_actor_id"
-            " group by s.host, s.proc, a.mesh_id, s.actor_mesh_id order by n desc"
-            f" limit {_EDGES_MAX * 10}",
-        )
-    return (
-        "select host, proc, cast(null as bigint) as from_mesh_id, actor_mesh_id, count(*) as n"
-        " from sent_messages group by host, proc, actor_mesh_id order by n desc"
-        f" limit {_EDGES_MAX * 10}",
-    )
-
-
-def _first_ids(ids: list[str]) -> list[str]:
-    return [one for one in dict.fromkeys(ids) if one != "0"][:_NODES_MAX]

@@ -39,13 +39,18 @@ class PageQueries:
     Args:
         query: Runs a query.
         docs: The existing tables.
+        program: The command line of the program.
 
     Attributes:
         docs: The existing tables.
+        program: The command line of the program.
     """
 
-    def __init__(self, query: QueryFunction, docs: Mapping[str, TableDoc]) -> None:
+    def __init__(
+        self, query: QueryFunction, docs: Mapping[str, TableDoc], program: str = ""
+    ) -> None:
         self._query = query
+        self.program: str = program
         self.docs: Mapping[str, TableDoc] = docs
         self._queried: set[str] = set()
         self._failed: dict[str, str] = {}

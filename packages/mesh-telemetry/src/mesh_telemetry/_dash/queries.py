@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mesh_telemetry._dash.actors import actor, actors, hosts, procs, stacks
-from mesh_telemetry._dash.lines import logs, timeline
-from mesh_telemetry._dash.meshes import graph, mesh, meshes
+from mesh_telemetry._dash.calls import calls
+from mesh_telemetry._dash.lines import logs
+from mesh_telemetry._dash.mesh_graph import graph
+from mesh_telemetry._dash.meshes import classes, mesh, meshes
 from mesh_telemetry._dash.overview import counts, overview
 from mesh_telemetry._dash.page_queries import PageQueries, QueryFunction
+from mesh_telemetry._dash.timeline import timeline
 from mesh_telemetry._dash.waits import waits
 from mesh_telemetry._rows.schemas import LIVE_TABLES
 
@@ -39,6 +42,8 @@ def tables(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any
 TOPICS: Mapping[str, Topic] = {
     "actor": actor,
     "actors": actors,
+    "calls": calls,
+    "classes": classes,
     "counts": counts,
     "graph": graph,
     "hosts": hosts,

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
+
+from mesh_telemetry._rows.runtime_files import is_runtime_file
 
 __all__ = ["Stack", "formatted", "grouped", "stacks_of"]
 
 _NAMES_MAX, _VALUES_MAX = 8, 4
 _COMMAND_LINE, _MESH = "<string>", "/mesh_core/"
-# Files of Python, Mesh and telemetry in any installation.
-_RUNTIME_PATHS = re.compile(
-    r"^<frozen |/lib/python3\.\d+/(?!site-packages/|dist-packages/)|/mesh_core/|/mesh_telemetry/"
-)
 
 
 class Stack(NamedTuple):
@@ -34,7 +31,7 @@ class Stack(NamedTuple):
         if files[-1:] == [_COMMAND_LINE] and _MESH in "".join(files[-2:-1]):
             # The command line with which Mesh starts a process.
             files.pop()
-        return any(not _RUNTIME_PATHS.search(file) for file in files)
+        return any(not is_runtime_file(file) for file in files)
 
 
 def stacks_of(

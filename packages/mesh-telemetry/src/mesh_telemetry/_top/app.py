@@ -72,6 +72,10 @@ def _bindings(found: list[BindingType]) -> list[Binding]:
     return [one for one in found if isinstance(one, Binding)]
 
 
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
 class ScrollableText(VerticalScroll):
     """A scrollable text."""
 
@@ -249,9 +253,9 @@ class Top(App[None]):
         text = Text(f"{served.pid} {short}  ")
         text.append(f"{len(snapshot.hosts)} hosts, {len(alive)} processes, {actors} actors")
         if snapshot.failures:
-            text.append(f"  {len(snapshot.failures)} failures", "bold red")
+            text.append(f"  {_counted(len(snapshot.failures), 'failure')}", "bold red")
         if snapshot.deadlocks:
-            text.append(f"  {len(snapshot.deadlocks)} deadlocks", "bold magenta")
+            text.append(f"  {_counted(len(snapshot.deadlocks), 'deadlock')}", "bold magenta")
         view = self.view
         if view.sort != "name":
             text.append(f"  by {view.sort}", "dim")

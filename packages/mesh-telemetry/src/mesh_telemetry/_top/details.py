@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from mesh_telemetry._top.snapshot import RATE_S, sql_list
+from mesh_telemetry._top.stack_lines import stack_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,21 +129,13 @@ def logs(client: ProgramClient, model: TreeModel, entry: Entry, wanted: str) -> 
 
 
 def stacks(client: ProgramClient, model: TreeModel, entry: Entry, wanted: str) -> Text:
-    """Return the current stacks of the threads of its processes, and of suspended tasks."""
+    """Return the current stacks of its processes, with the frames of the program first."""
     where, params = _where(model, entry)
     sql = f"""
         select proc, thread, thread_id, task, task_id, depth, function, file, line from stacks
         where {where} order by proc, thread, thread_id, task_id nulls first, depth limit 2000
     """
-    text = Text()
-    last: tuple[str, int, int | None] | None = None
-    for row in client.query(sql, params)["rows"]:
-        if last != (row["proc"], row["thread_id"], row["task_id"]):
-            last = (row["proc"], row["thread_id"], row["task_id"])
-            task = "" if row["task"] is None else f", task {row['task']} awaits"
-            text.append(f"{row['proc']} {row['thread']}{task}\n", "bold")
-        text.append(f"  {row['function']}")
-        text.append(f"  {row['file']}:{row['line']}\n", "dim")
+    text = stack_text(client.query(sql, params)["rows"])
     return text if text else Text("no process replied", "dim")
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["fetch_model"]
 
+_FAILED_FIRST = "coalesce(e.state, '') not in ('failed', 'lost')"
+
 
 def fetch_model(
     client: ProgramClient, before: Snapshot | None, view: View, open_branches: Mapping[Key, int]
@@ -55,11 +57,12 @@ def _actors(
     if view.wanted and kind == "proc" and not _is_named(snapshot, which, view):
         where += " and (lower(display_name) like $2 or lower(class) like $2)"
         params.append(_pattern(view))
+    order = "a.display_name, a.mesh_id, a.rank" if kind == "proc" else "a.rank"
     sql = ACTORS.format(
         where=where,
         of=of,
         dead=snapshot.dead,
-        order="a.display_name, a.mesh_id, a.rank" if kind == "proc" else "a.rank",
+        order=f"{_FAILED_FIRST}, {order}",
         # One more row than is shown indicates that more exist.
         limit=len_max + 1,
         offset=0,

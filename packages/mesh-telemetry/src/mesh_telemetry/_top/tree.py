@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from mesh_telemetry._top.entries import TreeModel, View
 
-__all__ = ["COLOURS", "TREE_KEYS", "EntryTree", "heading"]
+__all__ = ["COLOURS", "SIGNS", "TREE_KEYS", "EntryTree", "bar", "heading"]
 
 COLOURS = {
     "running": "green",
@@ -28,7 +28,12 @@ COLOURS = {
     "deadlock": "bold magenta",
     "plain": "",
 }
-_MEASURES_LEN = 24
+#: The signs of states, so that none is shown by colour alone.
+SIGNS = {"failed": "✕ ", "deadlock": "⟳ ", "stopped": "■ ", "waiting": "‖ "}
+_BAR_LEN = 6
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_HIGH = 0.9
+_MEASURES_LEN = 24 + _BAR_LEN
 _NOTE_LEN_MIN = 8
 
 #: Keys of the tree, as sql_list in the help; an action may have several.
@@ -49,7 +54,8 @@ TREE_KEYS: list[BindingType] = [
 def heading(width: int) -> str:
     """Return the line above the tree."""
     return (
-        set_cell_size("", max(width - _MEASURES_LEN, 0)) + f"{'CPU%':>7}{'MEMORY':>9}{'MSG/S':>8}"
+        set_cell_size("", max(width - _MEASURES_LEN + _BAR_LEN, 0))
+        + f"{'CPU%':>7}{'MEMORY':>9}{'MSG/S':>8}"
     )
 
 
@@ -167,7 +173,7 @@ class EntryTree(Tree[Entry]):
         measures = _measures(entry)
         room = width - (_MEASURES_LEN if measures else 0)
         text = Text(sign, style=base_style)
-        text.append(entry.title, COLOURS[entry.state])
+        text.append(SIGNS.get(entry.state, "") + entry.title, COLOURS[entry.state])
         left = room - cell_len(text.plain) - 1
         if entry.note and left >= _NOTE_LEN_MIN:
             text.append(" " + entry.note, "dim")
@@ -176,6 +182,9 @@ class EntryTree(Tree[Entry]):
             text.truncate(room, overflow="ellipsis")
         elif measures:
             text.append(" " * (room - plain_len))
+        if measures:
+            colour = "yellow" if (entry.load or 0) > _HIGH else "cyan"
+            text.append(bar(entry.load), f"{colour} on grey23" if entry.load is not None else "")
         text.append(measures)
         text.stylize(style, 0, 0)
         if node is self.cursor_node and self.has_focus:
@@ -224,6 +233,18 @@ class EntryTree(Tree[Entry]):
         for key, node in self._by_key.items():
             if key[0] != "host":
                 node.collapse()
+
+
+def bar(part: float | None, length: int = _BAR_LEN) -> str:
+    """Return a bar of block characters for a part of a whole.
+
+    Example:
+        >>> bar(0.5, 4)
+        '██  '
+    """
+    eighths = round(min(max(part or 0.0, 0.0), 1.0) * length * 8)
+    whole, rest = divmod(eighths, 8)
+    return ("█" * whole + (_EIGHTHS[rest] if rest else "")).ljust(length)
 
 
 def _measures(entry: Entry) -> str:

@@ -115,24 +115,33 @@ function threads(rows) {
   ];
 }
 
-const isRuntimeFrame = (frame) => /\/(mesh_core|mesh_telemetry|mesh_jobs|lib\/python3[^/]*)\//.test(frame.file);
+// `<string>` is the command line with which Mesh starts a process.
+const isRuntimeFrame = (frame) => /^<(string|frozen )|\/(mesh_core|mesh_telemetry|mesh_jobs|lib\/python3[^/]*)\//.test(frame.file);
 
+/** Shows the frames of the program, and all frames on demand. */
 function threadOf(frames) {
+  const users = frames.filter((frame) => !isRuntimeFrame(frame));
+  const hidden = frames.length - users.length;
   return h(
     "section",
     {},
     h("h3", {}, frames[0].thread || "Unnamed thread"),
-    h(
-      "ol",
-      { class: "frames" },
-      frames.map((frame) =>
-        h(
-          "li",
-          { class: isRuntimeFrame(frame) ? "ours" : "", title: `${frame.file}:${frame.line}` },
-          h("span", { class: "mono" }, frame.function),
-          h("span", { class: "file mono" }, `${frame.file.split("/").slice(-2).join("/")}:${frame.line}`),
-        )),
-    ),
+    frameList(users.length ? users : frames),
+    users.length && hidden ? h("details", {}, h("summary", { class: "muted" }, `All ${frames.length} frames, ${hidden} of them in Mesh and Python`), frameList(frames)) : null,
+  );
+}
+
+function frameList(frames) {
+  return h(
+    "ol",
+    { class: "frames" },
+    frames.map((frame) =>
+      h(
+        "li",
+        { class: isRuntimeFrame(frame) ? "ours" : "", title: `${frame.file}:${frame.line}` },
+        h("span", { class: "mono" }, frame.function),
+        h("span", { class: "file mono" }, `${frame.file.split("/").slice(-2).join("/")}:${frame.line}`),
+      )),
   );
 }
 

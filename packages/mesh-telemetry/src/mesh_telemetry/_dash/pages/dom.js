@@ -1,5 +1,7 @@
 // Creation of DOM elements: data of the program is only inserted as text, never as HTML.
 
+import { SIGNS } from "./states.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 /** Creates an element: `h("td", { class: "number", onclick }, "text", child)`. */
@@ -35,9 +37,20 @@ export function table(heads, rows, label) {
   );
 }
 
-/** Creates a word whose colour shows its meaning. */
-export function tag(word) {
-  return h("span", { class: `tag ${/^[a-z]+$/.test(word) ? word : ""}` }, word);
+/** Creates a word whose colour, and sign if any, show its meaning. */
+export function tag(word, sign = SIGNS[word]) {
+  const shown = sign && h("span", { class: "sign", "aria-hidden": "true" }, sign);
+  return h("span", { class: `tag ${/^[a-z]+$/.test(word) ? word : ""}` }, shown, word);
+}
+
+/** Returns a function that replaces the children of an element if the value has changed. */
+export function showChanges(parent, make) {
+  let shown = "";
+  return (...values) => {
+    const now = JSON.stringify(values);
+    if (now !== shown) setChildren(parent, make(...values));
+    shown = now;
+  };
 }
 
 /** Debounces a function: it runs once, a moment after the last call. */

@@ -8,7 +8,7 @@ import { paged, virtual } from "./virtual.js";
 const DEPTHS = { host: 0, proc: 1, actor: 2 };
 
 export function open(root, page, wanted) {
-  const field = h("input", { type: "search", placeholder: "Filter actors by name, class or address", "aria-label": "Filter actors", value: wanted.get("text") ?? "" });
+  const field = h("input", { type: "search", placeholder: "Actor name, class or address", "aria-label": "Filter actors", value: wanted.get("text") ?? "" });
   const found = h("span", { class: "muted" });
   const side = h("section", { class: "panel scroll", "aria-label": "Detail" }, h("p", { class: "empty" }, "Select a process or an actor."));
   let end = () => {};

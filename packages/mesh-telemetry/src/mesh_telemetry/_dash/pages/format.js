@@ -11,6 +11,20 @@ export function plural(value, word) {
   return `${count(value)} ${word}${value === 1 ? "" : /(s|sh)$/.test(word) ? "es" : "s"}`;
 }
 
+/** Formats a rate per second. */
+export function rate(value) {
+  return value === 0 || value >= 100 ? short(Math.round(value)) : value < 1 ? value.toFixed(2) : value.toFixed(1);
+}
+
+/** Returns the name of a program from its command line: the script or module, or the whole line. */
+export function programName(line) {
+  const words = line.split(" ");
+  const script = words.find((word) => word.endsWith(".py"));
+  if (script) return script.split("/").at(-1);
+  const module = words[words.indexOf("-m") + 1];
+  return words.includes("-m") && module ? module : line;
+}
+
 export function bytes(value) {
   if (value === null || value === undefined) return "–";
   const names = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -31,6 +45,9 @@ export function duration(us) {
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
   return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
 }
+
+/** Formats an age in whole seconds. */
+export const age = (seconds) => (seconds < 60 ? `${seconds} s` : duration(seconds * 1e6));
 
 /** Formats the time of day of microseconds since the epoch. */
 export function clock(us, digits = 3) {

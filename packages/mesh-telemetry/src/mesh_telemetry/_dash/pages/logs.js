@@ -8,7 +8,7 @@ export function open(root, page, wanted) {
   const fields = {
     text: h("input", { type: "search", placeholder: "Filter by text", "aria-label": "Text" }),
     mesh: h("select", { "aria-label": "Process mesh" }, h("option", { value: "" }, "all meshes")),
-    proc: h("input", { placeholder: "process, such as 0.3", "aria-label": "Process", size: 14 }),
+    proc: h("input", { placeholder: "Process, as 0.3", "aria-label": "Process", size: 14 }),
     stream: choice("Stream", { "": "both streams", stdout: "stdout", stderr: "stderr" }),
     severity: choice("Severity", { "": "all lines", warning: "warnings and errors", error: "errors" }),
   };

@@ -1,16 +1,23 @@
 // The frame of the dashboard: navigation, connection state, and theme.
 
 import { h, setChildren, setText } from "./dom.js";
-import { fetchTopic, storeToken, subscribe, takeTokenFromAddress, UnauthorizedError } from "./requests.js";
+import { clock } from "./format.js";
+import { fetchTopic, lastReply, ping, storeToken, subscribe, takeTokenFromAddress, UnauthorizedError, UnreachableError } from "./requests.js";
 import * as overview from "./overview.js";
 
 const PAGES = ["overview", "topology", "explorer", "timeline", "logs", "sql", "stacks"];
 const NAMES = { sql: "SQL" };
+const RETRY_MS = 3000;
+const PING_MS = 3000;
 const THEMES = ["auto", "light", "dark"];
 const root = document.getElementById("page");
 const connection = document.getElementById("connection");
 const notice = document.getElementById("coverage");
+const lost = document.getElementById("lost");
 let close = () => {};
+// When the last value arrived, in milliseconds since the epoch.
+let received_ms = Date.now();
+let retry = 0;
 // Counts opened pages, so that a page knows whether it is still the open one.
 let opened = 0;
 
@@ -28,14 +35,19 @@ async function route() {
   const [name, words = ""] = location.hash.replace(/^#\//, "").split("?");
   const chosen = PAGES.includes(name) ? name : "overview";
   const mine = ++opened;
+  clearTimeout(retry);
   close();
   close = () => {};
   tabs(chosen);
   document.title = `Mesh: ${chosen}`;
   delete document.body.dataset.ready;
-  const module = chosen === "overview" ? overview : await import(`./${chosen}.js`);
+  const module = chosen === "overview" ? overview : await import(`./${chosen}.js`).catch(() => null);
   // The user may have opened another page during the import.
   if (mine !== opened) return;
+  if (!module) {
+    showLost();
+    return;
+  }
   setChildren(root);
   root.className = chosen === "overview" ? "" : "fixed";
   close = module.open(root, pageOf(mine), new URLSearchParams(words)) ?? (() => {});
@@ -45,26 +57,41 @@ async function route() {
 function pageOf(mine) {
   const isOpen = () => mine === opened;
   const onUnauthorized = (error) => isOpen() && showTokenForm(error);
-  const onError = (text) => isOpen() && showConnection("lost", text);
+  const onError = (error) => {
+    if (!isOpen()) return;
+    showConnection("lost", error.message);
+    if (error instanceof UnreachableError) showLost();
+  };
   const showCoverage = (coverage) => {
     if (!isOpen()) return;
+    received_ms = Date.now();
+    lost.hidden = true;
     showConnection("live", "live");
     showMissingHosts(coverage);
   };
   return {
     isOpen,
     ready(name) {
-      if (isOpen()) document.body.dataset.ready = name;
+      if (!isOpen()) return;
+      document.body.dataset.ready = name;
+      loadPages();
     },
     /** Subscribes to a topic; returns a function that ends the subscription. */
     subscribe(topic, wanted, show) {
+      let isShown = false;
       return subscribe(topic, wanted, {
         onValue(value, coverage) {
           if (!isOpen()) return;
+          isShown = true;
           showCoverage(coverage);
           show(value, coverage);
         },
-        onError,
+        onError(error) {
+          const last = isShown || !isOpen() || !(error instanceof UnreachableError) ? undefined : lastReply(topic, wanted);
+          isShown ||= Boolean(last);
+          if (last) show(last.value, last.coverage);
+          onError(error);
+        },
         onUnauthorized,
       });
     },
@@ -78,7 +105,13 @@ function pageOf(mine) {
         return reply.value;
       } catch (error) {
         if (error instanceof UnauthorizedError) onUnauthorized(error);
-        else onError(error.message);
+        else {
+          const last = error instanceof UnreachableError && isOpen() ? lastReply(topic, wanted) : undefined;
+          if (last) show(last.value, last.coverage);
+          // The caller shows the value first, because an empty page is replaced.
+          setTimeout(() => onError(error));
+          return last?.value;
+        }
         return undefined;
       }
     },
@@ -93,6 +126,39 @@ function pageOf(mine) {
 function showConnection(name, text) {
   connection.dataset.state = name;
   setText(connection, text);
+}
+
+/** Shows that the program does not respond; the page keeps the last state. */
+function showLost() {
+  lost.hidden = false;
+  setText(lost, `The program has ended, or the connection to it is lost. This is the last state, received at ${clock(received_ms * 1000, 0)}.`);
+  if (document.body.dataset.ready && document.body.dataset.ready !== "no-state") return;
+  close();
+  close = () => {};
+  setChildren(root, h("p", { class: "empty" }, "There is no last state of this page, because it was not open while the program was running."));
+  document.body.dataset.ready = "no-state";
+  retry = setTimeout(route, RETRY_MS);
+}
+
+/** Detects the end of the program on pages that receive no values by themselves, such as SQL. */
+function watch() {
+  let isLost = false;
+  setInterval(async () => {
+    if (Date.now() - received_ms < PING_MS) return;
+    try {
+      await ping();
+      if (isLost) lost.hidden = true;
+      isLost = false;
+    } catch (error) {
+      isLost = error instanceof UnreachableError;
+      if (isLost) showLost();
+    }
+  }, PING_MS);
+}
+
+/** Loads all pages in advance, so that they also open after the program has ended. */
+function loadPages() {
+  for (const name of PAGES) import(`./${name}.js`).catch(() => undefined);
 }
 
 function showMissingHosts(coverage) {
@@ -147,6 +213,7 @@ function theme() {
 
 takeTokenFromAddress();
 theme();
+watch();
 document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault();
   root.focus();

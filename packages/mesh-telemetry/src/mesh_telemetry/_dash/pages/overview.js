@@ -1,10 +1,12 @@
-// The overview: counts, activity, failures and hosts.
+// The overview: the program, its activity, endpoints, failures and hosts.
 
 import { chart } from "./chart.js";
-import { h, setChildren, setText, table, tag } from "./dom.js";
-import { bytes, clock, count, plural, short } from "./format.js";
-
-export const title = "Overview";
+import { h, setChildren, setText, showChanges, table } from "./dom.js";
+import { endpointTable, failedCallTable } from "./endpoints.js";
+import { failureTable } from "./failures.js";
+import { age, bytes, clock, count, plural, programName, short } from "./format.js";
+import { meter } from "./meter.js";
+import { SIGNS } from "./states.js";
 
 export function open(root, page) {
   const cards = {
@@ -13,7 +15,7 @@ export function open(root, page) {
     actors: card("Actors", "#/topology"),
     rate: card("Messages per second", "#/timeline"),
     failures: card("Failures", "#failures"),
-    waits: card("Waits", "#/stacks"),
+    waits: card("Waits over 1 s", "#/stacks"),
   };
   cards.failures.element.addEventListener("click", (event) => {
     event.preventDefault();
@@ -24,21 +26,35 @@ export function open(root, page) {
     spans: chart("Spans started", "per second"),
     logs: chart("Lines printed", "per second"),
   };
-  const failures = h("div", { id: "failures" });
-  const hosts = h("div", {});
+  const parts = Object.fromEntries(["endpoints", "hosts", "calls", "lines"].map((name) => [name, h("div", { class: "part", "data-part": name }, loading())]));
+  const failures = h("div", { class: "part", id: "failures" }, loading());
+  const program = h("div", { class: "program", "data-part": "program" }, h("span", { class: "muted" }, "Loading…"));
+  const panel = (name, content) => h("section", { class: "panel" }, h("h2", {}, name), content);
   setChildren(
     root,
+    program,
     h("div", { class: "cards" }, Object.values(cards).map((one) => one.element)),
     h("div", { class: "columns" }, Object.values(charts).map((one) => one.element)),
-    h(
-      "div",
-      { class: "columns two" },
-      h("section", { class: "panel" }, h("h2", {}, "Latest failures"), failures),
-      h("section", { class: "panel" }, h("h2", {}, "Hosts"), hosts),
-    ),
+    h("div", { class: "columns two" }, panel("Endpoints, last minute", parts.endpoints), panel("Hosts", parts.hosts)),
+    h("div", { class: "columns two" }, panel("Latest failures", failures), panel("Failed calls", parts.calls)),
+    panel("Errors in the output, last 10 minutes", parts.lines),
   );
-  let shown = "";
-  let end = () => {};
+  // An unchanged list is not rebuilt, so that a selection of text is kept.
+  const show = {
+    program: showChanges(program, programLine),
+    hosts: showChanges(parts.hosts, hostTable),
+    failures: showChanges(failures, failureTable),
+    lines: showChanges(parts.lines, lineTable),
+    endpoints: showChanges(parts.endpoints, endpointTable),
+    calls: showChanges(parts.calls, failedCallTable),
+  };
+  const ends = [];
+  let failure_count = null;
+  let failed_calls = 0;
+  const showFailures = () => {
+    if (failure_count === null) return;
+    cards.failures.show(count(failure_count), failed_calls ? plural(failed_calls, "failed call") : failure_count ? "see below" : "none", failure_count ? "bad" : "");
+  };
   // The counts need only two queries, so they are shown before the rest.
   const showCounts = (value, coverage) => {
     const replied = coverage.queried.length - coverage.failed.length;
@@ -51,19 +67,25 @@ export function open(root, page) {
   const showAll = (value, coverage) => {
     showCounts(value, coverage);
     cards.rate.show(short(value.activity.messages.at(-1)), `${short(sum(value.activity.messages))} in the last minute`);
-    cards.failures.show(count(value.failure_count), value.failure_count ? "see below" : "none", value.failure_count ? "bad" : "");
+    failure_count = value.failure_count;
+    showFailures();
     cards.waits.show(count(value.waits), value.waits ? "pending calls" : "none", value.waits ? "warn" : "");
     for (const [name, one] of Object.entries(charts)) one.show(value.activity[name]);
-    setChildren(hosts, hostTable(value.hosts, coverage));
-    // An unchanged list is not rebuilt, so that the selection is kept.
-    const now = JSON.stringify(value.failures);
-    if (now !== shown) setChildren(failures, failureTable(value.failures));
-    shown = now;
+    show.program(value.program);
+    show.hosts(value.hosts, coverage.failed);
+    show.failures(value.failures);
+    show.lines(value.error_lines);
+  };
+  const showCalls = (value) => {
+    failed_calls = sum(value.endpoints.map((row) => row.failures));
+    showFailures();
+    show.endpoints(value);
+    show.calls(value.failed);
   };
   page.fetch("counts", {}, showCounts).then(() => {
-    if (page.isOpen()) end = page.subscribe("overview", {}, showAll);
+    if (page.isOpen()) ends.push(page.subscribe("overview", {}, showAll), page.subscribe("calls", {}, showCalls));
   });
-  return () => end();
+  return () => ends.forEach((end) => end());
 }
 
 function card(name, address) {
@@ -75,55 +97,55 @@ function card(name, address) {
     show(text, words, severity = "") {
       setText(value, text);
       setText(more, words);
+      more.title = words;
       element.className = severity ? `card is-${severity}` : "card";
     },
   };
 }
 
 function ended(value) {
-  const words = [`in ${plural(value.meshes, "mesh")}`];
+  const words = [];
   if (value.actors_failed) words.push(`${count(value.actors_failed)} failed`);
   if (value.actors_stopped) words.push(`${count(value.actors_stopped)} stopped`);
+  words.push(`in ${plural(value.meshes, "mesh")}`);
   return words.join(", ");
 }
 
-/** Creates the list of failures, which the page of a mesh also contains. */
-export function failureTable(rows) {
-  if (!rows.length) return h("p", { class: "empty" }, "No failures.");
+function programLine(program) {
+  const facts = [`pid ${program.pid ?? "–"}`, program.host && `on ${program.host}`, program.age_s !== null && `running for ${age(program.age_s)}`];
+  return [h("h1", { title: program.line }, programName(program.line)), facts.filter(Boolean).map((words) => h("span", { class: "muted" }, words))];
+}
+
+function lineTable(rows) {
+  if (!rows.length) return h("p", { class: "empty" }, "No line contains an error.");
   return table(
-    [["Time", "tight"], ["Object", "tight"], ["Reason"]],
-    rows.map((row) => [
-      clock(row.timestamp_us, 0),
-      [tag(row.kind), " ", row.mesh, row.kind === "host" ? "" : `[${row.rank}]`],
-      [
-        h("div", {}, row.reason ?? "unknown"),
-        row.cause ? h("div", { class: "muted" }, "caused by ", row.cause) : null,
-      ],
-    ]),
-    "Failures",
+    [["Time", "tight"], ["Process", "tight"], ["Line", "mono"]],
+    rows.map((row) => [clock(row.timestamp_us, 0), `${row.mesh}[${row.rank}]`, row.line]),
+    "Errors in the output",
   );
 }
 
-function hostTable(rows, coverage) {
-  const lost = coverage.failed.map((one) => [
-    h("span", { class: "bad" }, one.host),
-    h("span", { class: "bad" }, "not responding: ", one.cause),
-    "",
-    "",
-  ]);
+function hostTable(rows, lost) {
+  const unknown = h("span", { class: "muted" }, "–");
   return table(
-    [["Host"], ["Load", "number"], ["Free memory", "number"], ["GPUs", "number"]],
+    [["Host", "name"], ["CPU load"], ["Memory"], ["GPUs"]],
     [
-      ...lost,
-      ...rows.map((row) => [
-        h("span", { title: `host ${row.proc.split(".")[0]}` }, row.host),
-        `${row.load_1m.toFixed(1)} of ${row.cpus}`,
-        `${bytes(row.memory_free_bytes)} of ${bytes(row.memory_total_bytes)}`,
-        count(row.gpus),
-      ]),
+      ...lost.map((one) => [h("span", { class: "bad" }, `${SIGNS.failed} ${one.host}`), h("span", { class: "bad" }, "not responding: ", one.cause), unknown, unknown]),
+      ...rows.map((row) => {
+        const used = row.memory_total_bytes - row.memory_free_bytes;
+        const use = row.gpu_use_percent;
+        return [
+          h("span", { title: `host ${row.proc.split(".")[0]}` }, row.host),
+          meter(`CPU load of ${row.host}`, row.load_1m / row.cpus, `${row.load_1m.toFixed(1)} of ${row.cpus}`),
+          meter(`Memory of ${row.host}`, row.memory_total_bytes ? used / row.memory_total_bytes : null, `${bytes(used)} of ${bytes(row.memory_total_bytes)}`),
+          meter(`GPUs of ${row.host}`, use === null ? null : use / 100, use === null ? (row.gpus === null ? "–" : "none") : `${Math.round(use)} % of ${row.gpus}`),
+        ];
+      }),
     ],
     "Hosts",
   );
 }
+
+const loading = () => h("p", { class: "empty" }, "Loading…");
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);

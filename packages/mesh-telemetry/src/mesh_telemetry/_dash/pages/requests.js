@@ -2,9 +2,16 @@
 
 const KEY = "mesh-token";
 const RETRY_MS = 1000;
+const REPLIES_MAX = 60;
+
+// The last reply to each address, oldest first: shown if the program no longer responds.
+const replies = new Map();
 
 /** Thrown when the program rejects the token. */
 export class UnauthorizedError extends Error {}
+
+/** Thrown when the program does not respond: it has ended, or the connection is lost. */
+export class UnreachableError extends Error {}
 
 /** Stores the token of the address for this tab, and removes it from the address. */
 export function takeTokenFromAddress() {
@@ -20,8 +27,24 @@ export function storeToken(token) {
 
 /** Queries a topic once. */
 export async function fetchTopic(topic, wanted = {}, signal = undefined) {
-  const reply = await request(`/topics/${topic}?${new URLSearchParams(wanted)}`, { signal });
-  return read(await reply.text());
+  const words = addressOf(topic, wanted);
+  const reply = await request(`/topics/${words}`, { signal });
+  return remember(words, read(await reply.text()));
+}
+
+/** Throws UnreachableError if the program does not respond; costs it no query. */
+export const ping = () => request("/dash/icon.svg", {});
+
+/** Returns the last reply of a topic; undefined if there was none. */
+export const lastReply = (topic, wanted = {}) => replies.get(addressOf(topic, wanted));
+
+const addressOf = (topic, wanted) => `${topic}?${new URLSearchParams(wanted)}`;
+
+function remember(words, reply) {
+  replies.delete(words);
+  replies.set(words, reply);
+  if (replies.size > REPLIES_MAX) replies.delete(replies.keys().next().value);
+  return reply;
 }
 
 /** Runs an SQL query; returns columns, rows and coverage. */
@@ -33,7 +56,7 @@ export async function query(sql) {
 /**
  * Subscribes to a topic until the returned function is called.
  *
- * `handlers.onValue(value, coverage)` is called for each value, and `handlers.onError(text)` after an error;
+ * `handlers.onValue(value, coverage)` is called for each value, and `handlers.onError(error)` after an error;
  * a lost stream is reopened. `handlers.onUnauthorized(error)` is called when the program rejects the token.
  */
 export function subscribe(topic, wanted, handlers) {
@@ -41,17 +64,19 @@ export function subscribe(topic, wanted, handlers) {
   const run = async () => {
     while (!stop.signal.aborted) {
       try {
-        const address = `/live/${topic}?${new URLSearchParams(wanted)}`;
-        const reply = await request(address, { signal: stop.signal });
-        await readStream(reply, handlers, stop.signal);
-        handlers.onError?.("the program has ended the stream");
+        const words = addressOf(topic, wanted);
+        const reply = await request(`/live/${words}`, { signal: stop.signal });
+        await readStream(reply, words, handlers, stop.signal);
+        // The server ends streams only when it closes.
+        handlers.onError?.(new UnreachableError("the program has ended"));
       } catch (error) {
         if (stop.signal.aborted) return;
         if (error instanceof UnauthorizedError) {
           handlers.onUnauthorized?.(error);
           return;
         }
-        handlers.onError?.(error instanceof TypeError ? "the program does not respond" : error.message);
+        // A stream that breaks while it is read is a TypeError; the next request finds out why.
+        handlers.onError?.(error instanceof TypeError ? new Error("the program does not respond") : error);
       }
       await new Promise((go) => setTimeout(go, RETRY_MS));
     }
@@ -60,7 +85,7 @@ export function subscribe(topic, wanted, handlers) {
   return () => stop.abort();
 }
 
-async function readStream(reply, handlers, signal) {
+async function readStream(reply, words, handlers, signal) {
   const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
   let left = "";
   for (;;) {
@@ -73,8 +98,17 @@ async function readStream(reply, handlers, signal) {
       left = left.slice(end + 2);
       if (!event.startsWith("data: ")) continue;
       const message = read(event.slice(6));
-      if (message.error) handlers.onError?.(message.error);
-      else handlers.onValue(message.value, message.coverage);
+      if (message.error) {
+        handlers.onError?.(new Error(message.error));
+        continue;
+      }
+      remember(words, message);
+      try {
+        handlers.onValue(message.value, message.coverage);
+      } catch (error) {
+        // An error of the page is not one of the connection.
+        reportError(error);
+      }
     }
   }
 }
@@ -82,7 +116,9 @@ async function readStream(reply, handlers, signal) {
 async function request(address, options) {
   const token = sessionStorage.getItem(KEY) ?? "";
   const headers = { Authorization: `Bearer ${token}` };
-  const reply = await fetch(address, { ...options, headers, cache: "no-store" });
+  const reply = await fetch(address, { ...options, headers, cache: "no-store" }).catch((error) => {
+    throw error instanceof TypeError ? new UnreachableError("the program does not respond") : error;
+  });
   if (reply.ok) return reply;
   const text = await reply.json().then((body) => body.error.message, () => reply.statusText);
   throw reply.status === 401 ? new UnauthorizedError(text) : new Error(text);

@@ -12,9 +12,11 @@ export function open(root, page) {
   const rows = h("div", { class: "scroll fill" });
   const stacks = stackView(page, "Refresh");
   const heading = h("h1", {}, "Stacks");
+  const advice = h("p", { class: "muted" }, "Select a process in the table, or open one in the explorer.");
   stacks.button.hidden = true;
   stacks.set("", "");
   const showStacks = (host, proc) => {
+    advice.hidden = true;
     setText(heading, `Stacks of process ${proc} on ${host}`);
     stacks.set(host, proc);
     stacks.button.hidden = false;
@@ -26,7 +28,7 @@ export function open(root, page) {
       "div",
       { class: "split wide" },
       h("section", { class: "panel", "aria-label": "Waits" }, h("div", { class: "tools" }, h("h1", {}, "Waiting actors"), found), deadlocks, rows),
-      h("section", { class: "panel scroll", "aria-label": "Stacks" }, heading, h("p", { class: "muted" }, "Select a process in the table, or open one in the explorer."), stacks.button, stacks.element),
+      h("section", { class: "panel scroll", "aria-label": "Stacks" }, heading, advice, stacks.button, stacks.element),
     ),
   );
   let shown = "";

@@ -1,11 +1,11 @@
 // Meshes: a list, the ranks of one as a grid, and a graph of spawn relations and calls.
 
-import { debounce, h, setChildren, setText, tag } from "./dom.js";
+import { h, setChildren, setText, tag } from "./dom.js";
 import { drawGraph } from "./graph.js";
 import { meshGrid } from "./grid.js";
-import { failureTable } from "./overview.js";
+import { failureTable } from "./failures.js";
 import { clock, count, plural, shape } from "./format.js";
-import { paged, virtual } from "./virtual.js";
+import { meshList } from "./mesh_list.js";
 
 export function open(root, page, wanted) {
   let view = wanted.get("view") ?? "grid";
@@ -26,53 +26,16 @@ export function open(root, page, wanted) {
 }
 
 function gridView(body, page, wanted) {
-  const field = h("input", { type: "search", placeholder: "Filter by name or class", "aria-label": "Filter meshes" });
-  const found = h("span", { class: "muted" });
   const side = h("section", { class: "panel scroll", "aria-label": "Mesh" }, h("p", { class: "empty" }, "Select a mesh."));
   let end = () => {};
-  let current = wanted.get("id");
-  const rows = paged(
-    (offset, limit) => page.fetch("meshes", { text: field.value, offset, limit }),
-    () => {
-      list.show(rows.count);
-      setText(found, plural(rows.count, "mesh"));
-      const first = rows.at(0);
-      if (!current && first) choose(first.id);
-      page.ready("topology");
-    },
-  );
-  const list = virtual({
-    label: "Meshes",
-    row(at) {
-      const mesh = rows.at(at);
-      if (!mesh) return [h("span", { class: "muted" }, "…")];
-      return {
-        class: mesh.id === current ? "is-current" : "",
-        children: [
-          h("span", { class: "name" }, mesh.given_name || "–", " ", h("span", { class: "muted" }, mesh.class)),
-          mesh.failures ? h("span", { class: "tag failed" }, plural(mesh.failures, "failure")) : null,
-          mesh.stopped ? h("span", { class: "tag" }, `${count(mesh.stopped)} stopped`) : null,
-          h("span", { class: "muted" }, count(mesh.size)),
-        ],
-      };
-    },
-    choose: (at) => rows.at(at) && choose(rows.at(at).id),
-  });
   function choose(id) {
     end();
-    current = id;
     end = meshDetail(side, page, id);
     page.setArguments("topology", { id });
   }
-  field.addEventListener("input", debounce(() => {
-    list.toStart();
-    rows.restart();
-  }));
-  setChildren(
-    body,
-    h("div", { class: "split" }, h("section", { class: "panel", "aria-label": "List of meshes" }, h("div", { class: "tools" }, field, found), list.element), side),
-  );
-  rows.restart();
+  const current = wanted.get("id");
+  const list = meshList(page, current, choose);
+  setChildren(body, h("div", { class: "split" }, list.element, side));
   if (current) choose(current);
   return () => {
     end();
@@ -119,9 +82,9 @@ function meshDetail(side, page, id) {
       setText(heading, "This mesh no longer exists");
       return;
     }
-    setText(heading, `${mesh.given_name || "–"} (${mesh.class})`);
+    setText(heading, `${mesh.given_name || "–"} (${mesh.class === "Proc" ? "processes" : mesh.class})`);
     setText(facts, `${shape(mesh.shape_json)}: ${plural(mesh.size, "rank")}, ${count(value.started)} started; spawned at ${clock(mesh.timestamp_us, 0)} by ${mesh.full_name}`);
-    grid.show(mesh, value.ranks);
+    grid.show(value);
     const now = JSON.stringify(value.failures);
     if (now !== shown) setChildren(failures, failureTable(value.failures));
     shown = now;
@@ -142,9 +105,9 @@ function graphView(body, page, chosen) {
   setChildren(body, frame);
   const graph = drawGraph(stage, chosen);
   const end = page.subscribe("graph", {}, (value) => {
-    const hidden = value.count - value.nodes.length;
+    const hidden = value.hidden_count ? ` ${count(value.hidden_count)} nodes without failures and with few messages are hidden.` : "";
     const sender = value.sender_is_known ? "" : " Senders are shown as processes, not as actors.";
-    setText(note, `${plural(value.nodes.length, "mesh")} shown${hidden > 0 ? ` of ${count(value.count)}, those with the most messages` : ""}. Dashed: spawned. Lines: messages.${sender}`);
+    setText(note, `${plural(value.mesh_count, "mesh")}. Dashed: spawned. Arrows: messages. Stacked boxes: several meshes of one class.${hidden}${sender}`);
     graph.show(value);
     page.ready("topology");
   });

@@ -38,7 +38,6 @@ export function virtual({ label, height = 28, row, choose, expand, kind = "" }) 
         "aria-selected": choose ? String(at === chosen) : undefined,
         "aria-setsize": length,
         "aria-posinset": at + 1,
-        onclick: choose && (() => pick(at)),
       },
       options.children,
     );
@@ -79,7 +78,14 @@ export function virtual({ label, height = 28, row, choose, expand, kind = "" }) 
   }
 
   element.addEventListener("scroll", refresh, { passive: true });
-  if (choose) element.addEventListener("keydown", key);
+  if (choose) {
+    element.addEventListener("keydown", key);
+    // By position, because a row may be replaced between the press and the release of the button.
+    element.addEventListener("click", (event) => {
+      const at = Math.floor((event.clientY - spacer.getBoundingClientRect().top) / height);
+      if (at >= 0 && at < length) pick(at);
+    });
+  }
   const resized = new ResizeObserver(refresh);
   resized.observe(element);
   return {
