@@ -290,6 +290,14 @@ def chaos(session: nox.Session) -> None:
 
 
 @nox.session
+def reproduce(session: nox.Session) -> None:
+    """Record ten planted bugs on two hosts, and replay each with mesh-core and pytest alone."""
+    _install(session, "test", "mesh-core")
+    _have(session, system.HOSTS)
+    _pytest(session, "tests/reproduce", *session.posargs)
+
+
+@nox.session
 def security(session: nox.Session) -> None:
     """Run attacks by another user of this machine; requires root."""
     # Some Python packages are compiled against these Debian packages, so they come first.

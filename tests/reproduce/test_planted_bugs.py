@@ -73,7 +73,8 @@ BUGS = [
     ),
     Bug(
         "wrong_weights", "trainer", "FloatingPointError",
-        "        except MeshError:\n            self.last = 0", "        except MeshError:\n            pass",
+        "except MeshError:\n            self.last = 0",
+        "except MeshError:\n            pass",
     ),
     Bug(
         "hidden_global_state", "user", "ZeroDivisionError",

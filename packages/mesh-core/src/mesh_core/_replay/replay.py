@@ -105,7 +105,7 @@ class Replay:
 
     @property
     def neighbours(self) -> list[str]:
-        """The other recorded actors of the same process, with which the actor shared its globals."""
+        """The other recorded actors of the process, with which the actor shared global state."""
         return [
             f"{one.mesh}[{one.rank}]"
             for one in self.case.actors
