@@ -22,6 +22,7 @@ __all__ = [
     "Message",
     "PortClosed",
     "ReadyQueue",
+    "RecordLog",
     "Region",
     "SharedBuffer",
     "SharedReceiver",

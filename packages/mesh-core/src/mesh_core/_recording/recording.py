@@ -194,8 +194,8 @@ class ActorRecording:
     def __init__(self, process: ProcessRecording, port: int) -> None:
         self._process = process
         self._log = process.log
-        self.port = port
-        self.call_count = 0
+        self.port: int = port
+        self.call_count: int = 0
         self._message_count = 0
         # The messages without an outcome.
         self._running: set[int] = set()

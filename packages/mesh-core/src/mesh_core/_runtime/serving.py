@@ -27,7 +27,7 @@ class Serving:
         self.message: Message | None = message
         self.extent: Extent = extent
         # The number of the message in the recording of the actor, if it is recorded.
-        self.number = 0
+        self.number: int = 0
 
     @property
     def point(self) -> Point:
