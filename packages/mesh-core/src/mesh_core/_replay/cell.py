@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mesh_core._actors.cell import ActorCell
-from mesh_core._runtime.serving import serving
+from mesh_core._runtime.serving import Serving, set_serving
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from mesh_core._actors.cell import Plan
+    from mesh_core._cases.case import Entry
     from mesh_core._meshes.spawn_request import SpawnRequest
     from mesh_core._replay.record import Record
     from mesh_core._runtime.runtime import Runtime
-    from mesh_core._runtime.serving import Serving
 
 __all__ = ["ReplayCell"]
 
@@ -37,7 +38,19 @@ class ReplayCell(ActorCell):
         self, runtime: Runtime, port: int, rank: int, request: SpawnRequest, record: Record
     ) -> None:
         super().__init__(runtime, port, rank, request)
-        self.reader: Any = _Reader(record)
+        self.record: Record = record
+        self.reader = _Reader(record)
+
+    def begin(self, entry: Entry) -> tuple[int, Plan, tuple[Any, ...], dict[str, Any]]:
+        """Set the context of a message, and return its number, endpoint and arguments."""
+        number = entry.fields["n"]
+        message: Any = self.record.message(entry)
+        plan = self.plan(message.meta)
+        current = Serving(self, message, plan.extent)
+        current.number = number
+        set_serving(current)
+        args, kwargs = self.arguments(message, plan)
+        return number, plan, args, kwargs
 
     def is_held_by(self, current: Serving) -> bool:
         """Return False: a replay has no deadlocks to look for."""
@@ -50,9 +63,3 @@ class ReplayCell(ActorCell):
     def task_of(self, call: tuple[int, int] | None, is_exclusive: bool) -> asyncio.Task[Any] | None:
         """Return no task, for the same reason."""
         return None
-
-    @property
-    def number(self) -> int:
-        """The number of the message that the current thread or task serves."""
-        current = serving()
-        return 0 if current is None else current.number

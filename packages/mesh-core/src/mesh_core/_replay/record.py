@@ -28,6 +28,7 @@ class Record:
 
     Attributes:
         actor: The actor.
+        failing: The number of the message whose exception ended the record, if any.
         last: The number of its last message; 0 if it received none.
 
     Raises:
@@ -58,6 +59,11 @@ class Record:
                 self._reads.setdefault(one.fields["n"], deque()).append(one)
             elif one.kind == "reply":
                 self._replies.setdefault(one.fields["k"], []).append(one)
+        ended = [one for one in entries if one.kind == "outcome"]
+        # The number of the message with which the actor failed, at the end of its record.
+        self.failing: int | None = (
+            ended[-1].fields["n"] if ended and ended[-1].fields["status"] == "raised" else None
+        )
         self.last: int = self.messages[-1].fields["n"] if self.messages else 0
 
     @property

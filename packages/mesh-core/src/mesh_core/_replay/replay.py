@@ -10,7 +10,7 @@ from typing import Any
 
 from mesh_core._cases.case_file import read_case
 from mesh_core._replay.errors import NotReplayable, RecordEnded, ReplayedDeath, ReplayError
-from mesh_core._replay.player import Player
+from mesh_core._replay.play import call_directly, play
 from mesh_core._replay.record import Record
 from mesh_core._replay.source import changed_modules
 
@@ -48,7 +48,8 @@ class Replay:
         self.path: Path = Path(path)
         self.case: Case = read_case(self.path)
         self.actor: RecordedActor = _find(self.case, actor)
-        self.last: int = Record(self.actor).last
+        self._record = Record(self.actor)
+        self.last: int = self._record.last
 
     @property
     def changed_files(self) -> list[str]:
@@ -74,32 +75,30 @@ class Replay:
             ReplayDiverged: It behaves differently from the recorded run.
             ReplayError: The record is not complete.
         """
-        record = Record(self.actor)
-        player = (
-            Player(self.case, record) if through is None else Player(self.case, record, through)
-        )
+        __tracebackhide__ = True
         try:
-            player.play(until)
+            # A run consumes its record.
+            error = play(self.case, Record(self.actor), until, through or call_directly)
         except RecordEnded as ended:
             return ended
         except NotReplayable as error:
             raise ReplayError(f"{self._name} cannot be replayed: {error}") from None
-        if player.error is not None:
-            raise player.error
+        if error is not None:
+            raise error
         return None
 
     @property
     def hash_seed(self) -> str | None:
         """The value of `PYTHONHASHSEED` in the recorded process, if it was set."""
-        seed = Record(self.actor).begin_fields.get("hash_seed")
+        seed = self._record.begin_fields.get("hash_seed")
         return seed if isinstance(seed, str) else None
 
     @property
     def recorded_error(self) -> str | None:
         """The exception with which the recorded run ended; None if it did not fail."""
-        record = Record(self.actor)
-        outcome = record.outcome(record.last)
-        if outcome is not None and outcome.fields["status"] == "raised":
+        record = self._record
+        outcome = None if record.failing is None else record.outcome(record.failing)
+        if outcome is not None:
             return str(outcome.fields["error"])
         return None if record.failed is None else str(record.failed.fields["error"])
 
@@ -131,7 +130,7 @@ class Replay:
     @property
     def is_death(self) -> bool:
         """Whether the process of the actor died while it served its last message."""
-        record = Record(self.actor)
+        record = self._record
         return record.last > 0 and record.outcome(record.last) is None and record.failed is None
 
     @property
