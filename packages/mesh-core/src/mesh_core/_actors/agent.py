@@ -26,6 +26,7 @@ from mesh_core._calls.port_holders import (
     ports_sent,
 )
 from mesh_core._calls.port_transit import drop_ports
+from mesh_core._calls.reduction import cancel_reduction, serve_reduction
 from mesh_core._calls.unread_errors import warn_of_unread
 from mesh_core._core import PortClosed, Targets
 from mesh_core._logging.python_logging import set_level
@@ -223,6 +224,8 @@ class Agent:
             cell = self._runtime.actors.get(message.to_port)
             if cell is not None:
                 cell.cancel(message)
+            elif message.to_port == AGENT:
+                cancel_reduction(message)
         elif kind == DIED:
             self._died(message)
 
@@ -577,6 +580,11 @@ class Agent:
         from mesh_core._recording.collector import Failure, case_collector  # noqa: PLC0415
 
         case_collector(self._runtime).want(Failure(proc, incarnation, port, number, description))
+
+    def do_reduce(self, message: Message, body: bytes, buffers: list[Any]) -> Any:
+        """Call actors of some hosts, combine their results, and reply with the result."""
+        serve_reduction(self._runtime, message, body, buffers)
+        return LATER
 
     def do_reserve(self, _message: Message, count: int) -> tuple[int, str]:
         """Reserve slots; return the first slot and the name of the host."""

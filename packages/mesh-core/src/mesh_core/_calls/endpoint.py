@@ -18,6 +18,7 @@ from mesh_core._calls.late_call import call_when_done, has_future
 from mesh_core._calls.map_results import MapOptions, MapResults
 from mesh_core._calls.port_transit import note_ports, recall_ports
 from mesh_core._calls.recorded_calls import record_call
+from mesh_core._calls.reduction import reduce_call
 from mesh_core._calls.signature import Arity, is_async
 from mesh_core._calls.stream import stream_replies
 from mesh_core._configuration.config import effective
@@ -385,6 +386,27 @@ class Endpoint(Generic[P, R]):
         except RequiresTensorEngine:
             return call_by_layer(self, "stream", args, kwargs)  # type: ignore[no-any-return]
         return stream_replies(reply, self)
+
+    def reduce(
+        self, combine: Callable[[R, R], R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Future[R]:
+        """Call every actor and return a future of the combined result.
+
+        The results of the actors of a host are combined in a process of that host, so that each
+        host sends one value; with many hosts, they are combined on the way along a tree. The order
+        is that of the ranks and the same in each call, so that sums of floats are reproducible.
+
+        Args:
+            combine: Function of two results that returns one of the same kind. It must be
+                associative: `combine(a, combine(b, c))` equals `combine(combine(a, b), c)`.
+            *args: The positional arguments of the endpoint.
+            **kwargs: The keyword arguments of the endpoint.
+
+        Raises:
+            TypeError: The arguments do not match the signature, or cannot be pickled.
+            MailboxFull: On an event loop, if too many calls already wait for room in mailboxes.
+        """
+        return reduce_call(self, combine, args, kwargs)
 
     def map(
         self,

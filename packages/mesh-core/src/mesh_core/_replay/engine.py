@@ -82,6 +82,8 @@ class ReplayEngine:
         _origin: bytes | None = None,
     ) -> int:
         """Match a call with the record, and return the port of its replies."""
+        if port == AGENT and meta == b"reduce":
+            raise NotReplayable("reductions that an actor starts are not recorded")
         reply = self._engine.new_port()
         count = len(targets)
         if kind != CALL or port == AGENT:
