@@ -12,8 +12,10 @@ from mesh_core import Actor, endpoint, this_host
 from mesh_tensor import inspect, put, remote
 
 _FIRST_FETCH = """
-import os, torch
+import os
 from mesh_core import this_host
+this_host().preload("torch", "mesh_tensor")
+import torch
 from mesh_tensor import inspect
 procs = this_host().spawn_procs({"gpus": 2})
 with procs.activate():

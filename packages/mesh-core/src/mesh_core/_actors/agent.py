@@ -591,6 +591,11 @@ class Agent:
         assert self._runtime.host_agent is not None
         return self._runtime.host_agent.reserve(count), self._runtime.identity.host_name
 
+    def do_preload(self, _message: Message, modules: tuple[str, ...]) -> None:
+        """Import modules for processes that start later."""
+        assert self._runtime.host_agent is not None
+        self._runtime.host_agent.preload(modules)
+
     def do_start(self, _message: Message, request: Any) -> None:
         """Start processes."""
         assert self._runtime.host_agent is not None

@@ -95,6 +95,8 @@ class HostAgent:
         self._runtime = runtime
         self._slots: dict[int, _Slot] = {}
         self._next_slot = first_slot
+        # Modules that were requested for all processes.
+        self._preloaded: tuple[str, ...] = ()
         # The first incarnation of every slot here. It is higher than any incarnation on a previous
         # machine of this host.
         self._first_life = runtime.identity.incarnation
@@ -159,7 +161,17 @@ class HostAgent:
         for spec in specs:
             self._runtime.engine.proc_started(proc_id(me, spec.slot), spec.incarnation)
             self._note_start(spec.slot)
-        self._host.spawn(specs, request.preload)
+        self._host.spawn(specs, self._modules_for(request))
+
+    def preload(self, modules: Sequence[str]) -> None:
+        """Start to import modules in the template, and return before they are imported."""
+        self._directory.make(self._open_directory)
+        self._preloaded = tuple(dict.fromkeys((*self._preloaded, *modules)))
+        self._host.spawn([], self._preloaded)
+
+    def _modules_for(self, request: StartRequest) -> tuple[str, ...]:
+        """Return the modules that processes need, with those that were requested before."""
+        return tuple(dict.fromkeys((*self._preloaded, *request.preload)))
 
     def _spec(
         self, number: int, slot: _Slot, binds: Sequence[Mapping[str, str]] | None
@@ -243,7 +255,7 @@ class HostAgent:
         proc = proc_id(self._runtime.identity.host, number)
         self._runtime.engine.proc_started(proc, slot.incarnation)
         self._note_start(number)
-        self._host.spawn([spec], slot.request.preload)
+        self._host.spawn([spec], self._modules_for(slot.request))
         return slot.incarnation
 
     def _lost_slot(self, number: int, request: StartRequest | None) -> _Slot:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mesh_core._meshes.mesh import ProcMesh
 
-__all__ = ["ask_host", "ask_hosts", "replace_host", "start_again"]
+__all__ = ["ask_host", "ask_hosts", "preload_on", "replace_host", "start_again"]
 
 
 def ask_host(asker: ProcMesh, host: int, method: str, *args: Any) -> Any:
@@ -32,6 +32,17 @@ def ask_host(asker: ProcMesh, host: int, method: str, *args: Any) -> Any:
         HostDied: The host is dead.
     """
     return ask_hosts(asker, [host], method, *args)[0]
+
+
+def preload_on(hosts: Sequence[int], modules: tuple[str, ...]) -> None:
+    """Request that hosts import modules for processes that start later, and do not wait."""
+    current = runtime()
+    for host in hosts:
+        if host == current.identity.host and current.host_agent is not None:
+            # This process is that agent. A message to it would wait until the program pauses.
+            current.host_agent.preload(modules)
+        else:
+            current.tell_agent(host << 32, "preload", modules)
 
 
 def ask_hosts(asker: ProcMesh, hosts: Sequence[int], method: str, *args: Any) -> list[Any]:

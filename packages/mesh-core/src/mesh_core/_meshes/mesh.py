@@ -17,7 +17,7 @@ from mesh_core._configuration.config import effective
 from mesh_core._core import Region, Targets
 from mesh_core._errors import MeshStopped, SpawnError
 from mesh_core._meshes.actor_mesh import ActorMesh, check_class
-from mesh_core._meshes.host_requests import ask_hosts, replace_host, start_again
+from mesh_core._meshes.host_requests import ask_hosts, preload_on, replace_host, start_again
 from mesh_core._meshes.mesh_place import (
     AGENT_WINDOW,
     ENDED,
@@ -226,6 +226,32 @@ class HostMesh(ContextMesh):
         return ProcPool(
             self, procs, initializer=initializer, initargs=initargs, retries=retries, name=name
         )
+
+    def preload(self, *modules: str) -> None:
+        """Start to import modules on every host, for processes that are started later.
+
+        Returns immediately. A module that takes long to import, such as torch, is otherwise
+        imported twice one after the other: by the program, and then for its first process. Call
+        this before the program imports it: both imports then take place at the same time.
+
+        Args:
+            *modules: The names of the modules. One that cannot be imported before a fork, or that
+                does not exist on a host, is left to the processes that need it.
+
+        Raises:
+            ValueError: One of the names is not the name of a module.
+            ForeignHandle: The hosts belong to a job of this program that has ended.
+
+        Example:
+            >>> from mesh_core import this_host
+            >>> this_host().preload("torch")
+            >>> import torch
+        """
+        for name in modules:
+            if not all(part.isidentifier() for part in name.split(".")):
+                raise ValueError(f"{name!r} is not the name of a module")
+        self._require_job()
+        preload_on([self._hosts[rank] for rank in self._region], modules)
 
     def _reserve(self, count: int) -> tuple[tuple[tuple[int, int], ...], str]:
         hosts = [self._hosts[rank] for rank in self._region]

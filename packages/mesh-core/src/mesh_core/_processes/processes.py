@@ -206,7 +206,8 @@ class LocalHost:
         """Start processes and return before they run; later problems are reported as exits.
 
         Args:
-            specs: The processes to start.
+            specs: The processes to start. If there are none, the modules are imported for processes
+                that are started later.
             preload: Modules that the processes will need. Those that prove safe are imported once,
                 in the template.
 
@@ -313,7 +314,8 @@ class LocalHost:
             self._procs[key] = _Proc(process.name, log, supervisor, process.unresponsive_timeout_s)
             self._latest[process.slot] = key
             self._reader.add_log(log)
-        for start in range(0, len(processes), FDS_PER_MESSAGE_MAX):
+        # Without processes, the request only makes a template import the modules.
+        for start in range(0, max(len(processes), 1), FDS_PER_MESSAGE_MAX):
             part = slice(start, start + FDS_PER_MESSAGE_MAX)
             request = Spawn(world, tuple(processes[part]), preload)
             self._send(supervisor, request, [write for _, write in pipes[part]])

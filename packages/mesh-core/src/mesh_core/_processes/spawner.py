@@ -261,7 +261,8 @@ class Supervisor:
             batch.processes[process.slot, process.incarnation] = process
             batch.fds[process.slot, process.incarnation] = fd
         for batch in (bare, warm):
-            if batch.processes:
+            # A request without processes only makes a template import modules.
+            if batch.processes or (batch is warm and not request.processes):
                 self._enqueue(batch)
 
     def _kill(self, request: Kill) -> None:

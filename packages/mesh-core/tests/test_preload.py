@@ -1,0 +1,60 @@
+"""Modules that hosts import before processes are started."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from workers import WorkerProcess
+
+from mesh_core import Actor, attach_to_workers, endpoint, shutdown_context, this_host
+
+LIMIT_S = 30.0
+#: A module that neither Mesh nor the tests import.
+MODULE = "colorsys"
+
+
+class Importer(Actor):
+    """Reports what its process had imported."""
+
+    @endpoint
+    def has(self, name: str) -> bool:
+        return name in sys.modules
+
+
+@pytest.fixture
+def fresh_job() -> Iterator[None]:
+    """Use a job of its own, because hosts remember what they have imported."""
+    shutdown_context().get()
+    yield
+    shutdown_context().get()
+
+
+def importers(hosts: Any) -> Any:
+    """Start two actors."""
+    return hosts.spawn_procs({"n": 2}).spawn("importers", Importer)
+
+
+@pytest.mark.usefixtures("fresh_job")
+def test_processes_have_what_was_imported_before() -> None:
+    assert not any(importers(this_host()).has.call(MODULE).get(timeout=LIMIT_S).values())
+    this_host().preload(MODULE, "nothing.of.this_name")
+    assert MODULE not in sys.modules
+    assert all(importers(this_host()).has.call(MODULE).get(timeout=LIMIT_S).values())
+
+
+@pytest.mark.usefixtures("fresh_job")
+def test_other_hosts_import_modules_too() -> None:
+    with WorkerProcess() as worker:
+        hosts = attach_to_workers([worker.address])
+        hosts.preload(MODULE)
+        assert all(importers(hosts).has.call(MODULE).get(timeout=LIMIT_S).values())
+        assert not any(importers(this_host()).has.call(MODULE).get(timeout=LIMIT_S).values())
+
+
+@pytest.mark.parametrize("name", ["", "a b", "torch-cpu", "a..b"])
+def test_what_is_no_name_of_a_module_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="is not the name of a module"):
+        this_host().preload("math", name)
