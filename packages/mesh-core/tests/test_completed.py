@@ -122,6 +122,7 @@ def test_a_future_that_something_else_settles_is_done(gates: Any) -> None:
 
 def test_the_time_for_all_futures_is_limited(gates: Any) -> None:
     waiting, quick = gates.wait.call_one("late"), gates.value.call_one(1)
+    quick.get(LIMIT_S)
     completed = as_completed([waiting, quick], timeout=0.2)
     assert next(completed) is quick
     with pytest.raises(TimeoutError, match=r"1 futures are not done after 0\.2 s"):

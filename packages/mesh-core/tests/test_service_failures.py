@@ -165,8 +165,9 @@ def test_idle_session_hears_of_its_move_at_the_next_call() -> None:
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
             wait_until(lambda: service.status().get().losses == 2 and is_whole(service))
-            with pytest.raises(SessionMoved):
+            with pytest.raises(SessionMoved) as moved:
                 told.remember.route("lost").get()
+            assert isinstance(moved.value.__cause__, ProcDied)
             assert told.remember.route("new").get() == ["new"]
             assert untold.pid.route().get() not in pids
 

@@ -23,7 +23,7 @@ from mesh_core._errors import DeadlineExceeded, MeshStopped
 from mesh_core._runtime.runtime import Runtime, runtime
 from mesh_core._services.errors import ServiceOverloaded, SessionMoved
 from mesh_core._services.replica_state import Place
-from mesh_core._services.view import Member, Report, ServiceView
+from mesh_core._services.view import DRAINED, Member, Report, ServiceView
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -192,9 +192,18 @@ class Router:
     def _has_room(self, place: Place) -> bool:
         return place.load < self.limits.outstanding_max
 
+    def _has_unknown_end(self, place: Place) -> bool:
+        """Return whether a replica is lost, was not stopped, and no call has failed there yet."""
+        is_gone = self.places.get(place.id) is not place
+        is_lost = is_gone and self.retired.get(place.id) != DRAINED
+        return place.error is None and (is_lost or (place.is_open and not is_gone))
+
     def _pick_bound(self, binding: Binding, full: set[int]) -> Place | None:
         place = binding.place
         if place is not None and (self.places.get(place.id) is not place or not place.is_usable()):
+            if binding.is_strict and place.id not in full and self._has_unknown_end(place):
+                # The call fails with the reason, which the session passes on.
+                return place
             self.unbind(binding)
             if binding.is_strict:
                 raise SessionMoved(self.name, place.id, cause=place.error)
