@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.jobs.kube.cluster import Cluster
+from tests.jobs.kube.image import IS_IN_CONTAINERS
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "stand_in: needs controls that only the stand-in has")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that cannot run on another cluster: `-m "not stand_in"` deselects them."""
+    for item in items:
+        if "stand_in" in getattr(item, "fixturenames", ()):
+            item.add_marker("stand_in")
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +45,11 @@ def stand_in(cluster: Cluster) -> Cluster:
     if not cluster.is_stand_in:
         pytest.skip("only the stand-in can be told to fail in this way")
     return cluster
+
+
+@pytest.fixture
+def local_files(tmp_path: Path) -> Path:
+    """A folder of this machine that pods see, too; pods in containers do not."""
+    if IS_IN_CONTAINERS:
+        pytest.skip("pods in containers have other files than this machine")
+    return tmp_path

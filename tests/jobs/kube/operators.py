@@ -15,6 +15,7 @@ from kubernetes import client
 from kubernetes.client import ApiException
 
 from tests.jobs.kube.cluster import Cluster, eventually
+from tests.jobs.kube.image import NAME, PYTHON
 
 GROUP, VERSION, PLURAL = "mesh-jobs.dev", "v1alpha1", "meshjobs"
 
@@ -109,7 +110,7 @@ class MeshJobs:
 
 
 def mesh(name: str = "workers", hosts: int = 1, **more: Any) -> dict[str, Any]:
-    return {"name": name, "hosts": hosts, "image": "mesh-test", "python": sys.executable, **more}
+    return {"name": name, "hosts": hosts, "image": NAME, "python": PYTHON, **more}
 
 
 class OperatorProcess:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 from tests.jobs.kube.cluster import Cluster
+from tests.jobs.kube.image import NAME, PYTHON
 
 RESTRICTED = {
     "allowPrivilegeEscalation": False,
@@ -18,10 +18,10 @@ RESTRICTED = {
 
 def container(code: str, **more: Any) -> dict[str, Any]:
     """Return a container that runs Python code."""
-    command = [sys.executable, "-u", "-c", code]
+    command = [PYTHON, "-u", "-c", code]
     return {
         "name": "main",
-        "image": "test",
+        "image": NAME,
         "command": command,
         "securityContext": RESTRICTED,
         **more,

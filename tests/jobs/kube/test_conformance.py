@@ -12,7 +12,7 @@ from mesh_jobs import Job, KubernetesJob, KubernetesOptions
 from mesh_jobs.testing import JobConformance, JobFactory
 from tests.jobs.kube.breakable_proxy import BreakableProxy
 from tests.jobs.kube.cluster import Cluster
-from tests.jobs.kube.test_kubernetes_job import IMAGE
+from tests.jobs.kube.image import IMAGE
 
 
 class Kubernetes(JobConformance):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,10 +18,9 @@ import mesh_core
 from mesh_core import Actor, ConfigError, MeshFailure, endpoint
 from mesh_jobs import HostDraining, ImageSpec, JobError, KubernetesJob, KubernetesOptions
 from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
+from tests.jobs.kube.image import IMAGE, NAME, PYTHON
 from tests.jobs.kube.kubectl import KubectlError, kubectl
 from tests.jobs.kube.pods import WAIT, container, pod
-
-IMAGE = ImageSpec("mesh-test", python=sys.executable)
 
 Jobs = Callable[..., KubernetesJob]
 
@@ -187,7 +185,7 @@ def test_on_leaving_is_called_once_before_the_pod_ends(
 def test_a_drain_of_a_node_waits_until_the_program_has_saved_its_state(
     stand_in: Cluster, namespace: str, jobs: Jobs, tmp_path: Path, faults: list[MeshFailure]
 ) -> None:
-    job = jobs(image=ImageSpec("mesh-test", python=sys.executable, shared_memory="0"))
+    job = jobs(image=ImageSpec(NAME, python=PYTHON, shared_memory="0"))
     program = Program(job, tmp_path)
     (worker,) = stand_in.pods(namespace)
     node = worker.spec.node_name

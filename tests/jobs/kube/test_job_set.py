@@ -19,8 +19,9 @@ from mesh_jobs import (
     PodOptions,
 )
 from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
+from tests.jobs.kube.image import IMAGE, NAME
 from tests.jobs.kube.pods import running, waiting_python
-from tests.jobs.kube.test_kubernetes_job import IMAGE, ranks_of
+from tests.jobs.kube.test_kubernetes_job import ranks_of
 
 GROUP = "jobset.x-k8s.io"
 
@@ -92,7 +93,7 @@ def test_a_job_set_is_all_meshes(stand_in: Cluster, namespace: str, tmp_path: Pa
 def test_a_job_set_is_deleted_with_its_namespace(
     stand_in: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    image = ImageSpec("mesh-test", python=waiting_python(tmp_path))
+    image = ImageSpec(NAME, python=waiting_python(tmp_path))
     _job(stand_in, namespace, tmp_path, image).apply()
     eventually(lambda: running(stand_in, namespace) == 3)
     stand_in.delete_namespace(namespace)

@@ -1,6 +1,5 @@
 """The example trains in pods, twice in the same ones."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from mesh_jobs import job_load
 from tests.jobs.digits import LIMIT_S, train_twice, with_job
 from tests.jobs.kube.cluster import Cluster
+from tests.jobs.kube.image import NAME, PYTHON
 
 
 @pytest.mark.slow
@@ -16,7 +16,7 @@ def test_it_trains_in_pods(cluster: Cluster, namespace: str, tmp_path: Path) -> 
     job = (
         f"options = KubernetesOptions(kubeconfig={str(cluster.kubeconfig)!r}); "
         f"job = KubernetesJob({namespace!r}, options=options); "
-        f"job.add_mesh('trainers', 2, image_spec=ImageSpec('mesh', python={sys.executable!r}))"
+        f"job.add_mesh('trainers', 2, image_spec=ImageSpec({NAME!r}, python={PYTHON!r}))"
     )
     script = with_job(tmp_path, job, "ImageSpec, KubernetesJob, KubernetesOptions")
     try:

@@ -25,9 +25,8 @@ from mesh_jobs import (
     PodOptions,
 )
 from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
+from tests.jobs.kube.image import IMAGE, MISSING, NAME, PYTHON
 from tests.jobs.kube.pods import running, waiting_python
-
-IMAGE = ImageSpec("mesh-test", python=sys.executable)
 
 Jobs = Callable[..., KubernetesJob]
 
@@ -93,9 +92,9 @@ def test_pods_are_hosts_until_they_are_given_back(
 
 @pytest.mark.parametrize("workload", ["job", "statefulset", "pods"])
 def test_hosts_are_deleted_with_their_namespace(
-    cluster: Cluster, namespace: str, jobs: Jobs, workload: str, tmp_path: Path
+    cluster: Cluster, namespace: str, jobs: Jobs, workload: str, local_files: Path
 ) -> None:
-    image = ImageSpec("mesh-test", python=waiting_python(tmp_path))
+    image = ImageSpec(NAME, python=waiting_python(local_files))
     jobs(2, workload=workload, mesh={"image_spec": image}).apply()
     eventually(lambda: running(cluster, namespace) == 2)
     cluster.delete_namespace(namespace)
@@ -254,7 +253,8 @@ def test_a_pod_that_no_node_takes_says_why(cluster: Cluster, namespace: str, job
 
 
 def test_an_image_that_cannot_be_pulled_ends_the_wait(cluster: Cluster, jobs: Jobs) -> None:
-    job = jobs(mesh={"pods": PodOptions(annotations={"test/kubelet": "hang-pull"})})
+    pods = PodOptions(annotations={"test/kubelet": "hang-pull"})
+    job = jobs(mesh={"pods": pods, "image_spec": ImageSpec(MISSING, python=PYTHON)})
     with pytest.raises(JobEnded, match="ImagePullBackOff"):
         job.state()
 
@@ -263,7 +263,7 @@ def test_an_image_that_cannot_be_pulled_ends_the_wait(cluster: Cluster, jobs: Jo
 def test_the_last_words_of_a_worker_that_cannot_begin_are_told(
     cluster: Cluster, jobs: Jobs, workload: str
 ) -> None:
-    wrong = ImageSpec("mesh-test", python=sys.executable, env={"PYTHONHOME": "nowhere"})
+    wrong = ImageSpec(NAME, python=PYTHON, env={"PYTHONHOME": "nowhere"})
     job = jobs(workload=workload, mesh={"image_spec": wrong})
     with pytest.raises(JobEnded, match=r"(?s)exit status 1.*last lines of workers\[0\].*encodings"):
         job.state()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from mesh_jobs import (
     job_load,
 )
 from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
+from tests.jobs.kube.image import MISSING, PYTHON
 from tests.jobs.kube.operators import MeshJobs, OperatorProcess, manifests, mesh, rules
 from tests.jobs.kube.pods import ADDRESS, TCP_PROBE, pod, running, waiting_python
 from tests.jobs.kube.test_kubernetes_job import ranks_of
@@ -123,7 +123,7 @@ def test_an_upgrade_of_the_definition_leaves_running_mesh_jobs_alone(
     eventually(lambda: not cluster.leftovers(namespace))
 
 
-@pytest.mark.parametrize("change", [{"python": sys.executable, "env": {}}, {"port": 26600}])
+@pytest.mark.parametrize("change", [{"python": PYTHON, "env": {}}, {"port": 26600}])
 def test_a_default_that_is_written_out_is_no_change(
     namespace: str, mesh_jobs: MeshJobs, change: dict[str, Any]
 ) -> None:
@@ -168,10 +168,10 @@ def test_other_workloads_are_hosts_too(
 
 
 def test_mesh_jobs_are_deleted_with_their_namespace(
-    cluster: Cluster, namespace: str, mesh_jobs: MeshJobs, tmp_path: Path
+    cluster: Cluster, namespace: str, mesh_jobs: MeshJobs, local_files: Path
 ) -> None:
     for workload in ("job", "statefulset", "pods"):
-        waiting = mesh(python=waiting_python(tmp_path))
+        waiting = mesh(python=waiting_python(local_files))
         mesh_jobs.create(namespace, workload, waiting, workload=workload)
     eventually(lambda: running(cluster, namespace) == 3)
     cluster.delete_namespace(namespace)
@@ -183,7 +183,9 @@ def test_what_keeps_hosts_from_coming_is_told(
 ) -> None:
     gpus = {"nvidia.com/gpu": 1000}
     mesh_jobs.create(namespace, "greedy", mesh(resources=gpus))
-    mesh_jobs.create(namespace, "hangs", mesh(annotations={"test/kubelet": "hang-pull"}))
+    mesh_jobs.create(
+        namespace, "hangs", mesh(image=MISSING, annotations={"test/kubelet": "hang-pull"})
+    )
 
     def told(name: str, type: str) -> tuple[str, str]:
         return mesh_jobs.condition(namespace, name, type)
@@ -272,7 +274,7 @@ def test_pods_of_another_maker_are_hosts(cluster: Cluster, namespace: str, tmp_p
         words += ["--listen", "tcp://env:POD_IP:26600", "--secret", "env:MESH_WORKER_SECRET"]
         env_of = [*env, {"name": "MESH_RANK", "value": str(rank)}]
         body = pod(name, "", env=env_of, readinessProbe=TCP_PROBE, meta={"labels": labels})
-        body["spec"]["containers"][0]["command"] = [sys.executable, *words]
+        body["spec"]["containers"][0]["command"] = [PYTHON, *words]
         cluster.core.create_namespaced_pod(namespace, body)
 
     make("by-name-0", 0, {"app": "named"})

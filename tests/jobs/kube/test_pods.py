@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.jobs.kube.cluster import Cluster, encoded, eventually
+from tests.jobs.kube.image import MISSING
 from tests.jobs.kube.pods import (
     ADDRESS,
     SERVE,
@@ -165,7 +166,7 @@ def test_a_container_that_fails_is_restarted_where_it_should(
 
 
 def test_what_cannot_be_pulled_or_placed_says_why(cluster: Cluster, namespace: str) -> None:
-    hangs = pod("pull", WAIT, meta={"annotations": {"test/kubelet": "hang-pull"}})
+    hangs = pod("pull", WAIT, meta={"annotations": {"test/kubelet": "hang-pull"}}, image=MISSING)
     cluster.core.create_namespaced_pod(namespace, hangs)
     greedy = pod("gpu", WAIT, resources={"limits": {"nvidia.com/gpu": "1000"}})
     cluster.core.create_namespaced_pod(namespace, greedy)

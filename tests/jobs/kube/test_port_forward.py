@@ -15,8 +15,9 @@ import yaml
 from mesh_jobs import JobError, KubernetesJob, KubernetesOptions
 from tests.jobs.kube.breakable_proxy import BreakableProxy
 from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
+from tests.jobs.kube.image import IMAGE
 from tests.jobs.kube.separate_network import SeparateNetwork, separate_network, why_not
-from tests.jobs.kube.test_kubernetes_job import IMAGE, ranks_of
+from tests.jobs.kube.test_kubernetes_job import ranks_of
 
 #: Calls its actors, and repeats this for each line of its input.
 PROGRAM = """

@@ -13,8 +13,9 @@ from kubernetes import client
 from mesh_core import ConfigError
 from mesh_jobs import ImageSpec, KubernetesJob, KubernetesOptions, NotSupported, Phase
 from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
+from tests.jobs.kube.image import IMAGE, NAME
 from tests.jobs.kube.pods import running, waiting_python
-from tests.jobs.kube.test_kubernetes_job import IMAGE, ranks_of
+from tests.jobs.kube.test_kubernetes_job import ranks_of
 
 GROUP = "kueue.x-k8s.io"
 
@@ -78,7 +79,7 @@ def test_the_meshes_of_a_job_start_together_once_their_queue_admits_them(
 def test_a_group_that_is_killed_while_it_waits_leaves_nothing(
     stand_in: Cluster, namespace: str, tmp_path: Path, queues: Any
 ) -> None:
-    image = ImageSpec("mesh-test", python=waiting_python(tmp_path))
+    image = ImageSpec(NAME, python=waiting_python(tmp_path))
     job = _job(stand_in, namespace, tmp_path, image=image).apply()
     assert running(stand_in, namespace) == 0
     job.kill()

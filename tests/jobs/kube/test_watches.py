@@ -21,8 +21,8 @@ from mesh_jobs import (
 )
 from mesh_jobs.spi import Backend, Follower
 from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
+from tests.jobs.kube.image import IMAGE
 from tests.jobs.kube.pods import WAIT, pod
-from tests.jobs.kube.test_kubernetes_job import IMAGE
 
 #: Duration of the server outage; longer than any timeout of Mesh.
 OUTAGE_S = 30.0
