@@ -20,6 +20,7 @@ from mesh_tensor._errors import TraceError as TraceError
 from mesh_tensor._errors import UnsupportedOp as UnsupportedOp
 from mesh_tensor._errors import WrongMesh as WrongMesh
 from mesh_tensor._errors import WrongStream as WrongStream
+from mesh_tensor._gradients.generator import grad_generator as grad_generator
 from mesh_tensor._mesh.activation import get_active_mesh as get_active_mesh
 from mesh_tensor._mesh.activation import no_mesh as no_mesh
 from mesh_tensor._mesh.device_mesh import DeviceMesh as DeviceMesh

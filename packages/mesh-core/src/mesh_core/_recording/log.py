@@ -69,7 +69,7 @@ def read_log(files: dict[str, bytes]) -> list[LoggedEntry]:
 def log_files(folder: Path) -> dict[str, bytes]:
     """Return the used parts of the files of a log, by name; empty if the log does not exist.
 
-    The process that writes the log may remove a file in the meantime.
+    The process that writes the log may use a file again in the meantime, which is then left out.
     """
     found: dict[str, bytes] = {}
     try:
@@ -79,6 +79,8 @@ def log_files(folder: Path) -> dict[str, bytes]:
     for path in paths:
         try:
             content = path.read_bytes()
+            # If the file was written again meanwhile, it has another name and mixed content.
+            path.lstat()
         except FileNotFoundError:
             continue
         found[path.name] = content[: _used(memoryview(content))]
