@@ -9,7 +9,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mesh_core import this_host
-from mesh_tensor import OpFailed, Simulator, Stream, fetch_shard, put, random, show, to_mesh
+from mesh_tensor import (
+    OpFailed,
+    Simulator,
+    Stream,
+    fetch_shard,
+    grad_generator,
+    put,
+    random,
+    show,
+    to_mesh,
+)
 
 procs = this_host().spawn_procs({"host": 2, "gpu": 2})
 print(procs.extent, procs.rename(host="dp", gpu="tp").extent)
@@ -58,12 +68,14 @@ def train(model: Net, inputs: Tensor, targets: Tensor, dim: str) -> Tensor:
     """Update the weights of some layers while the gradients of others are still being reduced."""
     loss = model(inputs, targets)
     parameters = list(model.parameters())[::-1]
-    gradients = torch.autograd.grad(loss, parameters)
-    lent = [comms.borrow(gradient, mutable=True) for gradient in gradients]
-    for gradient, _ in lent:
-        gradient.reduce_(dim, "avg")  # on the stream `comms`
+    reduced = []
+    for gradient in grad_generator(loss, parameters):
+        assert gradient is not None
+        lent, borrow = comms.borrow(gradient, mutable=True)
+        lent.reduce_(dim, "avg")  # on the stream `comms`, while the backward pass goes on
+        reduced.append((gradient, borrow))
     with torch.no_grad():
-        for parameter, gradient, (_, borrow) in zip(parameters, gradients, lent, strict=True):
+        for parameter, (gradient, borrow) in zip(parameters, reduced, strict=True):
             borrow.drop()  # what follows waits for the reduction of this gradient
             parameter -= 0.5 * gradient
     return loss.detach()
