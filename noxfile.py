@@ -44,6 +44,7 @@ OLDER_KUBERNETES = "kubernetes==35.0.0"
 #: Selects the Kubernetes tests that depend on that library.
 OF_KUBERNETES_CLIENT = (
     "test_watches or port_forward or come_and_go or right or given_back or on_leaving or drain"
+    " or terminating"
 )
 
 #: The tests of mesh-rdma that require a verbs device.
@@ -272,7 +273,7 @@ def fs(session: nox.Session) -> None:
 
 @nox.session
 def kube(session: nox.Session) -> None:
-    """Run the tests that depend on the Kubernetes client library with an older one."""
+    """Run tests of namespaces, drains and the client library with an older client library."""
     _install(session, "jobs", "mesh-jobs")
     session.env["UV_CONSTRAINT"] = ""
     session.install(OLDER_KUBERNETES)
