@@ -32,7 +32,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, TypeAlias
 
-__all__ = ["CASE_SUFFIX", "FORMAT", "CaseSummary", "read_case", "read_summary", "write_case"]
+__all__ = [
+    "CASE_SUFFIX",
+    "FORMAT",
+    "CaseSummary",
+    "actor_fields",
+    "read_case",
+    "read_summary",
+    "write_case",
+]
 
 if TYPE_CHECKING:
     Path: TypeAlias = str | os.PathLike[str]
@@ -311,19 +319,20 @@ def _manifest(case: Case) -> dict[str, Any]:
         "versions": case.versions,
         "modules": case.modules,
         "environ": case.environ,
-        "actors": [
-            {
-                "mesh": actor.mesh,
-                "rank": actor.rank,
-                "class": actor.class_name,
-                "proc": actor.proc,
-                "host": actor.host,
-                "pid": actor.pid,
-                "evicted": actor.evicted,
-                "entries": len(actor.entries),
-            }
-            for actor in case.actors
-        ],
+        "actors": [{**actor_fields(actor), "entries": len(actor.entries)} for actor in case.actors],
+    }
+
+
+def actor_fields(actor: RecordedActor) -> dict[str, Any]:
+    """Return an actor without its entries as a JSON value."""
+    return {
+        "mesh": actor.mesh,
+        "rank": actor.rank,
+        "class": actor.class_name,
+        "proc": actor.proc,
+        "host": actor.host,
+        "pid": actor.pid,
+        "evicted": actor.evicted,
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from mesh_core._cases.case_file import CASE_SUFFIX, read_summary
+from mesh_core._cases.case_file import CASE_SUFFIX, actor_fields, read_summary
 from mesh_core._cases.entry_text import EntryLines, actor_name
 from mesh_core._cases.errors import CaseError
 from mesh_core._cases.escape import escape, format_len, shorten
@@ -125,16 +125,7 @@ def case_json(case: Case, selection: Selection) -> dict[str, Any]:
     renderer = Renderer()
     actors = []
     for index, actor in enumerate(case.actors):
-        value: dict[str, Any] = {
-            "mesh": actor.mesh,
-            "rank": actor.rank,
-            "class": actor.class_name,
-            "proc": actor.proc,
-            "host": actor.host,
-            "pid": actor.pid,
-            "evicted": actor.evicted,
-            "entry_count": len(actor.entries),
-        }
+        value = {**actor_fields(actor), "entry_count": len(actor.entries)}
         if index in selection.actors:
             formatter = EntryLines(renderer)
             value["entries"] = [

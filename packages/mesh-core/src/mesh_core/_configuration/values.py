@@ -13,7 +13,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["Kind", "choice", "count", "flag", "folder", "modules", "names", "seconds", "size"]
+__all__ = [
+    "Kind",
+    "choice",
+    "count",
+    "flag",
+    "folder",
+    "is_module_name",
+    "modules",
+    "names",
+    "seconds",
+    "size",
+]
 
 _SECONDS = {
     **dict.fromkeys(("ns", "nsec"), 1e-9),
@@ -154,7 +165,7 @@ def modules(none: str) -> Kind:
         if isinstance(given, str) or not hasattr(given, "__iter__"):
             raise ValueError
         names = tuple(given)
-        if not all(isinstance(name, str) and _is_module_name(name) for name in names):
+        if not all(isinstance(name, str) and is_module_name(name) for name in names):
             raise ValueError
         return names
 
@@ -185,7 +196,8 @@ def _or_none(read: Callable[[Any], Any], *nones: str | None) -> Callable[[Any], 
     return lambda given: None if given in nones else read(given)
 
 
-def _is_module_name(name: str) -> bool:
+def is_module_name(name: str) -> bool:
+    """Return whether a text has the form of the name of a module."""
     return all(part.isidentifier() for part in name.split("."))
 
 

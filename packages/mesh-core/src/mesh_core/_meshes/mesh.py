@@ -14,6 +14,7 @@ from mesh_core._calls.actor import Actor
 from mesh_core._calls.port_transit import note_ports
 from mesh_core._calls.task_future import AgentFuture, EndFuture, HostStopFuture, ReadyFuture
 from mesh_core._configuration.config import effective
+from mesh_core._configuration.values import is_module_name
 from mesh_core._core import Region, Targets
 from mesh_core._errors import MeshStopped, SpawnError
 from mesh_core._meshes.actor_mesh import ActorMesh, check_class
@@ -248,7 +249,7 @@ class HostMesh(ContextMesh):
             >>> import torch
         """
         for name in modules:
-            if not all(part.isidentifier() for part in name.split(".")):
+            if not is_module_name(name):
                 raise ValueError(f"{name!r} is not the name of a module")
         self._require_job()
         preload_on([self._hosts[rank] for rank in self._region], modules)

@@ -70,7 +70,7 @@ class ProcessRecording:
     ) -> None:
         self._engine = engine
         self._names = tuple(names)
-        self._on_failure = on_failure
+        self.on_failure = on_failure
         self.log: RecordLog = RecordLog(folder, bytes_max)
         self._lock = threading.Lock()
         # For the reply port of each call: the recording of its caller, the number of the call, and
@@ -168,10 +168,6 @@ class ProcessRecording:
             )
         return opened
 
-    def wants_case(self, port: int, number: int, description: str) -> None:
-        """Request that the recordings of an actor and its partners are saved."""
-        self._on_failure(port, number, description)
-
 
 class ActorRecording:
     """The recording of one actor.
@@ -260,7 +256,7 @@ class ActorRecording:
         if place in self._reported or len(self._reported) >= _CASES_MAX:
             return
         self._reported.add(place)
-        self._process.wants_case(self.port, number, description)
+        self._process.on_failure(self.port, number, description)
 
 
 def _parts(message: Message | OpenMessage) -> list[Buffer]:

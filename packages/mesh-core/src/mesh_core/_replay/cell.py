@@ -8,7 +8,6 @@ from mesh_core._runtime.serving import Serving, set_serving
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
     from typing import Any
 
     from mesh_core._actors.cell import Plan
@@ -20,17 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["ReplayCell"]
 
 
-class _Reader:
-    """Returns what the recorded actor read from its context."""
-
-    def __init__(self, record: Record) -> None:
-        self._record = record
-
-    def read(self, number: int, source: str, key: str, _produce: Callable[[], Any]) -> Any:
-        """Return the recorded value."""
-        return self._record.read(number, source, key)
-
-
 class ReplayCell(ActorCell):
     """One actor that is replayed."""
 
@@ -39,7 +27,7 @@ class ReplayCell(ActorCell):
     ) -> None:
         super().__init__(runtime, port, rank, request)
         self.record: Record = record
-        self.reader = _Reader(record)
+        self.reader = record
 
     def begin(self, entry: Entry) -> tuple[int, Plan, tuple[Any, ...], dict[str, Any]]:
         """Set the context of a message, and return its number, endpoint and arguments."""

@@ -145,7 +145,7 @@ class ReplayEngine:
         found = self._replies[port]
         if self._is_lazy:
             # A thread that waits cannot be interleaved with other messages.
-            found.left.extend(self._record.replies_left(found.call, len(found.left)))
+            found.left.extend(self._record.replies(found.call)[len(found.left) :])
         if self.is_ready(port):
             return self._taken(found)
         if timeout is not None:

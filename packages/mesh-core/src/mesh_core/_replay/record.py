@@ -14,7 +14,7 @@ from mesh_core._serialization.wire import proc_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from typing_extensions import Buffer
 
@@ -129,10 +129,6 @@ class Record:
         """Return the replies to a call, in the order in which the actor took them."""
         return [self.reply(entry) for entry in self._replies.get(call, ())]
 
-    def replies_left(self, call: int, skipped: int) -> list[OpenMessage]:
-        """Return the replies to a call without the first ones."""
-        return self.replies(call)[skipped:]
-
     def reply(self, entry: Entry) -> OpenMessage:
         """Return the reply of an entry."""
         found = _message(entry, f"a reply to call {entry.fields['k']}")
@@ -140,8 +136,8 @@ class Record:
         found.from_proc = proc_of(entry.fields["from"])
         return found
 
-    def read(self, number: int, source: str, key: str) -> Any:
-        """Return what the actor read from its context at this point.
+    def read(self, number: int, source: str, key: str, produce: Callable[[], Any]) -> Any:
+        """Return what the actor read from its context at this point, instead of a new value.
 
         Raises:
             ReplayDiverged: The recorded run read something else here.
