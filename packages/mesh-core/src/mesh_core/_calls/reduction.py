@@ -148,10 +148,28 @@ def reduce_call(
     return run_async(loop_thread(), outcome())
 
 
+class _Served:
+    """A reduction that this process serves for another one.
+
+    The thread that serves it publishes its calls before it reads `is_cancelled`. The thread that
+    cancels it sets `is_cancelled` before it reads the calls. So one of the two cancels them.
+    """
+
+    def __init__(self) -> None:
+        self.futures: list[CallFuture[list[_Part]]] = []
+        self.is_cancelled = False
+
+
+# The reductions that this process serves, by the process and reply port of their callers.
+_served: dict[tuple[int, int], _Served] = {}
+
+
 def serve_reduction(
     runtime: Runtime, message: Message, body: bytes, buffers: Sequence[Buffer]
 ) -> None:
     """Reply with the combined results of some hosts, on a thread of its own."""
+    caller = message.from_proc, message.from_port
+    served = _served[caller] = _Served()
 
     def serve() -> None:
         try:
@@ -159,27 +177,26 @@ def serve_reduction(
             if request.timeout is not None:
                 endpoint = request.endpoint.options(timeout=request.timeout)
                 request = request._replace(endpoint=endpoint)
-            futures = _start(request, request.branches[message.rank])
-            _running[message.from_proc, message.from_port] = futures
-            try:
-                value = tuple(_combined(futures, request.combine))
-            finally:
-                del _running[message.from_proc, message.from_port]
+            served.futures = _start(request, request.branches[message.rank])
+            if served.is_cancelled:
+                _cancel(served.futures)
+            value = tuple(_combined(served.futures, request.combine))
             packed, large = encode_value(value, effective().segment_threshold_bytes, "result")
             runtime.engine.reply(message, 0, packed, large)
         except BaseException as error:
             runtime.engine.reply(message, RAISED, encode_exception(error))
+        finally:
+            del _served[caller]
 
     threading.Thread(target=serve, name="mesh-reduce", daemon=True).start()
 
 
 def cancel_reduction(message: Message) -> None:
     """Cancel the calls of a reduction that its caller has given up."""
-    _cancel(_running.get((message.from_proc, message.from_port), []))
-
-
-# The calls of the reductions that this process serves, by the process and reply port of the caller.
-_running: dict[tuple[int, int], list[CallFuture[list[_Part]]]] = {}
+    served = _served.get((message.from_proc, message.from_port))
+    if served is not None:
+        served.is_cancelled = True
+        _cancel(served.futures)
 
 
 def _cancel(futures: list[CallFuture[list[_Part]]]) -> None:
