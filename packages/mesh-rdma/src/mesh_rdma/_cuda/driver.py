@@ -132,16 +132,17 @@ class CudaDriver:
         self._call("cuDeviceGetUuid", found, device)
         return found.raw
 
-    def allocation_of(self, address: int) -> Allocation:
-        """Return the allocation that contains an address.
+    def allocation_of(self, device: int, address: int) -> Allocation:
+        """Return the allocation that contains an address of a device.
 
         Raises:
             CudaError: The address is not in an allocation.
         """
         base, nbytes = c_uint64(0), c_size_t(0)
-        self._call("cuMemGetAddressRange_v2", byref(base), byref(nbytes), address)
         number = c_uint64(0)
-        self._call("cuPointerGetAttribute", byref(number), _BUFFER_ID, address)
+        with self._on(device):
+            self._call("cuMemGetAddressRange_v2", byref(base), byref(nbytes), address)
+            self._call("cuPointerGetAttribute", byref(number), _BUFFER_ID, address)
         return Allocation(base.value, nbytes.value, number.value)
 
     def export(self, device: int, base: int) -> bytes:

@@ -65,7 +65,7 @@ class Exports:
         Raises:
             RDMATransportError: The driver cannot share this kind of allocation.
         """
-        allocation = driver.allocation_of(address)
+        allocation = driver.allocation_of(device, address)
         key = allocation.base, allocation.number
         with self._lock:
             export = self._by_allocation.get(key)

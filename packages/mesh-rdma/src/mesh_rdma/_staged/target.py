@@ -366,7 +366,7 @@ class _Staging(ThreadedCompletion):
         """Release all resources and settle the completion."""
         if self._driver is not None:
             with contextlib.suppress(RDMAError):
-                self._driver.destroy_event(*self._stream_event)
+                self._stream_event.release()
         # These references are dropped first: a waiter may reuse the memory and the buffer at once.
         remote = self._remote
         del self._local, self._remote
