@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from failing_actors import Worker
@@ -18,6 +18,7 @@ from whole_program import run
 from workers import WorkerProcess
 
 from mesh_core import HostDied, attach_to_workers, configured, shutdown_context
+from mesh_core._actors.agent import Agent
 from mesh_core.compat import run_worker_loop_forever, start_worker_loop_forever
 from mesh_core.spi import current_process
 from mesh_core.testing import wait_until
@@ -97,6 +98,26 @@ def test_a_signal_ends_the_worker_and_its_job_in_good_order(number: signal.Signa
             "mesh worker is ending the job",
             "mesh worker has ended the job",
         ]
+
+
+@pytest.mark.usefixtures("fresh_job")
+def test_an_actor_that_stops_before_its_host_is_marked_as_lost_is_lost_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mark = Agent._host_left
+
+    def mark_late(*args: Any, **kwargs: Any) -> None:
+        wait_until(waiting.done, LIMIT_S)
+        mark(*args, **kwargs)
+
+    monkeypatch.setattr(Agent, "_host_left", mark_late)
+    with WorkerProcess() as worker:
+        mesh = attach_to_workers([worker.address]).spawn_procs().spawn("worker", Worker)
+        mesh.pid.call_one().get(timeout=LIMIT_S)
+        waiting = mesh.sleep.call_one(600)
+        worker.send(signal.SIGTERM)
+        with pytest.raises(HostDied, match="its worker was shut down"):
+            waiting.get(timeout=LIMIT_S)
 
 
 @pytest.mark.usefixtures("fresh_job")

@@ -246,7 +246,8 @@ class Agent:
         if proc & 0xFFFF_FFFF == 0:
             if message.code == STOPPED:
                 why = "its worker reports that the process that served the job exited"
-                return self._host_left(proc >> 32, None, why, message.rank >> EPOCH_SHIFT)
+                epoch = message.rank >> EPOCH_SHIFT
+                return self._host_left(proc >> 32, None, epoch=epoch, why=why)
             self._host_died(proc >> 32, message.rank >> EPOCH_SHIFT, body)
         self._runtime.ownership.proc_died(proc, body)
         holder_died(proc, body)
@@ -488,24 +489,28 @@ class Agent:
     def do_host_left(self, message: Message, host_name: str, why: str) -> Any:
         """Handle a worker that leaves the job unexpectedly: its host is lost immediately."""
         host = message.from_proc >> 32
+        report = host_exit_report(self._runtime, host_name, why)
+        # The worker stops its processes after the reply. Their last messages may arrive before the
+        # host is marked as lost.
+        self._runtime.withdrawn_hosts[host] = report
 
         def lose() -> None:
             # The worker waits for the reply, which cannot reach it once its host is marked as lost.
             self._engine.reply(message, 0, *encode_value(None, 1 << 60))
             self._engine.drain(_ANSWER_LIMIT_S)
-            self._host_left(host, host_name, why)
+            self._host_left(host, report)
 
         threading.Thread(target=lose, name=f"mesh-lost-{host}", daemon=True).start()
         return LATER
 
     def _host_left(
-        self, host: int, host_name: str | None, why: str, epoch: int | None = None
+        self, host: int, report: bytes | None, *, epoch: int | None = None, why: str = ""
     ) -> None:
         self._runtime.draining_hosts.pop(host, None)
         place = self._runtime.places.withdrew(host, epoch)
         if place is not None:
-            name = host_name or place.host_name
-            self._engine.declare_host_dead(host, host_exit_report(self._runtime, name, why))
+            report = report or host_exit_report(self._runtime, place.host_name, why)
+            self._engine.declare_host_dead(host, report)
 
     def do_journal(self, _message: Message, changes: dict[int, bytes | None]) -> None:
         """Update the replicated journal of what the program owns."""
@@ -522,6 +527,7 @@ class Agent:
 
     def do_host_back(self, _message: Message | None, host: int, epoch: int) -> None:
         """Record that a new machine has replaced a host, and notify the processes of this host."""
+        self._runtime.withdrawn_hosts.pop(host, None)
         # Set the epoch first, for processes that start at this moment.
         self._runtime.host_epochs[host] = epoch
         self._engine.host_replaced(host, epoch)

@@ -111,6 +111,8 @@ class Runtime:
         self.host_epochs: dict[int, int] = {}
         # The time at which hosts leave whose workers are shutting down; used in the program only.
         self.draining_hosts: dict[int, float] = {}
+        #: The encoded failure of each host whose worker has left the job by itself.
+        self.withdrawn_hosts: dict[int, bytes] = {}
         self.engine: Engine = Engine(
             identity.host,
             identity.slot,

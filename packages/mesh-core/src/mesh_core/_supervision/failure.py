@@ -179,6 +179,10 @@ def error_in(
             f"endpoint {endpoint.name!r} returned and dropped its port without replying: "
             "send a value or an exception through it"
         )
+    lost_host = runtime().withdrawn_hosts.get(message.from_proc >> 32)
+    if lost_host is not None and FailureDetail.decode(body).code == STOPPED:
+        # The actor has stopped because the worker of its host leaves: it is lost with the host.
+        body = lost_host
     proc = proc_name(message.from_proc)
     return observed_error(body, code, is_given=is_given, **place, proc=proc)
 
