@@ -7,6 +7,7 @@ gloo alone, or a copy of as many bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from bench.goals import Row, Source
 from bench.goals_hosts import NO_PEER
@@ -135,10 +136,28 @@ def _training_rows_of(layers: str, case: int, apart: bool) -> Iterator[Row]:
     yield row("replayed, nothing reduced; floor: torchrun", "replayed_alone", "spmd_alone")
 
 
+def _gpu_rows() -> Iterator[Row]:
+    """Yield the rows about a training step on a GPU, if a device is available."""
+    if not Path("/dev/nvidiactl").exists():
+        return
+    work = "tensor_gpu.train"
+    for metric, title, share in (
+        ("eager", "transformer step on a GPU, eager; floor: one process", None),
+        ("replayed", "  replayed", 1.05),
+    ):
+        for statistic in ("best", "p50"):
+            yield Row(
+                "gpu", f"{title}, {statistic}", "ms", _ours(work, f"{metric}_{statistic}"),
+                floor=_ours(work, f"plain_{statistic}"), peer=NO_PEER,
+                floor_ratio=share if statistic == "p50" else None,
+            )  # fmt: skip
+
+
 ROWS: tuple[Row, ...] = (
     *_operation_rows(),
     *_answer_rows(),
     *_step_rows(),
     *_reduce_rows(),
     *_training_rows(),
+    *_gpu_rows(),
 )

@@ -217,6 +217,7 @@ class Engine:
             name="put",
             operands=1,
             results=(None,),
+            kwargs={"device": meta.device},
             detail=part,
         )
         with self.stream.lock:

@@ -27,6 +27,7 @@ __all__ = [
     "activate",
     "active_mesh",
     "active_stream",
+    "backward_in_this_thread",
     "check_stream",
     "get_active_mesh",
     "mesh_or_active",
@@ -43,20 +44,35 @@ active_stream: ContextVar[Stream | None] = ContextVar("active_stream", default=N
 class _Modes(threading.local):
     def __init__(self) -> None:
         self.users = 0
-        self.mode: DispatchMode | None = None
+        self.mode: AbstractContextManager[None] | None = None
 
     def enter(self) -> None:
         self.users += 1
         if self.users == 1:
-            self.mode = DispatchMode()  # type: ignore[no-untyped-call]
-            self.mode.__enter__()  # type: ignore[no-untyped-call]
+            self.mode = _mode()
+            self.mode.__enter__()
 
     def leave(self) -> None:
         self.users -= 1
         if self.users == 0:
             assert self.mode is not None
-            self.mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            self.mode.__exit__(None, None, None)
             self.mode = None
+
+
+@contextmanager
+def _mode() -> Iterator[None]:
+    with backward_in_this_thread(), DispatchMode():  # type: ignore[no-untyped-call]
+        yield
+
+
+def backward_in_this_thread() -> AbstractContextManager[None]:
+    """Run backward passes in the calling thread within the `with` block.
+
+    By default, autograd runs them in another thread for tensors on a device. No mesh is active in
+    that thread, and a trace does not record its operations.
+    """
+    return torch.autograd.set_multithreading_enabled(False)
 
 
 _modes = _Modes()

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from mesh_core import Region
 from mesh_tensor._errors import TraceError
 from mesh_tensor._instructions.call_site import TraceCallSite, format_call_site
+from mesh_tensor._mesh.activation import backward_in_this_thread
 from mesh_tensor._tensor.tensor import Tensor, wrap
 from mesh_tensor._trace.gradients import Gradients
 from mesh_tensor._trace.guards import Guards
@@ -65,7 +66,8 @@ def record(
     engine.stream.recorder = recorder
     try:
         args, kwargs = pytree.tree_unflatten(list(leaves), spec)
-        result = function(*args, **kwargs)
+        with backward_in_this_thread():
+            result = function(*args, **kwargs)
         changes = gradients.changes(recorder)
         kept = _kept(recorder, changes, result)
         unusable_reason = _escape_reason(engine, recorder, kept)

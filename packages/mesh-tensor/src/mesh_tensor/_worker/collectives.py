@@ -82,6 +82,9 @@ def _reduce(
     group: dist.ProcessGroup,
     permutation: _RankPermutation | None,
 ) -> torch.Tensor:
+    wire_device = _wire_device(group, value.device)
+    if wire_device != value.device:
+        return _reduce(value.to(wire_device), how, group, permutation).to(value.device)
     size = group.size()
     if permutation is not None and how.scatter:
         value = value[permutation.back]
@@ -123,14 +126,16 @@ def move_step(compiled_op: CompiledOp, world: World) -> Step:
         is_lost = isinstance(given, FailedValue)
         if is_lost:
             given = torch.zeros(how.shape, dtype=how.dtype, device=how.device)
-        wire: Any = given.contiguous() if targets else None
+        wire_device = _wire_device(group or dist.distributed_c10d._get_default_group(), how.device)
+        wire: Any = given.contiguous().to(wire_device) if targets else None
         sends = [dist.isend(wire, one, group=group) for one in targets if one != world.rank]
         result = None
         if source == world.rank:
-            result = wire.clone()
+            result = given.clone(memory_format=torch.contiguous_format)
         elif source is not None:
-            result = torch.empty(how.shape, dtype=how.dtype, device=how.device)
+            result = torch.empty(how.shape, dtype=how.dtype, device=wire_device)
             dist.recv(result, source, group=group)
+            result = result.to(how.device)
         for one in sends:
             if one is not None:
                 one.wait()
@@ -140,3 +145,13 @@ def move_step(compiled_op: CompiledOp, world: World) -> Step:
         return at + 2
 
     return step
+
+
+def _wire_device(group: dist.ProcessGroup, device: torch.device) -> torch.device:
+    """Return the device from which a group sends values of `device`.
+
+    It is the CPU for gloo, because most of its functions abort the process if they are given device
+    memory.
+    """
+    uses_gloo = device.type != "cpu" and group._get_backend(device).name() == "gloo"
+    return torch.device("cpu") if uses_gloo else device

@@ -37,21 +37,22 @@ def _op(compiled_op: CompiledOp, world: World) -> Step:
 def _put(compiled_op: CompiledOp, world: World) -> Step:
     """Store a value that the batch carries, or a part of it; its position is the first operand."""
     values = world.values
+    # All values arrive on the CPU.
+    device: torch.device = compiled_op.kwargs["device"]
     if compiled_op.detail is not None:
         dims, axis, parts = compiled_op.detail
         which = world.peers(compiled_op.ranks, dims).index(world.rank)
 
         def part_step(code: list[int], at: int) -> int:
-            whole = world.given[code[at]]
-            values[code[at + 1]] = whole.chunk(parts, axis)[which].clone(
-                memory_format=torch.contiguous_format
-            )
+            part = world.given[code[at]].chunk(parts, axis)[which]
+            part = part.clone(memory_format=torch.contiguous_format)
+            values[code[at + 1]] = part.to(device)
             return at + 2
 
         return part_step
 
     def step(code: list[int], at: int) -> int:
-        values[code[at + 1]] = world.given[code[at]]
+        values[code[at + 1]] = world.given[code[at]].to(device)
         return at + 2
 
     return step

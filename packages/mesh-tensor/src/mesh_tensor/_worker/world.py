@@ -16,6 +16,7 @@ from mesh_core import Region
 from mesh_tensor._errors import TensorError
 from mesh_tensor._worker.borrow_exchange import BorrowExchange
 from mesh_tensor._worker.process_groups import new_group
+from mesh_tensor._worker.shared_devices import some_share_a_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -130,7 +131,9 @@ class World:
             _init_count += 1
             dist.destroy_process_group()
         store = self._store or TCPStore(address, port, is_master=False, wait_for_workers=False)
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        is_shared = some_share_a_device(store, size)
+        on_device = torch.cuda.is_available() and not is_shared
+        backend = "cpu:gloo,cuda:nccl" if on_device else "gloo"
         dist.init_process_group(
             backend, store=store, rank=self.rank, world_size=size, timeout=timedelta(minutes=5)
         )
