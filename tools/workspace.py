@@ -19,7 +19,9 @@ _NO_NAMES = "\n__all__: list[str] = []\n"
 PUBLIC_MODULES = ("__init__.py", "spi.py", "testing.py")
 
 #: The public modules that a single package has in addition, as ARCHITECTURE.md explains.
-ADDITIONAL_PUBLIC_MODULES = {"mesh-core": ("compat.py", "recording.py", "replay.py", "services.py")}
+ADDITIONAL_PUBLIC_MODULES = {
+    "mesh-core": ("compat.py", "recording.py", "replay.py", "schedules.py", "services.py")
+}
 
 
 def read_toml(path: Path) -> dict[str, Any]:

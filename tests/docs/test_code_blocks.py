@@ -17,8 +17,8 @@ RUNNING = [
     document
     for document in documents()
     if any(block.language == "python" for block in document.blocks())
-    # The files of this one fail on purpose, and its console blocks run them.
-    and document.name != "docs/guides/reproduce-a-failure.md"
+    # The files of these fail on purpose, and their console blocks run them.
+    and document.name not in ("docs/guides/find-a-race.md", "docs/guides/reproduce-a-failure.md")
 ]
 
 

@@ -18,6 +18,7 @@ from tools.workspace import ROOT
 SESSIONS = (
     "docs/guides/cli.md",
     "docs/guides/control-service.md",
+    "docs/guides/find-a-race.md",
     "docs/guides/reproduce-a-failure.md",
 )
 

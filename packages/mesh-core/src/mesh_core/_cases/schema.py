@@ -71,6 +71,10 @@ def _is_ranks(value: Any) -> bool:
     return type(value) is list and len(value) <= _RANKS_MAX and all(map(_is_count, value))
 
 
+def _is_port(value: object) -> bool:
+    return type(value) is str and re.fullmatch(r"[0-9a-f]{1,16}", value) is not None
+
+
 def _optional(check: Check) -> Check:
     return lambda value: value is None or check(value)
 
@@ -90,6 +94,7 @@ _FIELDS: Mapping[str, Mapping[str, tuple[Check, str]]] = {
         "rank": _COUNT,
         "extent": (_is_extent, f"an object with up to {_DIMS_MAX} sizes"),
         "class": _TEXT,
+        "port": (_optional(_is_port), "null, absent, or up to 16 hexadecimal digits"),
     },
     "message": {
         "n": _COUNT,
@@ -121,7 +126,7 @@ _FIELDS: Mapping[str, Mapping[str, tuple[Check, str]]] = {
     },
     "failed": {"error": _TEXT},
 }
-_MAY_BE_ABSENT = frozenset({("outcome", "error")})
+_MAY_BE_ABSENT = frozenset({("begin", "port"), ("outcome", "error")})
 # Number of payloads of each kind: the minimum and the maximum.
 _PAYLOADS_MAX = 1_024
 _PAYLOAD_COUNTS = {

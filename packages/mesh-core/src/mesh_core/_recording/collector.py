@@ -1,7 +1,7 @@
 """Collects the recordings of a failure from all hosts, and saves them as a case.
 
 The collector runs in the program. It reads the log of the process that failed, and those of the
-processes that its actors called or were called by.
+processes that its actors exchanged messages with, directly or through others.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from base64 import b64encode
+from collections import deque
 from datetime import UTC, datetime
 from importlib.metadata import distributions
 from pathlib import Path
@@ -38,6 +39,7 @@ from mesh_core._serialization.wire import proc_id, proc_name, proc_of, read_call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from mesh_core._recording.log import LoggedEntry
@@ -124,12 +126,7 @@ class CaseCollector:
         if key is None or (key in self._saved and not is_requested):
             return None
         self._saved.add(key)
-        left = _PARTNERS_LEN_MAX
-        for partner in _partners(proc, entries):
-            theirs = self._read(partner, 0)
-            left -= sum(_payload_len(one) for one in theirs)
-            if left < 0:
-                break
+        for partner, theirs in self._read_partners(proc, entries):
             actors += _actors(
                 partner, [one for one in theirs if end is None or one.time_ns <= end.time_ns]
             )
@@ -150,6 +147,27 @@ class CaseCollector:
         path = _free_path(folder, first.mesh, failure.description)
         write_case(path, case)
         return path
+
+    def _read_partners(
+        self, proc: int, entries: list[LoggedEntry]
+    ) -> Iterator[tuple[int, list[LoggedEntry]]]:
+        """Yield the logs of the processes that exchanged messages with one, and of their partners.
+
+        The nearest come first.
+        """
+        left, known = _PARTNERS_LEN_MAX, {proc}
+        waiting = deque(_partners(proc, entries))
+        while waiting and len(known) <= _PARTNERS_MAX:
+            partner = waiting.popleft()
+            if partner in known:
+                continue
+            known.add(partner)
+            theirs = self._read(partner, 0)
+            left -= sum(_payload_len(one) for one in theirs)
+            if left < 0:
+                return
+            yield partner, theirs
+            waiting.extend(_partners(partner, theirs))
 
     def _read(self, proc: int, incarnation: int) -> list[LoggedEntry]:
         """Return the log of a process; empty if it was not recorded, or its host is lost."""
@@ -206,7 +224,7 @@ def _partners(proc: int, entries: list[LoggedEntry]) -> list[int]:
             if name is not None:
                 found[proc_of(name)] = None
     # Slot 0 is the agent of a host, or the program itself, which have no recorded actors.
-    return [one for one in found if one != proc and one & 0xFFFF_FFFF][:_PARTNERS_MAX]
+    return [one for one in found if one != proc and one & 0xFFFF_FFFF]
 
 
 def _actors(proc: int, entries: list[LoggedEntry]) -> list[tuple[int, RecordedActor]]:
@@ -250,7 +268,7 @@ def _entry(entry: LoggedEntry) -> Entry:
 
 
 def _begin(entry: LoggedEntry) -> tuple[str, dict[str, Any]]:
-    return "begin", {**json.loads(entry.fields), "rank": entry.first}
+    return "begin", {**json.loads(entry.fields), "rank": entry.first, "port": f"{entry.actor:x}"}
 
 
 def _message(entry: LoggedEntry) -> tuple[str, dict[str, Any]]:

@@ -8,9 +8,11 @@ from pathlib import Path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mesh_core._replay.replay import Replay
 
-__all__ = ["write_test"]
+__all__ = ["write_test", "write_test_of"]
 
 _TEMPLATE = '''"""{title}"""
 
@@ -40,9 +42,38 @@ def write_test(replay: Replay, folder: str) -> Path:
         OSError: The files cannot be written.
     """
     actor = replay.actor
+    return write_test_of(
+        replay.path,
+        folder,
+        replay.case.reason,
+        lambda title, case, name: _TEMPLATE.format(
+            title=f"Replays a recorded failure: {title}",
+            case=case,
+            name=name,
+            actor=f"{actor.mesh}[{actor.rank}]",
+            method="run_isolated" if replay.is_death else "run",
+        ),
+    )
+
+
+def write_test_of(
+    source: Path, folder: str, reason: str, text: Callable[[str, str, str], str]
+) -> Path:
+    """Write a test with a copy of a case beside it; return the path of the test.
+
+    Args:
+        source: The case.
+        folder: The directory of the test, which is created if it does not exist.
+        reason: What the test is about, in one line.
+        text: Returns the text of the test: a function of a title, the name of the copied file, and
+            a name for the function.
+
+    Raises:
+        OSError: The files cannot be written.
+    """
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    words = re.sub(r"[^a-z0-9]+", "_", replay.case.reason.lower()).strip("_")
+    words = re.sub(r"[^a-z0-9]+", "_", reason.lower()).strip("_")
     name = words[:50].strip("_") or "case"
     path = target / f"test_{name}.py"
     count = 1
@@ -50,16 +81,7 @@ def write_test(replay: Replay, folder: str) -> Path:
         count += 1
         path = target / f"test_{name}_{count}.py"
     case = path.with_suffix(".case")
-    shutil.copyfile(replay.path, case)
-    title = f"Replays a recorded failure: {replay.case.reason}".replace("\\", "/").replace('"', "'")
-    path.write_text(
-        _TEMPLATE.format(
-            title=title.splitlines()[0][:200] + ".",
-            case=case.name,
-            name=name,
-            actor=f"{actor.mesh}[{actor.rank}]",
-            method="run_isolated" if replay.is_death else "run",
-        ),
-        encoding="utf-8",
-    )
+    shutil.copyfile(source, case)
+    title = reason.replace("\\", "/").replace('"', "'").splitlines()[0][:200] + "."
+    path.write_text(text(title, case.name, name), encoding="utf-8")
     return path

@@ -5,17 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import traceback
 
 from mesh_core._errors import MeshError
 from mesh_core._replay.as_test import write_test
 from mesh_core._replay.debugger import debug
 from mesh_core._replay.errors import ReplayDiverged, ReplayError
 from mesh_core._replay.replay import Replay
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import TracebackType
+from mesh_core._replay.traceback import print_users_traceback
 
 __all__ = ["main"]
 
@@ -82,8 +78,7 @@ def _run(replay: Replay) -> int:
         print(f"mesh replay: {error}", file=sys.stderr)
         return 3
     except Exception as error:
-        # The frames before the code of the actor are those of the replay.
-        traceback.print_exception(error.with_traceback(_users_part(error)))
+        print_users_traceback(error)
         said = f"{type(error).__name__}: {error}"
         if replay.recorded_error in (None, said):
             print(f"mesh replay: {name} fails as recorded", file=sys.stderr)
@@ -103,12 +98,3 @@ def _run(replay: Replay) -> int:
         file=sys.stderr,
     )
     return 3
-
-
-def _users_part(error: BaseException) -> TracebackType | None:
-    """Return the traceback from the first frame that is not in this package."""
-    package = os.path.dirname(os.path.dirname(__file__))
-    step = error.__traceback__
-    while step is not None and step.tb_frame.f_code.co_filename.startswith(package):
-        step = step.tb_next
-    return step or error.__traceback__

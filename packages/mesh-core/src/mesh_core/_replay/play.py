@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mesh_core._replay.record import Record
     from mesh_core._runtime.runtime import Runtime
 
-__all__ = ["call_directly", "play"]
+__all__ = ["call_directly", "play", "replay_runtime"]
 
 # Any number: no message of the replay reaches the port of another actor.
 _PORT = 1 << 20
@@ -69,7 +69,7 @@ def play(
     """
     former = runtime_if_any()
     with tempfile.TemporaryDirectory(prefix="mesh-replay-") as folder:
-        current = _replay_runtime(case.job, Path(folder))
+        current = replay_runtime(case.job, Path(folder))
         engine = current.engine
         try:
             return _play(current, case, record, math.inf if until is None else until, call)
@@ -136,7 +136,7 @@ class _ReplayLifecycle(Lifecycle):
         """Ignore a request to end: the replay goes on."""
 
 
-def _replay_runtime(job: bytes, folder: Path) -> Runtime:
+def replay_runtime(job: bytes, folder: Path) -> Runtime:
     """Create the runtime of a process that belongs to the recorded job but reaches no other one."""
     identity = Identity(
         host=0,

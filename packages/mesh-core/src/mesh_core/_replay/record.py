@@ -136,6 +136,10 @@ class Record:
         found.from_proc = proc_of(entry.fields["from"])
         return found
 
+    def reads(self) -> dict[int, deque[Entry]]:
+        """Return what each message read from the context of the actor, in order."""
+        return {number: deque(entries) for number, entries in self._reads.items()}
+
     def read(self, number: int, source: str, key: str, produce: Callable[[], Any]) -> Any:
         """Return what the actor read from its context at this point, instead of a new value.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from mesh_core._replay.errors import ReplayError
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from mesh_core._cases.case import Case
 
-__all__ = ["changed_modules", "current_class"]
+__all__ = ["changed_modules", "current_class", "reload_script"]
 
 _SCRIPT = "__mesh_main__"
 _DEFINITIONS = (
@@ -46,7 +47,9 @@ def current_class(recorded: type, case: Case) -> type:
     described = case.modules.get("__main__")
     if described is None:
         return recorded
-    module = sys.modules.get(_SCRIPT) or _load_script(described["file"], described["source"])
+    module = sys.modules.get(_SCRIPT)
+    if module is None or module.__file__ != described["file"]:
+        module = _load_script(described["file"], described["source"])
     found: Any = module
     for part in recorded.__qualname__.split("."):
         found = getattr(found, part, None)
@@ -55,6 +58,11 @@ def current_class(recorded: type, case: Case) -> type:
     if "<locals>" in recorded.__qualname__:
         return recorded
     raise ReplayError(f"{described['file']} no longer defines class {recorded.__qualname__!r}")
+
+
+def reload_script() -> None:
+    """Load the script again when `current_class` needs it, so that its global state is new."""
+    sys.modules.pop(_SCRIPT, None)
 
 
 def changed_modules(case: Case) -> list[str]:
@@ -80,15 +88,20 @@ def _load_script(file: str, recorded: str) -> ModuleType:
             sys.path.insert(0, folder)
     except OSError:
         source = recorded
+    module = ModuleType(_SCRIPT)
+    module.__file__ = file
+    sys.modules[_SCRIPT] = module
+    exec(_compiled(source, file), module.__dict__)
+    return module
+
+
+@functools.lru_cache(maxsize=4)
+def _compiled(source: str, file: str) -> CodeType:
     tree = ast.parse(source, file)
     if not _is_guarded(tree):
         # Without a guard, its top level is the program: calls there are not executed.
         tree.body = [node for node in tree.body if _is_definition(node)]
-    module = ModuleType(_SCRIPT)
-    module.__file__ = file
-    sys.modules[_SCRIPT] = module
-    exec(compile(tree, file, "exec"), module.__dict__)
-    return module
+    return compile(tree, file, "exec")
 
 
 def _is_guarded(tree: ast.Module) -> bool:

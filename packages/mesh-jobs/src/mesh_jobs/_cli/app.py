@@ -56,6 +56,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor.doctor,
     "case": cases.case,
     "replay": cases.replay,
+    "schedules": cases.schedules,
 }
 # Commands of packages that may not be installed; they name the package to install.
 _ELSEWHERE = {
@@ -70,7 +71,7 @@ _RUNNING = ("run", "exec", "spmd", "shell", "attach", "forward")
 _SETTINGS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(_RUNNING, _WITH_COMMAND),
     # Their options, including those for help, belong to the commands of mesh-core.
-    **{name: {**_WITH_ANY, "help_option_names": []} for name in ("case", "replay")},
+    **{name: {**_WITH_ANY, "help_option_names": []} for name in ("case", "replay", "schedules")},
 }
 # The headings of the help, in this order; commands of unknown packages come last.
 _PANELS = {
@@ -79,7 +80,7 @@ _PANELS = {
     ),
     **dict.fromkeys(_RUNNING, "Programs"),
     **dict.fromkeys(("ps", "stacks", "stop", "logs", "doctor"), "Processes"),
-    **dict.fromkeys(("case", "replay"), "Failures"),
+    **dict.fromkeys(("case", "replay", "schedules"), "Failures"),
     **dict.fromkeys((name for name, by in _ELSEWHERE.items() if by == "mesh-fs"), "Files"),
     **dict.fromkeys((name for name, by in _ELSEWHERE.items() if by != "mesh-fs"), "Telemetry"),
 }

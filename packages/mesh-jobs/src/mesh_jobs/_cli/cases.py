@@ -1,4 +1,4 @@
-"""The commands `case` and `replay`, which mesh-core also offers without this package."""
+"""The commands `case`, `replay` and `schedules`, which mesh-core also offers by itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-__all__ = ["case", "replay"]
+__all__ = ["case", "replay", "schedules"]
 
 
 def case(context: typer.Context) -> None:
@@ -18,6 +18,11 @@ def case(context: typer.Context) -> None:
 def replay(context: typer.Context) -> None:
     """Run a recorded actor again, here and without its cluster."""
     _become("mesh_core.replay", context.args)
+
+
+def schedules(context: typer.Context) -> None:
+    """Run recorded actors together in other orders, and print one that fails."""
+    _become("mesh_core.schedules", context.args)
 
 
 def _become(module: str, arguments: list[str]) -> None:

@@ -1,0 +1,1 @@
+"""Searches the schedules of recorded actors for one that fails."""
