@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+from functools import partial
 
 from mesh_core._configuration.config import configure, effective
 from mesh_core._meshes.actor_mesh import ActorMesh
@@ -26,7 +26,8 @@ _ROOT = 0
 def start_recording(current: Runtime) -> None:
     """Record what the actors of this process receive, if the configuration says so.
 
-    A process whose log cannot be created runs without a recording, and prints the reason.
+    A process whose log cannot be created, or not be continued, goes on without a recording, and
+    logs the reason.
     """
     config = effective()
     if config.record is None:
@@ -34,6 +35,7 @@ def start_recording(current: Runtime) -> None:
     # Most programs record nothing.
     from mesh_core._recording.log import folder_of  # noqa: PLC0415
     from mesh_core._recording.recording import ProcessRecording  # noqa: PLC0415
+    from mesh_core._recording.stop import warn_not_recorded, warn_stopped  # noqa: PLC0415
 
     identity = current.identity
 
@@ -45,10 +47,15 @@ def start_recording(current: Runtime) -> None:
     folder = folder_of(identity.directory, identity.slot, identity.incarnation)
     try:
         current.recording = ProcessRecording(
-            current.engine, folder, config.record_bytes_max, config.record, on_failure
+            current.engine,
+            folder,
+            config.record_bytes_max,
+            config.record,
+            on_failure,
+            partial(warn_stopped, folder),
         )
     except OSError as error:
-        logging.getLogger(__name__).warning("actors are not recorded here: %s", error)
+        warn_not_recorded(folder, error)
 
 
 def record(
@@ -94,7 +101,8 @@ def save_case(mesh: Any, reason: str = "requested by the program") -> Path:
         TypeError: `mesh` is not a mesh of actors.
         ValueError: It has more than one actor.
         RuntimeError: The caller is an actor; only the program saves cases.
-        NotRecorded: The actor is not recorded, or its host is lost.
+        NotRecorded: The actor is not recorded, its recording stopped before it was created, or its
+            host is lost.
     """
     if not isinstance(mesh, ActorMesh):
         raise TypeError(f"save_case saves an actor of a mesh, not {mesh!r}")

@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BEGIN", "CALL", "FAILED", "MESSAGE", "OUTCOME", "RAISED", "READ", "REPLY",
-    "RETURNED", "ActorRecording", "ProcessRecording",
+    "RETURNED", "STOPPED", "ActorRecording", "ProcessRecording",
 ]  # fmt: skip
 
 BEGIN, MESSAGE, OUTCOME, CALL, REPLY, READ, FAILED = range(1, 8)
+# The last entry of a log that could not be continued; the core writes it.
+STOPPED = 8
 # Statuses of outcomes.
 RETURNED, RAISED = range(2)
 # A replay only compares its results and arguments of calls with them, so long ones are left out.
@@ -55,6 +57,8 @@ class ProcessRecording:
         names: Patterns for the names of the meshes whose actors are recorded.
         on_failure: Called with the port of an actor, the number of its message, or 0, and a
             description when it fails.
+        on_stop: Called once with the cause if the log cannot be continued, for example because the
+            disk is full. The actors go on, without being recorded.
 
     Raises:
         OSError: The log cannot be created.
@@ -67,11 +71,12 @@ class ProcessRecording:
         bytes_max: int,
         names: Sequence[str],
         on_failure: Callable[[int, int, str], object],
+        on_stop: Callable[[str], object],
     ) -> None:
         self._engine = engine
         self._names = tuple(names)
         self.on_failure = on_failure
-        self.log: RecordLog = RecordLog(folder, bytes_max)
+        self.log: RecordLog = RecordLog(folder, bytes_max, on_stop)
         self._lock = threading.Lock()
         # For the reply port of each call: the recording of its caller, the number of the call, and
         # the number of replies to come.
@@ -228,13 +233,13 @@ class ActorRecording:
         if number not in self._running:
             return
         self._running.discard(number)
-        text = f"{type(error).__name__}: {error}"
+        text = _text_of(error)
         self._log.append(OUTCOME, self.port, number, RAISED, text.encode()[:_COMPARED_LEN_MAX])
         self._report(number, f"{endpoint} raised {text}", _place_of(error))
 
     def failed(self, error: BaseException) -> None:
         """Record that the actor has failed, and request a case."""
-        text = f"{type(error).__name__}: {error}"
+        text = _text_of(error)
         self._log.append(FAILED, self.port, 0, 0, text.encode()[:_COMPARED_LEN_MAX], is_kept=True)
         self._report(0, text, _place_of(error))
 
@@ -267,6 +272,16 @@ def _parts(message: Message | OpenMessage) -> list[Buffer]:
 def _compared(body: bytes, buffers: Sequence[Buffer]) -> list[Buffer]:
     """Return a body that a replay compares with its own, unless it is long."""
     return [body] if len(body) <= _COMPARED_LEN_MAX and not buffers else []
+
+
+def _text_of(error: BaseException) -> str:
+    """Return the type and the message of an exception, which UTF-8 can encode."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:
+        # The class is the user's, and the recording must not replace its exception by another.
+        text = f"{type(error).__name__}: its text cannot be read"
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _place_of(error: BaseException) -> str:
