@@ -53,6 +53,7 @@ def start_recording(current: Runtime) -> None:
             config.record,
             on_failure,
             partial(warn_stopped, folder),
+            config.record_redact or (),
         )
     except OSError as error:
         warn_not_recorded(folder, error)
@@ -63,18 +64,21 @@ def record(
     *,
     budget_bytes: int | str | None = None,
     folder: str | PathLike[str] | None = None,
+    redact: str | Iterable[str] | None = None,
 ) -> None:
     """Record the actors of processes that are started from now on.
 
     Each process keeps the newest entries within its budget. When an actor raises an exception or
     its process dies, a case is saved: one file from which `python -m mesh_core.replay` runs the
-    actor again. The same settings can be given as `record`, `record_bytes_max` and `record_dir` of
-    the configuration, for example in the environment as `MESH_RECORD=*`.
+    actor again. The same settings can be given as `record`, `record_bytes_max`, `record_dir` and
+    `record_redact` of the configuration, for example in the environment as `MESH_RECORD=*`.
 
     Args:
         meshes: The names of the actor meshes to record, or patterns such as `train*`.
         budget_bytes: Data that each process keeps. Default: 64 MiB.
         folder: The directory for cases. Default: `mesh-cases` in the working directory.
+        redact: The names of arguments, keys of dictionaries and environment variables whose values
+            are not recorded, or patterns such as `*token*`. Default: none.
 
     Raises:
         ConfigError: A value is invalid.
@@ -85,6 +89,8 @@ def record(
         configure(record_bytes_max=budget_bytes)
     if folder is not None:
         configure(record_dir=folder)
+    if redact is not None:
+        configure(record_redact=(redact,) if isinstance(redact, str) else tuple(redact))
 
 
 def save_case(mesh: Any, reason: str = "requested by the program") -> Path:

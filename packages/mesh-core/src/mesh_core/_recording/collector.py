@@ -23,9 +23,7 @@ from typing import NamedTuple
 from mesh_core._cases.case import Case, Entry, Omitted, RecordedActor
 from mesh_core._cases.case_file import write_case
 from mesh_core._configuration.config import effective
-from mesh_core._recording.errors import NotRecorded
-from mesh_core._recording.log import read_log
-from mesh_core._recording.recording import (
+from mesh_core._recording.actor_recording import (
     BEGIN,
     CALL,
     FAILED,
@@ -35,6 +33,8 @@ from mesh_core._recording.recording import (
     READ,
     REPLY,
 )
+from mesh_core._recording.errors import NotRecorded
+from mesh_core._recording.log import read_log
 from mesh_core._recording.stop import stop_cause
 from mesh_core._serialization.wire import proc_id, proc_name, proc_of, read_call_meta
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 
-from mesh_core._recording.recording import STOPPED
+from mesh_core._recording.actor_recording import STOPPED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
