@@ -111,7 +111,8 @@ def test_a_message_that_cannot_be_followed_is_redacted_as_a_whole() -> None:
 def test_a_message_without_such_fields_is_not_changed() -> None:
     redaction = Redaction(["password"])
     body, buffers = encode((Holder("password"), {"x": 1}), {"y": b"z" * 5_000}, THRESHOLD)
-    assert redaction.arguments([body, *buffers], ("a",)) == [body, *buffers]
+    payloads: list[Any] = [body, *buffers]
+    assert redaction.arguments(payloads, ("a",)) == payloads
 
 
 def test_attributes_are_not_redacted() -> None:
