@@ -281,7 +281,9 @@ class EventLog:
 
 @final
 class RecordLog:
-    def __new__(cls, folder: Path, bytes_max: int) -> RecordLog: ...
+    def __new__(
+        cls, folder: Path, bytes_max: int, on_stop: Callable[[str], object]
+    ) -> RecordLog: ...
     def append(
         self,
         kind: int,

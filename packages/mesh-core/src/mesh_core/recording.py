@@ -3,3 +3,4 @@
 from mesh_core._program.recording import record as record
 from mesh_core._program.recording import save_case as save_case
 from mesh_core._recording.errors import NotRecorded as NotRecorded
+from mesh_core._recording.errors import ValueRedacted as ValueRedacted

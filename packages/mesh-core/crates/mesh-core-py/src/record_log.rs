@@ -6,6 +6,7 @@ use mesh_runtime::origin::Meta;
 use mesh_runtime::record_log::{Entry, RecordLog};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
@@ -15,22 +16,36 @@ const OUTCOME: u16 = 3;
 
 /// The log of this process.
 #[pyclass(frozen, name = "RecordLog", module = "mesh_core._core")]
-pub(crate) struct PyRecordLog(Mutex<RecordLog>);
+pub(crate) struct PyRecordLog {
+    log: Mutex<RecordLog>,
+    on_stop: Py<PyAny>,
+}
 
 impl PyRecordLog {
-    fn write(&self, entry: &Entry<'_>, is_kept: bool) -> PyResult<()> {
+    fn write(&self, entry: &Entry<'_>, is_kept: bool) -> io::Result<()> {
         // An append cannot leave the log in an invalid state: the length is written last.
-        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(log.append(entry, is_kept)?)
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.append(entry, is_kept)
+    }
+
+    /// Reports that the log has stopped, without an exception: the actor goes on.
+    fn report(&self, py: Python<'_>, result: io::Result<()>) {
+        let Err(error) = result else { return };
+        if let Err(raised) = self.on_stop.call1(py, (error.to_string(),)) {
+            raised.write_unraisable(py, None);
+        }
     }
 }
 
 #[pymethods]
 impl PyRecordLog {
     /// Creates a log in a new directory, with files of `bytes_max` in all.
+    ///
+    /// If the log cannot be continued, it stops, and `on_stop` is called once with the cause.
     #[new]
-    fn new(folder: PathBuf, bytes_max: usize) -> PyResult<Self> {
-        Ok(Self(Mutex::new(RecordLog::create(&folder, bytes_max)?)))
+    fn new(folder: PathBuf, bytes_max: usize, on_stop: Py<PyAny>) -> PyResult<Self> {
+        let log = Mutex::new(RecordLog::create(&folder, bytes_max)?);
+        Ok(Self { log, on_stop })
     }
 
     /// Writes an entry.
@@ -50,11 +65,13 @@ impl PyRecordLog {
         let slices = payloads.iter().map(contiguous).collect::<PyResult<Vec<_>>>()?;
         let values = [first, second];
         let entry = Entry { kind, actor, values, fields, payloads: &slices };
-        py.detach(|| self.write(&entry, is_kept))
+        let result = py.detach(|| self.write(&entry, is_kept));
+        self.report(py, result);
+        Ok(())
     }
 
     /// Writes the entry of a message without large parts.
-    fn append_message(&self, actor: u64, number: u64, message: &Message) -> PyResult<()> {
+    fn append_message(&self, py: Python<'_>, actor: u64, number: u64, message: &Message) {
         let head = &message.frame.head;
         let about = number << 32 | u64::from(head.rank) << 1 | u64::from(head.from.port.0 != 0);
         let entry = Entry {
@@ -64,13 +81,13 @@ impl PyRecordLog {
             fields: Meta::of(&message.frame).rest,
             payloads: &[&message.frame.body()],
         };
-        self.write(&entry, false)
+        self.report(py, self.write(&entry, false));
     }
 
     /// Writes the entry of a message that returned a value without large parts.
-    fn append_result(&self, actor: u64, number: u64, body: &[u8]) -> PyResult<()> {
+    fn append_result(&self, py: Python<'_>, actor: u64, number: u64, body: &[u8]) {
         let values = [number, 0];
         let entry = Entry { kind: OUTCOME, actor, values, fields: &[], payloads: &[body] };
-        self.write(&entry, false)
+        self.report(py, self.write(&entry, false));
     }
 }

@@ -6,9 +6,10 @@
 
 use crate::segment::pages::{Pages, Sharing};
 use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::fs::{self, OpenOptions};
-use std::io;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,12 @@ const ALIGN: usize = 8;
 /// Set in the length of a payload that was not written.
 const OMITTED: u64 = 1 << 63;
 const KEPT_NAME: &str = "kept";
+/// The kind of the entry with which a log ends that could not be continued.
+const STOPPED: u16 = 8;
+/// Length in bytes of the longest text of that entry.
+const CAUSE_LEN_MAX: usize = 256;
+/// Room for that entry, which other entries leave in the file of entries that are kept.
+const STOPPED_LEN: usize = HEAD_LEN + CAUSE_LEN_MAX;
 
 /// An entry to write.
 #[derive(Clone, Copy, Debug)]
@@ -57,12 +64,18 @@ pub struct RecordLog {
     older: VecDeque<LogFile>,
     entry_count: u64,
     file_count: u64,
+    is_stopped: bool,
 }
 
 impl RecordLog {
     /// Creates a log in a directory, which must not exist, with files of `len_max` bytes in all.
     pub fn create(folder: &Path, len_max: usize) -> io::Result<Self> {
         fs::DirBuilder::new().mode(0o700).create(folder)?;
+        // A log that is not written must not take the space that was too little for it.
+        Self::create_files(folder, len_max).inspect_err(|_| drop(fs::remove_dir_all(folder)))
+    }
+
+    fn create_files(folder: &Path, len_max: usize) -> io::Result<Self> {
         let file_len = (len_max / FILES).next_multiple_of(ALIGN).max(1 << 12);
         let kept = LogFile::create(folder.join(KEPT_NAME), file_len)?;
         let current = LogFile::create(numbered(folder, 1), file_len)?;
@@ -74,6 +87,7 @@ impl RecordLog {
             older: VecDeque::new(),
             entry_count: 0,
             file_count: 1,
+            is_stopped: false,
         })
     }
 
@@ -81,22 +95,41 @@ impl RecordLog {
     /// entry without room for its fields is dropped.
     ///
     /// An entry that `is_kept` is not evicted later.
+    ///
+    /// If the log cannot get the file that it needs next, it stops: it ends with an entry that
+    /// contains the cause, and this call returns the error. Later calls write nothing and succeed.
     pub fn append(&mut self, entry: &Entry<'_>, is_kept: bool) -> io::Result<()> {
+        if self.is_stopped {
+            return Ok(());
+        }
         let fixed = HEAD_LEN + 8 * entry.payloads.len() + entry.fields.len();
-        let room = if is_kept { self.file_len - self.kept.used } else { self.file_len };
+        let room =
+            if is_kept { self.file_len - STOPPED_LEN - self.kept.used } else { self.file_len };
         let Some(room) = room.checked_sub(fixed + ALIGN) else { return Ok(()) };
         let is_written = chosen(entry.payloads, room);
         let written = entry.payloads.iter().zip(&is_written).filter(|(_, is_in)| **is_in);
         let len = (fixed + written.map(|(payload, _)| payload.len()).sum::<usize>())
             .next_multiple_of(ALIGN);
         if !is_kept && self.current.used + len > self.file_len {
-            self.next_file()?;
+            self.next_file().inspect_err(|error| self.stop(error))?;
         }
         let number = self.entry_count;
         self.entry_count += 1;
         let file = if is_kept { &mut self.kept } else { &mut self.current };
         file.write(entry, number, len, &is_written);
         Ok(())
+    }
+
+    /// Writes the last entry.
+    fn stop(&mut self, cause: &io::Error) {
+        self.is_stopped = true;
+        let text = cause.to_string();
+        let fields = &text.as_bytes()[..text.len().min(CAUSE_LEN_MAX)];
+        let code = cause.raw_os_error().and_then(|code| u64::try_from(code).ok());
+        let values = [code.unwrap_or(0), 0];
+        let entry = Entry { kind: STOPPED, actor: 0, values, fields, payloads: &[] };
+        let len = (HEAD_LEN + fields.len()).next_multiple_of(ALIGN);
+        self.kept.write(&entry, self.entry_count, len, &[]);
     }
 
     /// Continues with an empty file: a new one, or the oldest one if there are enough.
@@ -123,12 +156,14 @@ impl LogFile {
     fn create(path: PathBuf, len: usize) -> io::Result<Self> {
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-        // Writing to a page that the disk has no room for would kill the process.
-        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len as u64)?;
-        let pages = Pages::map(file.as_fd(), len, Sharing::Shared)?;
-        // This avoids page faults in the threads of actors.
-        pages.populate_write(&(0..len))?;
-        Ok(Self { path, pages, used: 0 })
+        match mapped(&file, len) {
+            Ok(pages) => Ok(Self { path, pages, used: 0 }),
+            Err(error) => {
+                // A part of the file may have been allocated.
+                drop(fs::remove_file(&path));
+                Err(error)
+            }
+        }
     }
 
     /// Writes an entry of `len` bytes; its length last, so that no reader sees a part of it.
@@ -166,6 +201,32 @@ impl LogFile {
     }
 }
 
+/// Allocates a new file on the disk and maps it.
+fn mapped(file: &File, len: usize) -> io::Result<Pages> {
+    // Writing to a page that the disk has no room for would kill the process.
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len as u64) {
+        // Some network file systems cannot allocate without writing.
+        Err(Errno::OPNOTSUPP) => write_zeros(file, len)?,
+        result => result?,
+    }
+    let pages = Pages::map(file.as_fd(), len, Sharing::Shared)?;
+    // This avoids page faults in the threads of actors.
+    pages.populate_write(&(0..len))?;
+    Ok(pages)
+}
+
+fn write_zeros(mut file: &File, len: usize) -> io::Result<()> {
+    let zeros = [0; 1 << 14];
+    let mut left = len;
+    while left > 0 {
+        let count = left.min(zeros.len());
+        file.write_all(&zeros[..count])?;
+        left -= count;
+    }
+    // The file system reports that it is full no later than here.
+    file.sync_data()
+}
+
 /// Decides which payloads are written if there is room for so many bytes.
 fn chosen(payloads: &[&[u8]], room: usize) -> Vec<bool> {
     let mut is_written = vec![true; payloads.len()];
@@ -190,7 +251,7 @@ fn now_ns() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{ALIGN, Entry, FILES, HEAD_LEN, OMITTED, RecordLog};
+    use super::{ALIGN, Entry, FILES, HEAD_LEN, OMITTED, RecordLog, STOPPED, write_zeros};
     use std::fs;
     use std::path::{Path, PathBuf};
 
@@ -279,5 +340,50 @@ mod tests {
         }
         let numbers: Vec<u64> = all(&folder.0).into_iter().map(|(number, _)| number).collect();
         assert_eq!(numbers.last(), Some(&199));
+    }
+
+    /// Returns the kind and the fields of the last entry of a file without payloads.
+    fn last_of(file: &Path) -> (u16, String) {
+        let bytes = fs::read(file).expect("the file exists");
+        let mut at = 0;
+        let mut last = 0;
+        while at + HEAD_LEN <= bytes.len() && word(&bytes, at) != 0 {
+            last = at;
+            at += word(&bytes, at) as usize;
+        }
+        let head = word(&bytes, last + 8);
+        let fields = &bytes[last + HEAD_LEN..][..(head >> 32) as usize];
+        (head as u16, String::from_utf8_lossy(fields).into_owned())
+    }
+
+    #[test]
+    fn a_log_that_cannot_grow_stops_and_says_why() {
+        let folder = Folder::new("stops");
+        let mut log = RecordLog::create(&folder.0, FILES << 12).expect("a log");
+        // The kept entries leave room for the last one.
+        for _ in 0..200 {
+            log.append(&entry(&[]), true).expect("room");
+        }
+        // The name of the next file is taken.
+        fs::write(folder.0.join("000000000002"), b"").expect("a file");
+        let payload = [1_u8; 1000];
+        let results: Vec<bool> =
+            (0..9).map(|_| log.append(&entry(&[&payload]), false).is_ok()).collect();
+        assert_eq!(results.iter().filter(|is_ok| !**is_ok).count(), 1, "{results:?}");
+        let (kind, cause) = last_of(&folder.0.join("kept"));
+        assert_eq!(kind, STOPPED);
+        assert!(cause.contains("exists"), "{cause}");
+        let before = all(&folder.0).len();
+        log.append(&entry(&[]), true).expect("it is ignored");
+        assert_eq!(all(&folder.0).len(), before);
+    }
+
+    #[test]
+    fn a_file_is_filled_where_it_cannot_be_allocated() {
+        let folder = Folder::new("zeros");
+        fs::create_dir(&folder.0).expect("a folder");
+        let path = folder.0.join("file");
+        write_zeros(&fs::File::create(&path).expect("a file"), 40_000).expect("room");
+        assert_eq!(fs::read(&path).expect("the file exists"), vec![0; 40_000]);
     }
 }

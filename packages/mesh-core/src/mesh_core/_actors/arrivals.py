@@ -119,12 +119,8 @@ class Arrivals:
         cell = _driver_of(request.cls)(self._runtime, port, message.rank, request)
         self._runtime.actors[port] = cell
         if self._runtime.recording is not None:
-            cls = request.cls
             cell.reader = cell.recording = self._runtime.recording.begin(
-                loading.opened,
-                request.name,
-                f"{cls.__module__}:{cls.__qualname__}",
-                dict(cell.point.extent),
+                loading.opened, request.name, request.cls, dict(cell.point.extent)
             )
         cell.start(message)
 

@@ -130,7 +130,13 @@ class Context:
         if any(secret in name.upper() for secret in _SECRETS):
             return os.environ.get(name, default)
         found = _read("environ", name, lambda: os.environ.get(name))
-        return default if found is None else str(found)
+        if found is None or isinstance(found, str):
+            return default if found is None else found
+        # The value was redacted from the recording that is replayed.
+        from mesh_core._recording.redacted import Redacted  # noqa: PLC0415
+
+        redacted: Any = Redacted(name)
+        return redacted  # type: ignore[no-any-return]
 
     def random(self) -> Random:
         """Return a new random number generator; that of a replay yields the same numbers."""

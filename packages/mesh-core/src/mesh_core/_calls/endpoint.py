@@ -532,7 +532,10 @@ class Endpoint(Generic[P, R]):
                 raise self._full() from None
             raise
         if current.recording is not None:
-            record_call(current.recording, reply, mesh._name, self._name, targets, body, buffers)
+            record_call(
+                current.recording, reply, mesh._name, self._name, targets, body, buffers,
+                self._arity.names,
+            )  # fmt: skip
         return reply
 
     def _send(
@@ -565,7 +568,10 @@ class Endpoint(Generic[P, R]):
                 raise self._full() from None
             raise
         if current.recording is not None:
-            record_call(current.recording, 0, mesh._name, self._name, targets, body, buffers)
+            record_call(
+                current.recording, 0, mesh._name, self._name, targets, body, buffers,
+                self._arity.names,
+            )  # fmt: skip
 
     def _full(self) -> MailboxFull:
         return MailboxFull(self._mesh._window, self._mesh._name)

@@ -24,6 +24,7 @@ def record_call(
     targets: Targets,
     body: bytes,
     buffers: Sequence[Buffer],
+    parameters: Sequence[str],
 ) -> None:
     """Record a call, if the caller is a recorded actor.
 
@@ -35,9 +36,12 @@ def record_call(
         targets: The receivers.
         body: The encoded arguments.
         buffers: Their large buffers.
+        parameters: The names of the positional parameters of the endpoint.
     """
     current = serving()
     if current is None or current.cell.recording is None:
         return
     names = (mesh_name, endpoint)
-    recording.called(current.cell.recording, current.number, reply, names, targets, body, buffers)
+    recording.called(
+        current.cell.recording, current.number, reply, names, targets, body, buffers, parameters
+    )

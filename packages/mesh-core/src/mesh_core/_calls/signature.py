@@ -38,7 +38,7 @@ class Arity:
     def of(cls, method: Any, skip: int) -> Arity:
         code = getattr(method, "__code__", None)
         if code is None or getattr(method, "__wrapped__", None) is not None:
-            return cls(1, 0, skip)
+            return cls(1, 0, skip, _wrapped_names(method, skip))
         most = sys.maxsize if code.co_flags & 0x04 else code.co_argcount - skip
         least = code.co_argcount - skip - len(method.__defaults__ or ())
         has_required_keyword = code.co_kwonlyargcount > len(method.__kwdefaults__ or ())
@@ -60,6 +60,14 @@ class Arity:
                 f"{method.__qualname__}{_shown(signature, self._skip)}: {error}"
                 f"{_hint(signature, self._skip, kwargs)}"
             ) from None
+
+
+def _wrapped_names(method: Any, skip: int) -> tuple[str, ...]:
+    """Return the names of the positional parameters of what a decorator has wrapped, if known."""
+    while getattr(method, "__wrapped__", None) is not None:
+        method = method.__wrapped__
+    code = getattr(method, "__code__", None)
+    return () if code is None else code.co_varnames[skip : code.co_argcount]
 
 
 def _shown(signature: Any, skip: int) -> str:

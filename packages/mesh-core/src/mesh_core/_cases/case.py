@@ -60,6 +60,7 @@ class RecordedActor(NamedTuple):
         pid: The id of the process.
         evicted: The number of its entries that were evicted, after `begin`.
         entries: Its entries in the order in which they were recorded.
+        ended: Why its recording ended before the case was saved, as a sentence, or empty.
     """
 
     mesh: str
@@ -70,6 +71,7 @@ class RecordedActor(NamedTuple):
     pid: int
     evicted: int
     entries: tuple[Entry, ...]
+    ended: str = ""
 
 
 class Case(NamedTuple):

@@ -325,7 +325,7 @@ def _manifest(case: Case) -> dict[str, Any]:
 
 def actor_fields(actor: RecordedActor) -> dict[str, Any]:
     """Return an actor without its entries as a JSON value."""
-    return {
+    fields = {
         "mesh": actor.mesh,
         "rank": actor.rank,
         "class": actor.class_name,
@@ -334,6 +334,7 @@ def actor_fields(actor: RecordedActor) -> dict[str, Any]:
         "pid": actor.pid,
         "evicted": actor.evicted,
     }
+    return {**fields, "ended": actor.ended} if actor.ended else fields
 
 
 def _read_manifest(source: Container) -> tuple[Case, tuple[int, ...]]:
@@ -365,6 +366,7 @@ def _read_manifest(source: Container) -> tuple[Case, tuple[int, ...]]:
                 pid=one["pid"],
                 evicted=one["evicted"],
                 entries=(),
+                ended=one.get("ended", ""),
             )
         )
         counts.append(count)

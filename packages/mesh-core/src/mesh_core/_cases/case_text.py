@@ -113,6 +113,8 @@ def case_lines(case: Case, selection: Selection) -> list[str]:
     for index, actor in enumerate(case.actors):
         mark = "*" if index == case.failed else " "
         lines.append(f"{mark} {actor_name(actor)}  {_place(actor)}")
+        if actor.ended:
+            lines.append(f"    {_field(actor.ended)}")
     renderer = Renderer()
     for index in selection.actors:
         lines += ["", actor_name(case.actors[index])]
@@ -171,7 +173,11 @@ def _entry_lines(actor: RecordedActor, entries_max: int | None, renderer: Render
         if actor.evicted and index == (1 if actor.entries[0].kind == "begin" else 0):
             lines.append(f"  ... {actor.evicted} entries were not kept")
         lines += [f"  {line}" for line in formatter.format(entry)]
-    return lines or ["  no entries"]
+    if not lines:
+        lines.append("  no entries")
+    if actor.ended:
+        lines.append(f"  ... {_field(actor.ended)}")
+    return lines
 
 
 def _first(actor: RecordedActor, entries_max: int | None) -> int:

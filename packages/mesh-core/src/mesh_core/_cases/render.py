@@ -57,6 +57,7 @@ _CLASS_FIRST = frozenset(
     }
 )
 _CLASS_BY_VALUE = "mesh_core._serialization.classes.load_pickled_class"
+_REDACTED = "mesh_core._recording.redacted.Redacted"
 
 
 class Renderer:
@@ -234,6 +235,8 @@ def _atom(value: Any) -> str:
 
 def _describe_object(made: Made) -> str:
     name, shape = _name(made.maker), ""
+    if name == _REDACTED:
+        return "<redacted>"
     args = made.args if type(made.args) is tuple else ()
     if name in _SHAPED:
         name, position = _SHAPED[name]

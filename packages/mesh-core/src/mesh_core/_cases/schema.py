@@ -180,7 +180,7 @@ def check_actor(actor: RecordedActor, part: str) -> None:
     Raises:
         InvalidPart: Something is invalid.
     """
-    for name in ("mesh", "class_name", "proc", "host"):
+    for name in ("mesh", "class_name", "proc", "host", "ended"):
         key = "class" if name == "class_name" else name
         _expect(_is_text(getattr(actor, name)), part, key, "a string")
     for name in ("rank", "pid", "evicted"):

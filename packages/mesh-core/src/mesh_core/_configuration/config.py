@@ -81,6 +81,7 @@ class Config:
         record: tuple[str, ...] | None
         record_bytes_max: int
         record_dir: Path | None
+        record_redact: tuple[str, ...] | None
         segment_pool_bytes_max: int
         segment_threshold_bytes: int
         spawn_timeout_s: float

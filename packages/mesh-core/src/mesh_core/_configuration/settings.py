@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         record: Iterable[str] | None
         record_bytes_max: Size
         record_dir: str | PathLike[str] | None
+        record_redact: Iterable[str] | None
         segment_pool_bytes_max: Size
         segment_threshold_bytes: Size
         spawn_timeout_s: Duration
@@ -171,6 +172,12 @@ SETTINGS = {
         None,
         folder(none="`mesh-cases` in the working directory"),
         "Directory for the cases of recorded actors that have failed.",
+    ),
+    "record_redact": Setting(
+        None,
+        names(none="nothing"),
+        "Names of the arguments, keys and environment variables whose values are not recorded, or "
+        "patterns such as `*token*`.",
     ),
     "segment_pool_bytes_max": Setting(
         4 * 2**30, size(2**20), "Shared memory for large payloads in transit."

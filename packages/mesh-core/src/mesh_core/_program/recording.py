@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+from functools import partial
 
 from mesh_core._configuration.config import configure, effective
 from mesh_core._meshes.actor_mesh import ActorMesh
@@ -26,7 +26,8 @@ _ROOT = 0
 def start_recording(current: Runtime) -> None:
     """Record what the actors of this process receive, if the configuration says so.
 
-    A process whose log cannot be created runs without a recording, and prints the reason.
+    A process whose log cannot be created, or not be continued, goes on without a recording, and
+    logs the reason.
     """
     config = effective()
     if config.record is None:
@@ -34,6 +35,7 @@ def start_recording(current: Runtime) -> None:
     # Most programs record nothing.
     from mesh_core._recording.log import folder_of  # noqa: PLC0415
     from mesh_core._recording.recording import ProcessRecording  # noqa: PLC0415
+    from mesh_core._recording.stop import warn_not_recorded, warn_stopped  # noqa: PLC0415
 
     identity = current.identity
 
@@ -45,10 +47,16 @@ def start_recording(current: Runtime) -> None:
     folder = folder_of(identity.directory, identity.slot, identity.incarnation)
     try:
         current.recording = ProcessRecording(
-            current.engine, folder, config.record_bytes_max, config.record, on_failure
+            current.engine,
+            folder,
+            config.record_bytes_max,
+            config.record,
+            on_failure,
+            partial(warn_stopped, folder),
+            config.record_redact or (),
         )
     except OSError as error:
-        logging.getLogger(__name__).warning("actors are not recorded here: %s", error)
+        warn_not_recorded(folder, error)
 
 
 def record(
@@ -56,18 +64,21 @@ def record(
     *,
     budget_bytes: int | str | None = None,
     folder: str | PathLike[str] | None = None,
+    redact: str | Iterable[str] | None = None,
 ) -> None:
     """Record the actors of processes that are started from now on.
 
     Each process keeps the newest entries within its budget. When an actor raises an exception or
     its process dies, a case is saved: one file from which `python -m mesh_core.replay` runs the
-    actor again. The same settings can be given as `record`, `record_bytes_max` and `record_dir` of
-    the configuration, for example in the environment as `MESH_RECORD=*`.
+    actor again. The same settings can be given as `record`, `record_bytes_max`, `record_dir` and
+    `record_redact` of the configuration, for example in the environment as `MESH_RECORD=*`.
 
     Args:
         meshes: The names of the actor meshes to record, or patterns such as `train*`.
         budget_bytes: Data that each process keeps. Default: 64 MiB.
         folder: The directory for cases. Default: `mesh-cases` in the working directory.
+        redact: The names of arguments, keys of dictionaries and environment variables whose values
+            are not recorded, or patterns such as `*token*`. Default: none.
 
     Raises:
         ConfigError: A value is invalid.
@@ -78,6 +89,8 @@ def record(
         configure(record_bytes_max=budget_bytes)
     if folder is not None:
         configure(record_dir=folder)
+    if redact is not None:
+        configure(record_redact=(redact,) if isinstance(redact, str) else tuple(redact))
 
 
 def save_case(mesh: Any, reason: str = "requested by the program") -> Path:
@@ -94,7 +107,8 @@ def save_case(mesh: Any, reason: str = "requested by the program") -> Path:
         TypeError: `mesh` is not a mesh of actors.
         ValueError: It has more than one actor.
         RuntimeError: The caller is an actor; only the program saves cases.
-        NotRecorded: The actor is not recorded, or its host is lost.
+        NotRecorded: The actor is not recorded, its recording stopped before it was created, or its
+            host is lost.
     """
     if not isinstance(mesh, ActorMesh):
         raise TypeError(f"save_case saves an actor of a mesh, not {mesh!r}")

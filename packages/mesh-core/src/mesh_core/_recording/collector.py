@@ -24,8 +24,7 @@ from typing import NamedTuple
 from mesh_core._cases.case import Case, Entry, Omitted, RecordedActor
 from mesh_core._cases.case_file import write_case
 from mesh_core._configuration.config import effective
-from mesh_core._recording.log import read_log
-from mesh_core._recording.recording import (
+from mesh_core._recording.actor_recording import (
     BEGIN,
     CALL,
     FAILED,
@@ -35,6 +34,9 @@ from mesh_core._recording.recording import (
     READ,
     REPLY,
 )
+from mesh_core._recording.errors import NotRecorded
+from mesh_core._recording.log import read_log
+from mesh_core._recording.stop import stop_cause
 from mesh_core._serialization.wire import proc_id, proc_name, proc_of, read_call_meta
 
 TYPE_CHECKING = False
@@ -92,7 +94,11 @@ class CaseCollector:
         self._wanted.put(failure)
 
     def save(self, failure: Failure) -> Path | None:
-        """Save a case now, and return its path; None if the actor is not recorded."""
+        """Save a case now, and return its path; None if the actor is not recorded.
+
+        Raises:
+            NotRecorded: The recording of its process stopped before the actor was created.
+        """
         return self._save(failure, is_requested=True)
 
     def close(self, limit_s: float) -> None:
@@ -122,6 +128,11 @@ class CaseCollector:
         entries = [one for one in entries if end is None or one.number <= end.number]
         actors = _actors(proc, entries)
         actors.sort(key=lambda found: found[0] != port)
+        if is_requested and (not actors or actors[0][0] != port):
+            cause = stop_cause(entries)
+            if cause is None:
+                return None
+            raise NotRecorded(f"the recording ended before the actor was created, {cause}")
         key = (actors[0][1].mesh, failure.description) if actors else None
         if key is None or (key in self._saved and not is_requested):
             return None
@@ -132,10 +143,14 @@ class CaseCollector:
             )
         recorded = tuple(actor for _, actor in actors)
         first = recorded[0]
+        reason = f"{first.mesh}[{first.rank}]: {failure.description}"
+        if first.ended:
+            # It does not contain what the reader of the case looks for.
+            reason += f" ({first.ended})"
         case = Case(
             job=self._runtime.identity.job,
             created_ns=time.time_ns(),
-            reason=f"{first.mesh}[{first.rank}]: {failure.description}",
+            reason=reason,
             failed=0,
             versions=_versions(),
             modules=_modules(recorded),
@@ -236,6 +251,7 @@ def _actors(proc: int, entries: list[LoggedEntry]) -> list[tuple[int, RecordedAc
             by_port.pop(entry.actor, None)
         by_port.setdefault(entry.actor, []).append(entry)
     found = []
+    cause = stop_cause(entries)
     for port, of_actor in by_port.items():
         begin = of_actor[0]
         if begin.kind != BEGIN:
@@ -251,9 +267,15 @@ def _actors(proc: int, entries: list[LoggedEntry]) -> list[tuple[int, RecordedAc
             pid=fields["pid"],
             evicted=messages[0] - 1 if messages else 0,
             entries=tuple(_entry(entry) for entry in of_actor),
+            ended="" if cause is None else _ended(messages, cause),
         )
         found.append((port, actor))
     return found[::-1]
+
+
+def _ended(messages: list[int], cause: str) -> str:
+    when = f"at message {messages[-1]}" if messages else "before its first message"
+    return f"the recording ended {when}, {cause}"
 
 
 def _entry(entry: LoggedEntry) -> Entry:
