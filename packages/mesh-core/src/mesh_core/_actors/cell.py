@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from mesh_core._calls.channel import Port
     from mesh_core._core import Engine, Message
     from mesh_core._meshes.spawn_request import SpawnRequest
-    from mesh_core._recording.reader import ContextReader
     from mesh_core._recording.actor_recording import ActorRecording
+    from mesh_core._recording.reader import ContextReader
     from mesh_core._runtime.open_message import OpenMessage
     from mesh_core._runtime.runtime import Runtime
     from mesh_core._supervision.ownership import SuperviseCall

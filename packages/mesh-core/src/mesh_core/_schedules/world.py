@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mesh_core._errors import DeadlockError
+from mesh_core._recording.errors import ValueRedacted
 from mesh_core._replay.errors import NotReplayable, RecordEnded, ReplayDiverged
 from mesh_core._replay.play import replay_runtime
 from mesh_core._replay.source import current_class, reload_script
@@ -197,7 +198,7 @@ class World:
         self, actor: RunningActor, endpoint: str, message: OpenMessage | None, error: BaseException
     ) -> None:
         """Handle an exception of an actor."""
-        if isinstance(error, (NotReplayable, RecordEnded, ReplayDiverged)):
+        if isinstance(error, (NotReplayable, RecordEnded, ReplayDiverged, ValueRedacted)):
             self._result.unfinished = self._result.unfinished or str(error)
             return
         failure = Failure(actor.name, endpoint, error)
