@@ -61,10 +61,17 @@ class Teller(Actor):
 
     def __init__(self, account: Account) -> None:
         self.account = account
+        self.read_count = 0
+        self.both = asyncio.Event()
 
     @concurrent_endpoint
     async def deposit(self, amount: int) -> None:
         balance = await self.account.read.call_one()
+        # Both have read before the first one writes.
+        self.read_count += 1
+        if self.read_count == 2:
+            self.both.set()
+        await self.both.wait()
         await asyncio.wait([asyncio.ensure_future(asyncio.Event().wait())], timeout=0.02 * amount)
         await self.account.write.call_one(balance + amount)
 

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import sys
+import time
 
 from mesh_core import Actor, MeshError, concurrent_endpoint, context, endpoint, this_host
 from mesh_core.recording import record, save_case
@@ -77,12 +78,16 @@ class Teller(Actor):
     def __init__(self, account: Account) -> None:
         self.account = account
         self.seen: list[tuple[int, int]] = []
+        self.both = asyncio.Event()
 
     @concurrent_endpoint
     async def deposit(self, amount: int) -> int:
         balance = await self.account.read.call_one()
         self.seen.append((amount, balance))
         # The second caller writes last, and has read before the first one wrote.
+        if len(self.seen) == 2:
+            self.both.set()
+        await self.both.wait()
         await asyncio.wait([asyncio.ensure_future(asyncio.Event().wait())], timeout=0.01 * amount)
         await self.account.write.call_one(balance + amount)
         return balance + amount
@@ -92,6 +97,35 @@ class Teller(Actor):
         balance = await self.account.read.call_one()
         if balance != expected:
             raise ValueError(f"balance {balance} after {self.seen}")
+
+
+class Gate(Actor):
+    """Replies when a file exists."""
+
+    @endpoint
+    def passed(self, path: str) -> int:
+        while not os.path.exists(path):
+            time.sleep(0.005)
+        return 7
+
+
+class Patient(Actor):
+    """Loses patience with a gate, opens it itself, and then gets its reply."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+
+    @endpoint
+    def wait(self, path: str) -> None:
+        waiting = self.gate.passed.call_one(path)
+        late = 0
+        for _ in range(2):
+            try:
+                waiting.get(timeout=0.02)
+            except TimeoutError:
+                late += 1
+        open(path, "w").close()
+        raise InterruptedError(f"{waiting.get()} after {late} timeouts")
 
 
 class Numbers(Actor):
@@ -148,6 +182,8 @@ def main(folder: str) -> None:
         adder.add.call_one(f"x{value}").get()
     fail(adder.add, "x3")
     fail(adder.add_required, ["x1", "x9"])
+    gate = procs.slice(n=0).spawn("gate", Gate)
+    fail(procs.slice(n=1).spawn("patient", Patient, gate).wait, f"{folder}.gate")
     account = procs.slice(n=0).spawn("account", Account)
     teller = procs.slice(n=1).spawn("teller", Teller, account)
     for one in [teller.deposit.call_one(1), teller.deposit.call_one(2)]:

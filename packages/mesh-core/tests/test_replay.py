@@ -68,6 +68,7 @@ def reason(replay: Replay) -> str:
         ("adder-add-required-raised-OverflowError", OverflowError),
         ("teller-check-raised-ValueError", ValueError),
         ("numbers-collect-raised-LookupError", LookupError),
+        ("patient-wait-raised-InterruptedError", InterruptedError),
         ("gambler-play-raised-ArithmeticError", ArithmeticError),
         ("gambler-large-raised-BufferError", BufferError),
     ],

@@ -341,9 +341,11 @@ class CallFuture(Future[R]):
             raise
         if answers is None:
             silent = describe_silent(self._endpoint._mesh, self._reply, timeout)
-            raise TimeoutError(
-                f"no reply from endpoint {self._endpoint.name!r} in {timeout} s{silent}"
-            )
+            text = f"no reply from endpoint {self._endpoint.name!r} in {timeout} s{silent}"
+            recording = self._endpoint._mesh._runtime.recording
+            if recording is not None:
+                recording.timed_out(self._reply, text)
+            raise TimeoutError(text)
         self._take(answers)
         return None
 

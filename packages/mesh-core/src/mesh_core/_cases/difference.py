@@ -26,7 +26,7 @@ _TEXT_LEN_MAX = 1_000
 _OUTSIDE = -1
 # What `Renderer` writes for a class of the main script.
 _CLASS_MARK = "pickled by value"
-_STEP_ORDER = {"message": 0, "call": 1, "reply": 1, "outcome": 2}
+_STEP_ORDER = {"message": 0, "call": 1, "reply": 1, "timeout": 1, "outcome": 2}
 
 
 class _Step(NamedTuple):
@@ -179,7 +179,7 @@ def _steps(actor: RecordedActor) -> dict[int, list[_Step]]:
         fields = entry.fields
         if entry.kind == "call":
             served_by_call[fields["k"]] = _number(fields["n"])
-        if entry.kind == "reply":
+        if entry.kind in ("reply", "timeout"):
             if fields["k"] not in served_by_call:
                 continue  # its call was evicted
             number = served_by_call[fields["k"]]
@@ -210,6 +210,8 @@ def _step(entry: Entry) -> _Step:
         what = f"reply of rank {fields['rank']}"
         what += f" with code {fields['code']}" if fields["code"] else ""
         return _Step((order, fields["k"], 1, fields["rank"]), what, payloads, "value")
+    if entry.kind == "timeout":
+        return _Step((order, fields["k"], 0), "timeout of the call", (), "value", fields["error"])
     what = f"outcome {fields['status']} {fields.get('error') or ''}"
     return _Step((order,), what.rstrip(), payloads, "value")
 

@@ -38,6 +38,7 @@ class EntryLines:
             "outcome": self._outcome,
             "call": self._call,
             "reply": self._reply,
+            "timeout": self._timeout,
             "read": self._read,
             "failed": self._failed,
         }
@@ -87,6 +88,10 @@ class EntryLines:
             if entry.payloads:
                 text += f" {self._renderer.value(entry.payloads)}"
         return [f"    {of}rank {fields['rank']} {text}"]
+
+    def _timeout(self, entry: Entry) -> list[str]:
+        of = self._of(self._served_by_call.get(entry.fields["k"], self._current))
+        return [f"    {of}waited long enough: {_error(entry.fields['error'])}"]
 
     def _read(self, entry: Entry) -> list[str]:
         return [f"  {self._of(entry.fields['n'])}reads {format_read(entry)}"]

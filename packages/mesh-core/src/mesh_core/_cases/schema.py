@@ -117,6 +117,7 @@ _FIELDS: Mapping[str, Mapping[str, tuple[Check, str]]] = {
         "ranks": (_is_ranks, "a list of ranks"),
     },
     "reply": {"k": _COUNT, "rank": _COUNT, "code": _COUNT},
+    "timeout": {"k": _COUNT, "error": _TEXT},
     "read": {
         "n": _OPTIONAL_COUNT,
         "source": (_choice("time", "random", "environ"), "time, random or environ"),
@@ -135,6 +136,7 @@ _PAYLOAD_COUNTS = {
     "outcome": (0, _PAYLOADS_MAX),
     "call": (1, _PAYLOADS_MAX),
     "reply": (0, _PAYLOADS_MAX),
+    "timeout": (0, 0),
     "read": (0, 0),
     "failed": (0, _PAYLOADS_MAX),
 }

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BEGIN", "CALL", "COMPARED_LEN_MAX", "FAILED", "MESSAGE", "OUTCOME", "RAISED", "READ", "REPLY",
-    "RETURNED", "STOPPED", "ActorRecording", "parameters_of", "parts_of",
+    "RETURNED", "STOPPED", "TIMEOUT", "ActorRecording", "parameters_of", "parts_of",
 ]  # fmt: skip
 
 BEGIN, MESSAGE, OUTCOME, CALL, REPLY, READ, FAILED = range(1, 8)
 # The last entry of a log that could not be continued; the core writes it.
 STOPPED = 8
+TIMEOUT = 9
 # Statuses of outcomes.
 RETURNED, RAISED = range(2)
 # A replay only compares its results and arguments of calls with them, so long ones are left out.

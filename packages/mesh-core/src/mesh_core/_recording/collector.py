@@ -33,6 +33,7 @@ from mesh_core._recording.actor_recording import (
     RAISED,
     READ,
     REPLY,
+    TIMEOUT,
 )
 from mesh_core._recording.errors import NotRecorded
 from mesh_core._recording.log import read_log
@@ -326,6 +327,10 @@ def _read(entry: LoggedEntry) -> tuple[str, dict[str, Any]]:
     return "read", {**json.loads(entry.fields), "n": entry.first}
 
 
+def _timeout(entry: LoggedEntry) -> tuple[str, dict[str, Any]]:
+    return "timeout", {"k": entry.first, "error": entry.fields.decode(errors="replace")}
+
+
 def _failed(entry: LoggedEntry) -> tuple[str, dict[str, Any]]:
     return "failed", {"error": entry.fields.decode(errors="replace")}
 
@@ -337,6 +342,7 @@ _FIELDS = {
     CALL: _call,
     REPLY: _reply,
     READ: _read,
+    TIMEOUT: _timeout,
     FAILED: _failed,
 }
 

@@ -19,6 +19,7 @@ from mesh_core._recording.actor_recording import (
     CALL,
     COMPARED_LEN_MAX,
     REPLY,
+    TIMEOUT,
     ActorRecording,
     parameters_of,
     parts_of,
@@ -183,6 +184,14 @@ class ProcessRecording:
                 parts = self.redaction.value(parts)
             self.log.append(REPLY, recording.port, call, one.rank << 8 | one.code, sender, parts)
         return opened
+
+    def timed_out(self, reply: int, description: str) -> None:
+        """Record that a caller did not wait any longer for replies, which may still come."""
+        with self._lock:
+            found = self._calls.get(reply)
+        if found is not None:
+            recording, call, _ = found
+            self.log.append(TIMEOUT, recording.port, call, 0, description.encode())
 
 
 def _redaction(patterns: Sequence[str]) -> Redaction:

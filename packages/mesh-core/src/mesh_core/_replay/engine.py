@@ -141,8 +141,19 @@ class ReplayEngine:
         return bool(found.left) if found.is_stream else len(found.left) >= found.expected
 
     def wait(self, port: int, timeout: float | None) -> list[OpenMessage] | None:
-        """Return the replies of a call; a timeout expires at once if they were never recorded."""
+        """Return the replies of a call.
+
+        A timeout expires at once if it expired in the recorded run, or if no reply was recorded.
+
+        Raises:
+            TimeoutError: The timeout has expired.
+            DeadlockError: The recorded wait ended with it.
+            RecordEnded: The recorded run did not get as far as the reply.
+        """
         found = self._replies[port]
+        expired = None if timeout is None else self._record.timeout(found.call)
+        if expired is not None:
+            raise TimeoutError(expired)
         if self._is_lazy:
             # A thread that waits cannot be interleaved with other messages.
             found.left.extend(self._record.replies(found.call)[len(found.left) :])

@@ -52,11 +52,14 @@ class Record:
         self._calls: dict[int, deque[Entry]] = {}
         self._reads: dict[int, deque[Entry]] = {}
         self._replies: dict[int, list[Entry]] = {}
+        self._timeouts: dict[int, deque[str]] = {}
         for one in entries:
             if one.kind == "call":
                 self._calls.setdefault(one.fields["n"], deque()).append(one)
             elif one.kind == "read":
                 self._reads.setdefault(one.fields["n"], deque()).append(one)
+            elif one.kind == "timeout":
+                self._timeouts.setdefault(one.fields["k"], deque()).append(one.fields["error"])
             elif one.kind == "reply":
                 self._replies.setdefault(one.fields["k"], []).append(one)
         ended = [one for one in entries if one.kind == "outcome"]
@@ -128,6 +131,11 @@ class Record:
     def replies(self, call: int) -> list[OpenMessage]:
         """Return the replies to a call, in the order in which the actor took them."""
         return [self.reply(entry) for entry in self._replies.get(call, ())]
+
+    def timeout(self, call: int) -> str | None:
+        """Return the text of the next timeout of a call; None if its replies came then."""
+        texts = self._timeouts.get(call)
+        return texts.popleft() if texts else None
 
     def reply(self, entry: Entry) -> OpenMessage:
         """Return the reply of an entry."""
