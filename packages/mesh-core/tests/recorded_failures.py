@@ -8,8 +8,18 @@ import random
 import signal
 import sys
 import time
+from typing import Any
 
-from mesh_core import Actor, MeshError, concurrent_endpoint, context, endpoint, this_host
+from mesh_core import (
+    Actor,
+    Channel,
+    MeshError,
+    Port,
+    concurrent_endpoint,
+    context,
+    endpoint,
+    this_host,
+)
 from mesh_core.recording import record, save_case
 
 
@@ -128,6 +138,34 @@ class Patient(Actor):
         raise InterruptedError(f"{waiting.get()} after {late} timeouts")
 
 
+class Mailbox(Actor):
+    """Receives values on a channel."""
+
+    @endpoint
+    def open(self) -> Port[int]:
+        port, self.receiver = Channel[int].open()
+        return port
+
+    @endpoint
+    def take(self, count: int) -> None:
+        values = [self.receiver.recv().get(timeout=60) for _ in range(count)]
+        raise BlockingIOError(f"received {values}")
+
+
+class LoopMailbox(Actor):
+    """The same on an event loop, where a value comes while another endpoint waits for it."""
+
+    @endpoint
+    async def open(self) -> Port[int]:
+        port, self.receiver = Channel[int].open()
+        return port
+
+    @concurrent_endpoint
+    async def take(self, count: int) -> None:
+        values = [await self.receiver.recv() for _ in range(count)]
+        raise FileExistsError(f"received {values}")
+
+
 class Numbers(Actor):
     """Sums the values of a store in the order in which its ranks reply."""
 
@@ -164,8 +202,13 @@ class Gambler(Actor):
 
 def fail(function: object, *args: object) -> None:
     """Call an endpoint, which fails."""
+    fail_of(function.call_one(*args))  # type: ignore[attr-defined]
+
+
+def fail_of(future: Any) -> None:
+    """Wait for a call, which fails."""
     try:
-        function.call_one(*args).get()  # type: ignore[attr-defined]
+        future.get()
     except Exception as error:
         print(type(error).__name__, flush=True)
 
@@ -184,6 +227,14 @@ def main(folder: str) -> None:
     fail(adder.add_required, ["x1", "x9"])
     gate = procs.slice(n=0).spawn("gate", Gate)
     fail(procs.slice(n=1).spawn("patient", Patient, gate).wait, f"{folder}.gate")
+    for number, kind in enumerate((Mailbox, LoopMailbox)):
+        mailbox: Any = procs.slice(n=number).spawn(f"mailbox{number}", kind)
+        port = mailbox.open.call_one().get()
+        port.send(1)
+        taking = mailbox.take.call_one(3)
+        port.send(2)
+        port.send(3)
+        fail_of(taking)
     account = procs.slice(n=0).spawn("account", Account)
     teller = procs.slice(n=1).spawn("teller", Teller, account)
     for one in [teller.deposit.call_one(1), teller.deposit.call_one(2)]:

@@ -69,6 +69,8 @@ def reason(replay: Replay) -> str:
         ("teller-check-raised-ValueError", ValueError),
         ("numbers-collect-raised-LookupError", LookupError),
         ("patient-wait-raised-InterruptedError", InterruptedError),
+        ("mailbox0-take-raised-BlockingIOError", BlockingIOError),
+        ("mailbox1-take-raised-FileExistsError", FileExistsError),
         ("gambler-play-raised-ArithmeticError", ArithmeticError),
         ("gambler-large-raised-BufferError", BufferError),
     ],

@@ -157,6 +157,8 @@ class ActorCell:
         # What the actor reads from its context goes through this, so that it is recorded.
         self.reader: ContextReader | None = None
         self.plans: dict[bytes, Plan] = {}
+        # The channels that the actor has opened, by port, numbered from 1.
+        self._channels: dict[int, int] = {}
         self.running_name: str = self.first_name
         # The number of messages served so far; a draining stop waits as long as it increases.
         self.served_count = 0
@@ -193,6 +195,10 @@ class ActorCell:
                 plan.intercept(interceptor)
             self.plans[meta] = plan
         return plan
+
+    def channel_number(self, port: int) -> int:
+        """Return the number of a channel that the actor opens."""
+        return self._channels.setdefault(port, len(self._channels) + 1)
 
     def is_exclusive(self, current: Serving) -> bool:
         """Return whether the actor serves no other message until the current one has ended."""

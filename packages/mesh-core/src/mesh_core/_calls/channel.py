@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from typing import Literal
 
+    from mesh_core._recording.actor_recording import ActorRecording
     from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["Channel", "Port", "PortReceiver", "RankedPortReceiver", "ReplyPort"]
@@ -223,6 +224,12 @@ class PortReceiver(Generic[R]):
         # One thread at a time waits on the port. The others wait until it has assigned values.
         self._has_sleeper = False
         self._loops: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+        # What an actor receives, if it is recorded.
+        self._recording: ActorRecording | None = None
+        current = serving()
+        if current is not None:
+            self._number = current.cell.channel_number(port)
+            self._recording = current.cell.recording
 
     def recv(self) -> Future[R]:
         """Return a future of the next value.
@@ -262,7 +269,10 @@ class PortReceiver(Generic[R]):
                     return
                 if not messages:
                     return
-                self._waiting.popleft()._take(messages[0])
+                message = messages[0]
+                if self._recording is not None:
+                    message = self._recording.received(self._number, message)
+                self._waiting.popleft()._take(message)
 
     def _wait(self, future: RecvFuture[Any], until: float | None) -> bool:
         """Block until a future is settled; return False if the deadline passes first."""

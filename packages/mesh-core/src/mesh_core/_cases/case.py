@@ -36,7 +36,8 @@ class Entry(NamedTuple):
         number: The position among the entries of the process, from 0. Gaps are entries of other
             actors, or entries that were evicted.
         time_ns: When it was recorded, in nanoseconds since the epoch.
-        kind: One of `begin`, `message`, `outcome`, `call`, `reply`, `timeout`, `read` and `failed`.
+        kind: One of `begin`, `message`, `outcome`, `call`, `reply`, `timeout`,
+            `received`, `read` and `failed`.
         fields: Plain values, as JSON can express them.
         payloads: Encoded values: for most kinds a body and its large buffers.
     """

@@ -39,6 +39,7 @@ class EntryLines:
             "call": self._call,
             "reply": self._reply,
             "timeout": self._timeout,
+            "received": self._received,
             "read": self._read,
             "failed": self._failed,
         }
@@ -92,6 +93,12 @@ class EntryLines:
     def _timeout(self, entry: Entry) -> list[str]:
         of = self._of(self._served_by_call.get(entry.fields["k"], self._current))
         return [f"    {of}waited long enough: {_error(entry.fields['error'])}"]
+
+    def _received(self, entry: Entry) -> list[str]:
+        fields = entry.fields
+        what = f"failure with code {fields['code']}" if fields["code"] else "value"
+        shown = "" if fields["code"] else f" {self._renderer.value(entry.payloads)}"
+        return [f"    channel {fields['c']} received a {what}{shown} from {_name(fields['from'])}"]
 
     def _read(self, entry: Entry) -> list[str]:
         return [f"  {self._of(entry.fields['n'])}reads {format_read(entry)}"]

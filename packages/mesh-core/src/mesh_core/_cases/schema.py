@@ -118,6 +118,14 @@ _FIELDS: Mapping[str, Mapping[str, tuple[Check, str]]] = {
     },
     "reply": {"k": _COUNT, "rank": _COUNT, "code": _COUNT},
     "timeout": {"k": _COUNT, "error": _TEXT},
+    "received": {
+        "c": _COUNT,
+        "kind": _COUNT,
+        "code": _COUNT,
+        "rank": _COUNT,
+        "meta": (_is_base64, "base64"),
+        "from": _TEXT,
+    },
     "read": {
         "n": _OPTIONAL_COUNT,
         "source": (_choice("time", "random", "environ"), "time, random or environ"),
@@ -137,6 +145,7 @@ _PAYLOAD_COUNTS = {
     "call": (1, _PAYLOADS_MAX),
     "reply": (0, _PAYLOADS_MAX),
     "timeout": (0, 0),
+    "received": (1, _PAYLOADS_MAX),
     "read": (0, 0),
     "failed": (0, _PAYLOADS_MAX),
 }

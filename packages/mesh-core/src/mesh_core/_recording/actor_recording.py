@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 
 from mesh_core._runtime.open_message import OpenMessage
 
@@ -17,14 +18,15 @@ if TYPE_CHECKING:
     from mesh_core._recording.recording import ProcessRecording
 
 __all__ = [
-    "BEGIN", "CALL", "COMPARED_LEN_MAX", "FAILED", "MESSAGE", "OUTCOME", "RAISED", "READ", "REPLY",
-    "RETURNED", "STOPPED", "TIMEOUT", "ActorRecording", "parameters_of", "parts_of",
+    "BEGIN", "CALL", "COMPARED_LEN_MAX", "FAILED", "MESSAGE", "OUTCOME", "RAISED", "READ",
+    "RECEIVED", "REPLY", "RETURNED", "STOPPED", "TIMEOUT", "ActorRecording", "parameters_of",
+    "parts_of",
 ]  # fmt: skip
 
 BEGIN, MESSAGE, OUTCOME, CALL, REPLY, READ, FAILED = range(1, 8)
 # The last entry of a log that could not be continued; the core writes it.
 STOPPED = 8
-TIMEOUT = 9
+TIMEOUT, RECEIVED = 9, 10
 # Statuses of outcomes.
 RETURNED, RAISED = range(2)
 # A replay only compares its results and arguments of calls with them, so long ones are left out.
@@ -124,6 +126,21 @@ class ActorRecording:
         fields = {"source": source, "key": key, "value": value}
         self._log.append(READ, self.port, number, 0, json.dumps(fields).encode())
         return value
+
+    def received(self, channel: int, message: Message) -> Any:
+        """Record what arrived on a channel, and return it with open buffers."""
+        opened = self._process.opened(message)
+        fields = {
+            "kind": opened.kind,
+            "code": opened.code,
+            "rank": opened.rank,
+            "meta": b64encode(opened.meta).decode(),
+        }
+        parts = self._process.redacted_value(opened)
+        self._log.append(
+            RECEIVED, self.port, channel, opened.from_proc, json.dumps(fields).encode(), parts
+        )
+        return opened
 
     def _report(self, number: int, description: str, place: str) -> None:
         if place in self._reported or len(self._reported) >= _CASES_MAX:

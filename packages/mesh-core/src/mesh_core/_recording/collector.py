@@ -32,6 +32,7 @@ from mesh_core._recording.actor_recording import (
     OUTCOME,
     RAISED,
     READ,
+    RECEIVED,
     REPLY,
     TIMEOUT,
 )
@@ -327,6 +328,11 @@ def _read(entry: LoggedEntry) -> tuple[str, dict[str, Any]]:
     return "read", {**json.loads(entry.fields), "n": entry.first}
 
 
+def _received(entry: LoggedEntry) -> tuple[str, dict[str, Any]]:
+    sender = proc_name(entry.second)
+    return "received", {**json.loads(entry.fields), "c": entry.first, "from": sender}
+
+
 def _timeout(entry: LoggedEntry) -> tuple[str, dict[str, Any]]:
     return "timeout", {"k": entry.first, "error": entry.fields.decode(errors="replace")}
 
@@ -343,6 +349,7 @@ _FIELDS = {
     REPLY: _reply,
     READ: _read,
     TIMEOUT: _timeout,
+    RECEIVED: _received,
     FAILED: _failed,
 }
 

@@ -179,11 +179,14 @@ class ProcessRecording:
         opened = [self.opened(message) for message in messages]
         for one in opened:
             sender = one.from_proc.to_bytes(8, "little")
-            parts = parts_of(one)
-            if self.redaction is not None and not one.code:
-                parts = self.redaction.value(parts)
+            parts = self.redacted_value(one)
             self.log.append(REPLY, recording.port, call, one.rank << 8 | one.code, sender, parts)
         return opened
+
+    def redacted_value(self, message: Message | OpenMessage) -> Sequence[Buffer]:
+        """Return the parts of a value without what is redacted."""
+        parts = parts_of(message)
+        return parts if self.redaction is None or message.code else self.redaction.value(parts)
 
     def timed_out(self, reply: int, description: str) -> None:
         """Record that a caller did not wait any longer for replies, which may still come."""

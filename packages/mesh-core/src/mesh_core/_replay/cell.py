@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mesh_core._actors.cell import ActorCell
 from mesh_core._runtime.serving import Serving, set_serving
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
-    from typing import Any
 
     from mesh_core._actors.cell import Plan
     from mesh_core._cases.case import Entry
@@ -39,6 +40,13 @@ class ReplayCell(ActorCell):
         set_serving(current)
         args, kwargs = self.arguments(message, plan)
         return number, plan, args, kwargs
+
+    def channel_number(self, port: int) -> int:
+        """Tell the engine which channel the actor opens."""
+        number = super().channel_number(port)
+        engine: Any = self.engine
+        engine.opened(port, number)
+        return number
 
     def is_held_by(self, current: Serving) -> bool:
         """Return False: a replay has no deadlocks to look for."""

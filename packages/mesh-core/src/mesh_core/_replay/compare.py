@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mesh_core._calls.channel import Port
 from mesh_core._recording.redacted import Redacted
 from mesh_core._serialization.pickler import decode
 
@@ -38,7 +39,8 @@ def is_same(one: Any, other: Any, depth: int = 0) -> bool:
         return True
     if type(one) is not type(other):
         return False
-    if depth > _DEPTH_MAX:
+    if depth > _DEPTH_MAX or isinstance(one, Port):
+        # A channel of the actor has another address in each run.
         return True
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from mesh_core._core import PortClosed
 from mesh_core._errors import DeadlockError
 from mesh_core._replay.errors import NotReplayable
 from mesh_core._runtime.open_message import OpenMessage
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from mesh_core._cases.case import Entry
     from mesh_core._core import Engine, Targets
     from mesh_core._replay.record import Record
 
@@ -64,6 +66,10 @@ class ReplayEngine:
         self._ports: dict[int, int] = {}
         # Replies that came before the actor made the call.
         self._early: dict[int, list[OpenMessage]] = {}
+        # The numbers of channels, and how many of their values have arrived, by port.
+        self._channels: dict[int, int] = {}
+        self._arrived: dict[int, int] = {}
+        self._closed: set[int] = set()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
@@ -200,20 +206,52 @@ class ReplayEngine:
     def reply(self, *_: object) -> None:
         """Ignore a reply: there is no caller."""
 
-    def close_mailbox(self, *_: object) -> None:
-        """Ignore the end of the actor."""
+    def close_mailbox(self, port: int, *_: object) -> None:
+        """Close a channel; ignore the end of the actor."""
+        self._closed.add(port)
 
-    def receive(self, *_: object) -> list[OpenMessage]:
-        """Refuse to receive values on a channel.
+    def receive_nowait(self, port: int, _max: int) -> list[OpenMessage]:
+        """Return the next value of a channel, if it has arrived.
 
         Raises:
-            NotReplayable: Always: what arrives on channels is not recorded.
+            PortClosed: The actor has closed the channel.
         """
-        raise NotReplayable("values that an actor receives on a channel are not recorded")
+        if port in self._closed:
+            raise PortClosed
+        values = self._values(port)
+        if not values or (self._is_lazy and not self._arrived.get(port)):
+            return []
+        if self._is_lazy:
+            self._arrived[port] -= 1
+        return [self._record.value(values.popleft())]
 
-    receive_nowait = receive
-    arm_wait = receive
-    wait_ready = receive
+    def opened(self, port: int, channel: int) -> None:
+        """Note the port of a channel that the actor opens."""
+        self._channels[port] = channel
+
+    def arrive(self, channel: int) -> int:
+        """Make the next value of a channel available; return the port of the channel."""
+        port = next((port for port, number in self._channels.items() if number == channel), 0)
+        self._arrived[port] = self._arrived.get(port, 0) + 1
+        return port
+
+    def arm_wait(self, _port: int) -> None:
+        """Do nothing: recorded values are there at once."""
+
+    def wait_ready(self, port: int, timeout: float | None) -> None:
+        """Return at once: a value was recorded, or the timeout expires.
+
+        Raises:
+            RecordEnded: No further value was recorded, and the wait has no timeout.
+        """
+        if not self._values(port) and timeout is None:
+            raise self._record.ended("no further value was received on the channel")
+
+    def _values(self, port: int) -> deque[Entry]:
+        channel = self._channels.get(port)
+        if channel is None:
+            raise NotReplayable("a channel that the actor has not opened is not recorded")
+        return self._record.received(channel)
 
     def waits(self) -> list[tuple[int, int, int]]:
         """Return no waits: a replay cannot deadlock."""

@@ -69,6 +69,8 @@ class LoopPlayer:
                     self._start(self._serve(entry))
                 elif entry.kind == "reply":
                     self._deliver(entry)
+                elif entry.kind == "received":
+                    self._wake(self._engine.arrive(entry.fields["c"]))
                 if after is None:
                     self._loop.settle(self._loop.time() + _AFTER_S)
                 else:
@@ -92,7 +94,9 @@ class LoopPlayer:
             self._stopped = self._stopped or ended
 
     def _deliver(self, entry: Entry) -> None:
-        port = self._engine.deliver(entry.fields["k"], self._cell.record.reply(entry))
+        self._wake(self._engine.deliver(entry.fields["k"], self._cell.record.reply(entry)))
+
+    def _wake(self, port: int) -> None:
         if port:
             waker = waker_of(self._loop, self._cell.engine)
             self._loop.call_soon(waker._run, [port])

@@ -53,11 +53,14 @@ class Record:
         self._reads: dict[int, deque[Entry]] = {}
         self._replies: dict[int, list[Entry]] = {}
         self._timeouts: dict[int, deque[str]] = {}
+        self._received: dict[int, deque[Entry]] = {}
         for one in entries:
             if one.kind == "call":
                 self._calls.setdefault(one.fields["n"], deque()).append(one)
             elif one.kind == "read":
                 self._reads.setdefault(one.fields["n"], deque()).append(one)
+            elif one.kind == "received":
+                self._received.setdefault(one.fields["c"], deque()).append(one)
             elif one.kind == "timeout":
                 self._timeouts.setdefault(one.fields["k"], deque()).append(one.fields["error"])
             elif one.kind == "reply":
@@ -131,6 +134,19 @@ class Record:
     def replies(self, call: int) -> list[OpenMessage]:
         """Return the replies to a call, in the order in which the actor took them."""
         return [self.reply(entry) for entry in self._replies.get(call, ())]
+
+    def received(self, channel: int) -> deque[Entry]:
+        """Return what arrived on a channel and was not taken by this run yet."""
+        return self._received.setdefault(channel, deque())
+
+    def value(self, entry: Entry) -> OpenMessage:
+        """Return the message of an entry of a channel."""
+        fields = entry.fields
+        found = _message(entry, f"a value of channel {fields['c']}")
+        found.kind, found.code = fields["kind"], fields["code"]
+        found.meta = b64decode(fields["meta"])
+        found.from_proc = proc_of(fields["from"])
+        return found
 
     def timeout(self, call: int) -> str | None:
         """Return the text of the next timeout of a call; None if its replies came then."""

@@ -273,6 +273,9 @@ class ScheduleEngine:
     def notify(self, _port: int, _queue: object) -> None:
         """Do nothing: the run wakes the loop when it delivers a reply."""
 
+    def opened(self, _port: int, _channel: int) -> None:
+        """Do nothing: a run ends when an actor receives on a channel."""
+
     def close_mailbox(self, *_: object) -> None:
         """Ignore the end of an actor."""
 
@@ -280,9 +283,9 @@ class ScheduleEngine:
         """Refuse to receive values on a channel.
 
         Raises:
-            NotReplayable: Always: what arrives on channels is not recorded.
+            NotReplayable: Always: their order is not varied.
         """
-        raise NotReplayable("values that an actor receives on a channel are not recorded")
+        raise NotReplayable("values of channels arrive in the recorded order only")
 
     receive_nowait = receive
     arm_wait = receive
