@@ -1,4 +1,4 @@
-"""`python -m mesh_core.case`: lists, shows and compares saved cases.
+"""`python -m mesh_core.case`: lists, shows and compares saved cases, and lets a program save one.
 
 A case contains what an actor received before it failed. These commands treat it as data from a
 stranger: they import, unpickle and run nothing that it contains.

@@ -573,6 +573,13 @@ class Agent:
         send_recording(self._runtime, message, slot, incarnation)
         return LATER
 
+    def do_recorded_actors(self, message: Message) -> Any:
+        """Return the recorded actors of this host."""
+        from mesh_core._recording.transfer import send_recorded_actors  # noqa: PLC0415
+
+        send_recorded_actors(self._runtime, message)
+        return LATER
+
     def do_case_wanted(
         self,
         _message: Message,

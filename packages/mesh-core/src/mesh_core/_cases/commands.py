@@ -1,4 +1,4 @@
-"""The commands that read cases: `list`, `show` and `diff`."""
+"""The commands that read cases, `list`, `show` and `diff`, and the one that saves a case."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from mesh_core._cases.case_text import (
 from mesh_core._cases.difference import difference_lines
 from mesh_core._cases.errors import CaseError
 from mesh_core._cases.escape import escape
+from mesh_core._cases.save_command import add_save_command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def _parser(description: str | None) -> argparse.ArgumentParser:
     one.add_argument("case", metavar="CASE", help="the file of a case")
     one.add_argument("other", metavar="OTHER", help="a case of the same class")
     one.set_defaults(run=_diff)
+    add_save_command(commands)
     return parser
 
 

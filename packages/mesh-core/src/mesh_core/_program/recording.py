@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 
 from mesh_core._configuration.config import configure, effective
 from mesh_core._meshes.actor_mesh import ActorMesh
 from mesh_core._recording.errors import NotRecorded
-from mesh_core._runtime.runtime import runtime
+from mesh_core._runtime.runtime import runtime, runtime_if_any
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from mesh_core._runtime.runtime import Runtime
 
-__all__ = ["record", "save_case", "start_recording"]
+__all__ = ["accept_save_requests", "record", "save_case", "start_recording"]
 
 _ROOT = 0
 
@@ -59,6 +60,22 @@ def start_recording(current: Runtime) -> None:
         warn_not_recorded(folder, error)
 
 
+def accept_save_requests(current: Runtime) -> None:
+    """Let commands save cases of recorded actors of this program, once.
+
+    If this is not possible, the program runs without it.
+    """
+    if current.save_requests is not None:
+        return
+    # Most programs record nothing.
+    from mesh_core._recording.save_requests import SaveRequests  # noqa: PLC0415
+
+    try:
+        current.save_requests = SaveRequests(current)
+    except OSError as error:
+        logging.getLogger(__name__).warning("commands cannot save cases of this program: %s", error)
+
+
 def record(
     meshes: str | Iterable[str] = "*",
     *,
@@ -91,6 +108,9 @@ def record(
         configure(record_dir=folder)
     if redact is not None:
         configure(record_redact=(redact,) if isinstance(redact, str) else tuple(redact))
+    current = runtime_if_any()
+    if current is not None and current.is_root:
+        accept_save_requests(current)
 
 
 def save_case(mesh: Any, reason: str = "requested by the program") -> Path:

@@ -19,6 +19,7 @@ from mesh_core._configuration.config import effective
 from mesh_core._hosts.agent import HostAgent
 from mesh_core._processes.job_dir import JobDir
 from mesh_core._program.assembly import assemble
+from mesh_core._program.recording import accept_save_requests
 from mesh_core._runtime import runtime as current
 from mesh_core._runtime.epoch import EPOCH_SHIFT
 from mesh_core._runtime.identity import Identity
@@ -76,6 +77,8 @@ class Program(Lifecycle):
         # program.
         runtime.host_agent = HostAgent(runtime, max(self._first_slot, identity.incarnation + 1))
         runtime.start_agent()
+        if effective().record is not None:
+            accept_save_requests(runtime)
         if self._job_count == 0:
             atexit.register(self._at_exit, os.getpid())
         self._job_count += 1
@@ -97,6 +100,8 @@ class Program(Lifecycle):
             if not current.is_running():
                 return
             runtime = current.runtime()
+            if runtime.save_requests is not None:
+                runtime.save_requests.close()
             if effective().record is not None:
                 _save_cases(runtime, min(limit_s, _CASES_LIMIT_S))
             until = time.monotonic() + limit_s

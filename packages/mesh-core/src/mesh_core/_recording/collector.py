@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from mesh_core._recording.log import LoggedEntry
     from mesh_core._runtime.runtime import Runtime
 
-__all__ = ["CaseCollector", "Failure", "case_collector"]
+__all__ = ["CaseCollector", "Failure", "case_collector", "case_folder"]
 
 # The time for a host to return a log, whose process may have written much.
 _READ_LIMIT_S = 10.0
@@ -87,6 +87,8 @@ class CaseCollector:
         self._runtime = runtime
         # Failures that were saved: several ranks often fail in the same way.
         self._saved: set[tuple[str, str]] = set()
+        # One case at a time, so that each gets its own name.
+        self._lock = threading.Lock()
         self._wanted: queue.SimpleQueue[Failure | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="mesh-cases", daemon=True)
         self._thread.start()
@@ -101,7 +103,8 @@ class CaseCollector:
         Raises:
             NotRecorded: The recording of its process stopped before the actor was created.
         """
-        return self._save(failure, is_requested=True)
+        with self._lock:
+            return self._save(failure, is_requested=True)
 
     def close(self, limit_s: float) -> None:
         """Wait until all requested cases are saved, at most for a time in seconds."""
@@ -111,7 +114,8 @@ class CaseCollector:
     def _run(self) -> None:
         while (wanted := self._wanted.get()) is not None:
             try:
-                path = self._save(wanted)
+                with self._lock:
+                    path = self._save(wanted)
             except Exception as error:
                 print(f"mesh could not save a case: {error}", file=sys.stderr)
             else:
@@ -159,7 +163,7 @@ class CaseCollector:
             environ={},
             actors=recorded,
         )
-        folder = effective().record_dir or Path(_FOLDER)
+        folder = case_folder()
         folder.mkdir(parents=True, exist_ok=True)
         path = _free_path(folder, first.mesh, failure.description)
         write_case(path, case)
@@ -201,6 +205,11 @@ def case_collector(runtime: Runtime) -> CaseCollector:
     if runtime.case_collector is None:
         runtime.case_collector = CaseCollector(runtime)
     return runtime.case_collector
+
+
+def case_folder() -> Path:
+    """Return the folder in which the program saves cases."""
+    return effective().record_dir or Path(_FOLDER)
 
 
 def _end_of(entries: list[LoggedEntry], port: int, number: int) -> LoggedEntry | None:

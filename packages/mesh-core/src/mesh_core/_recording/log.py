@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["LoggedEntry", "folder_of", "log_files", "read_log"]
+__all__ = ["LoggedEntry", "folder_of", "kept_entries", "log_files", "read_log"]
 
 # Length of the entry, kind, number of payloads, length of the fields, number, time, actor, two
 # values whose meaning depends on the kind.
@@ -85,6 +85,15 @@ def log_files(folder: Path) -> dict[str, bytes]:
             continue
         found[path.name] = content[: _used(memoryview(content))]
     return found
+
+
+def kept_entries(folder: Path) -> list[LoggedEntry]:
+    """Return the entries of a log that are never evicted; empty if the log does not exist."""
+    try:
+        content = (folder / "kept").read_bytes()
+    except FileNotFoundError:
+        return []
+    return list(_entries(memoryview(content)[: _used(memoryview(content))]))
 
 
 def _used(content: memoryview) -> int:

@@ -1,12 +1,14 @@
-"""Sends the log of a process from its host to the program."""
+"""Sends the log of a process, and what is recorded, from a host to the program."""
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 
 from mesh_core._configuration.config import effective
-from mesh_core._recording.log import folder_of, log_files
+from mesh_core._recording.actor_recording import BEGIN
+from mesh_core._recording.log import folder_of, kept_entries, log_files
 from mesh_core._serialization.pickler import encode_value
 
 TYPE_CHECKING = False
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from mesh_core._core import Message
     from mesh_core._runtime.runtime import Runtime
 
-__all__ = ["send_recording"]
+__all__ = ["send_recorded_actors", "send_recording"]
 
 
 def send_recording(runtime: Runtime, message: Message, slot: int, incarnation: int) -> None:
@@ -25,6 +27,27 @@ def send_recording(runtime: Runtime, message: Message, slot: int, incarnation: i
         number = incarnation or _last_incarnation(directory, slot)
         files = log_files(folder_of(directory, slot, number))
         body, buffers = encode_value(files, effective().segment_threshold_bytes)
+        runtime.engine.reply(message, 0, body, buffers)
+
+    threading.Thread(target=send, name="mesh-recording", daemon=True).start()
+
+
+def send_recorded_actors(runtime: Runtime, message: Message) -> None:
+    """Reply with the recorded actors of this host, on a thread of its own.
+
+    Each is a tuple of its mesh, rank, slot, incarnation, port and the time when it began.
+    """
+
+    def send() -> None:
+        found = []
+        for folder in Path(runtime.identity.directory).glob("record-*-*"):
+            _, slot, incarnation = folder.name.rsplit("-", 2)
+            for entry in kept_entries(folder):
+                if entry.kind == BEGIN:
+                    mesh = json.loads(entry.fields)["mesh"]
+                    place = (int(slot), int(incarnation), entry.actor, entry.time_ns)
+                    found.append((mesh, entry.first, *place))
+        body, buffers = encode_value(found, effective().segment_threshold_bytes)
         runtime.engine.reply(message, 0, body, buffers)
 
     threading.Thread(target=send, name="mesh-recording", daemon=True).start()

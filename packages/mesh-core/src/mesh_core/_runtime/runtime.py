@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from mesh_core._meshes.start_request import StartRequest
     from mesh_core._recording.collector import CaseCollector
     from mesh_core._recording.recording import ProcessRecording
+    from mesh_core._recording.save_requests import SaveRequests
     from mesh_core._runtime.identity import Identity
     from mesh_core._supervision.lifecycle import Lifecycle
     from mesh_core._supervision.ownership import Ownership
@@ -89,6 +90,8 @@ class Runtime:
         self.recording: ProcessRecording | None = None
         # Saves the recordings of failures; used in the program only.
         self.case_collector: CaseCollector | None = None
+        # Accepts requests of commands to save a case; used in the program only.
+        self.save_requests: SaveRequests | None = None
         # Wrappers of endpoints; at most one.
         self.interceptors: list[EndpointInterceptor] = []
         # Actors that are unique in the job, by name; only the root has them.

@@ -55,6 +55,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "contexts": allocation.contexts,
     "doctor": doctor.doctor,
     "case": cases.case,
+    "record": cases.record,
     "replay": cases.replay,
     "schedules": cases.schedules,
 }
@@ -71,7 +72,10 @@ _RUNNING = ("run", "exec", "spmd", "shell", "attach", "forward")
 _SETTINGS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(_RUNNING, _WITH_COMMAND),
     # Their options, including those for help, belong to the commands of mesh-core.
-    **{name: {**_WITH_ANY, "help_option_names": []} for name in ("case", "replay", "schedules")},
+    **{
+        name: {**_WITH_ANY, "help_option_names": []}
+        for name in ("case", "record", "replay", "schedules")
+    },
 }
 # The headings of the help, in this order; commands of unknown packages come last.
 _PANELS = {
@@ -80,7 +84,7 @@ _PANELS = {
     ),
     **dict.fromkeys(_RUNNING, "Programs"),
     **dict.fromkeys(("ps", "stacks", "stop", "logs", "doctor"), "Processes"),
-    **dict.fromkeys(("case", "replay", "schedules"), "Failures"),
+    **dict.fromkeys(("case", "record", "replay", "schedules"), "Failures"),
     **dict.fromkeys((name for name, by in _ELSEWHERE.items() if by == "mesh-fs"), "Files"),
     **dict.fromkeys((name for name, by in _ELSEWHERE.items() if by != "mesh-fs"), "Telemetry"),
 }
