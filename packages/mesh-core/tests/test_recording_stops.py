@@ -35,6 +35,10 @@ class Eater(Actor):
             raise ValueError("nothing")
         return len(data)
 
+    @endpoint
+    def fail(self) -> None:
+        raise KeyError("late")
+
 if __name__ == "__main__":
     record(budget_bytes="1 MiB", folder=sys.argv[1])
     procs = this_host().spawn_procs()
@@ -48,6 +52,10 @@ if __name__ == "__main__":
         print("failed")
     late = procs.spawn("late", Eater)
     print(late.eat.call_one(b"x").get())
+    try:
+        late.fail.call_one().get()
+    except KeyError:
+        pass
     try:
         save_case(late)
     except NotRecorded as error:
@@ -79,6 +87,8 @@ def check(
     warnings = [line for line in done.stderr.splitlines() if "no longer recorded" in line]
     assert len(warnings) == 1, done.stderr
     assert "free space there" in warnings[0]
+    # The failure of an actor without a recording is not attributed to another one.
+    assert "mesh could not save a case: the recording ended before the actor" in done.stderr
     (found,) = (folder / "cases").iterdir()
     assert case.main(["show", str(found)]) == 0
     shown = capsys.readouterr().out

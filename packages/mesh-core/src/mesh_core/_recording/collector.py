@@ -134,7 +134,7 @@ class CaseCollector:
         entries = [one for one in entries if end is None or one.number <= end.number]
         actors = _actors(proc, entries)
         actors.sort(key=lambda found: found[0] != port)
-        if is_requested and (not actors or actors[0][0] != port):
+        if failure.port and (not actors or actors[0][0] != port):
             cause = stop_cause(entries)
             if cause is None:
                 return None
