@@ -87,8 +87,11 @@ def _run(replay: Replay) -> int:
         return 3
     if ended is not None:
         print(f"mesh replay: {ended}", file=sys.stderr)
+    if actor.ended:
+        print(f"mesh replay: {actor.ended}", file=sys.stderr)
     print(f"mesh replay: {name} served {replay.last} messages and did not fail", file=sys.stderr)
-    if replay.recorded_error is None or replay.changed_files or ended is not None:
+    is_known = replay.changed_files or ended is not None or actor.ended
+    if replay.recorded_error is None or is_known:
         return 0
     neighbours = ", ".join(replay.neighbours)
     shared = f", such as the global state that it shared with {neighbours}" if neighbours else ""
