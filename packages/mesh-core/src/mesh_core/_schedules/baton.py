@@ -11,6 +11,11 @@ if TYPE_CHECKING:
 __all__ = ["Abandoned", "BatonThread", "baton_thread"]
 
 
+# A function that catches every exception and waits again is left behind after this many attempts.
+_TRIES_MAX = 100
+_JOIN_S = 0.01
+
+
 class Abandoned(BaseException):
     """Ends the code of an actor that waits when its run is over."""
 
@@ -56,10 +61,12 @@ class BatonThread(threading.Thread):
     def abandon(self) -> None:
         """End the thread; a function that waits ends with `Abandoned`."""
         self._is_abandoned = True
-        while self.is_alive():
+        for _ in range(_TRIES_MAX):
             # A function may wait again while it ends.
             self._go.release()
-            self.join(0.01)
+            self.join(_JOIN_S)
+            if not self.is_alive():
+                return
 
     def run(self) -> None:
         """Run functions until the thread is abandoned."""

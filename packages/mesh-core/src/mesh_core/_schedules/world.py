@@ -7,6 +7,7 @@ events, an actor runs until it waits. Time is virtual: it passes only when nothi
 from __future__ import annotations
 
 import tempfile
+import threading
 import time
 from collections import defaultdict, deque
 from pathlib import Path
@@ -93,6 +94,8 @@ class World:
         self.engine: ScheduleEngine = ScheduleEngine(runtime.engine, self)
         runtime.engine = self.engine  # type: ignore[assignment]
         self.now_s: float = 0.0
+        self._real_sleep = time.sleep
+        self._thread = threading.current_thread()
         # The timers that have fired since the last event.
         self._timer_count = 0
         self._is_wanted = is_wanted
@@ -137,7 +140,7 @@ class World:
     def run(self, order: Order) -> Run:
         """Run until nothing can happen any more, or the wanted failure occurs."""
         patched: Any = time
-        sleep, patched.sleep = time.sleep, self._sleep
+        patched.sleep = self._sleep
         try:
             for actor in self._actors:
                 actor.create()
@@ -153,7 +156,7 @@ class World:
                     self._happen(event)
             self._check_stuck()
         finally:
-            patched.sleep = sleep
+            patched.sleep = self._real_sleep
             for actor in self._actors:
                 actor.close()
         return self._result
@@ -223,16 +226,14 @@ class World:
         actor.wait()
 
     def _sleep(self, seconds: float) -> None:
-        """Let others run instead of sleeping."""
+        """Let others run instead of sleeping; threads that actors have started do sleep."""
         thread = baton_thread()
-        actor = (
-            None
-            if thread is None
-            else next((one for one in self._actors if one.runs_on(thread)), None)
-        )
-        if actor is not None:
+        if thread is not None:
+            actor = next(one for one in self._actors if one.runs_on(thread))
             actor.wakes_at_s = self.now_s + seconds
             actor.wait()
+        elif threading.current_thread() is not self._thread:
+            self._real_sleep(seconds)
 
     def _add(
         self,
