@@ -125,7 +125,8 @@ class _Driver:
             self._channel.post(request)
         except BaseException:
             with self._changed:
-                del self._running[request]
+                # If the channel has failed meanwhile, its thread has ended this transfer.
+                self._running.pop(request, None)
             raise
         return transfer
 
