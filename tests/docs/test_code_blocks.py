@@ -49,7 +49,7 @@ def test_python_blocks_run_and_print_what_is_shown(document: Document, tmp_path:
     # The name of the document may be that of a standard module, so the script has another name.
     script = tmp_path / f"of_{document.path.stem}.py"
     script.write_text(program(blocks), encoding="utf-8")
-    printed = run_program(script, cwd=tmp_path, limit_s=240)
+    printed = run_program(script, cwd=tmp_path, limit_s=270)
     shown = [line for block in blocks if block.language == "output" for line in block.lines]
     assert missing_line(printed, [line for line in shown if line.strip()]) is None, printed
 
