@@ -261,6 +261,10 @@ impl LocalPeer {
         };
         let ledger = Ledger::open(fd)?;
         let attach_refusal = try_attach(&process, proof);
+        if attach_refusal.is_some() && process.is_over() {
+            // It has exited since it replied.
+            return Err(SocketError::Closed);
+        }
         Ok(Self { cells, ledger, process, attach_refusal, maps: Mutex::default() })
     }
 }
