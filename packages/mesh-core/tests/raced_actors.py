@@ -109,6 +109,19 @@ class Auditor(Actor):
             raise ValueError(f"the balance is {balance} instead of {expected}")
 
 
+class TwinAuditor(Actor):
+    """Fails if it confuses two accounts with the same name."""
+
+    def __init__(self, first: Any, second: Any) -> None:
+        self.accounts = [first, second]
+
+    @endpoint
+    def check_both(self) -> None:
+        balances = [account.read.call_one().get() for account in self.accounts]
+        if balances != [0, 5]:
+            raise ValueError(f"the balances are {balances}")
+
+
 class Sender(Actor):
     """Sends its parts to a reducer."""
 
@@ -197,6 +210,11 @@ def main(folder: Path) -> None:
     senders: Any = this_host().spawn_procs({"n": COUNT}).spawn("senders", Sender)
     one_after_another(folder, senders.send, reducer)
     save_case(reducer)
+    twins = [this_host().spawn_procs().spawn("twin", Account) for _ in range(2)]
+    twin_auditor = this_host().spawn_procs().spawn("twins_auditor", TwinAuditor, *twins)
+    twins[1].write.call_one(5).get()
+    twin_auditor.check_both.call_one().get()
+    save_case(twin_auditor)
     peers: Any = this_host().spawn_procs({"n": 2}).spawn("peers", Peer)
     for rank in range(2):
         peers.slice(n=rank).ask.call_one(peers.slice(n=1 - rank)).get()

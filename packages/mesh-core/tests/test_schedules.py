@@ -110,6 +110,14 @@ def test_actors_that_were_not_recorded_reply_as_they_did(folder: Path) -> None:
     assert search.find(20) is None
 
 
+def test_actors_of_meshes_with_equal_names_are_told_apart(folder: Path) -> None:
+    search = search_of(folder, "twins-auditor")
+    assert len(set(search.actors)) == 3
+    assert sum(name.startswith("twin[0] at ") for name in search.actors) == 2
+    assert search.run_recorded() is None
+    assert search.find(5) is None
+
+
 def test_the_diagram_shows_each_message_and_the_failure(folder: Path) -> None:
     found = found_in(search_of(folder, "reducer"))
     lines = found.diagram().splitlines()

@@ -12,7 +12,7 @@ from typing import Any
 
 from mesh_core._replay.errors import ReplayError
 from mesh_core._replay.record import Record
-from mesh_core._serialization.wire import proc_of
+from mesh_core._serialization.wire import proc_name, proc_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class ScheduleActor:
     """A recorded actor that takes part in schedules.
 
     Attributes:
-        name: Its mesh and rank.
+        name: Its mesh and rank, with its address if another actor has the same.
         record: Its record.
         proc: The id of its process.
         port: Its port.
@@ -151,6 +151,11 @@ class Inputs:
                 "no actor of the case can run: " + "; ".join(dict.fromkeys(self.left_out.values()))
             )
         self.actors.sort(key=lambda one: one.created_ns)
+        names = Counter(one.name for one in self.actors)
+        for actor in self.actors:
+            if names[actor.name] > 1:
+                # Meshes can have equal names.
+                actor.name += f" at {proc_name(actor.proc)}:{actor.port:x}"
         self.event_count: int = sum(
             len(one.record.messages) + sum(len(call.replies) for call in one.calls)
             for one in self.actors

@@ -228,10 +228,9 @@ def _target(inputs: Inputs, case: Case) -> tuple[str, str] | None:
     if case.failed is None:
         return None
     actor = case.actors[case.failed]
-    name = f"{actor.mesh}[{actor.rank}]"
     for one in inputs.actors:
         record = one.record
-        if one.name == name and record.failing is not None:
+        if record.actor is actor and record.failing is not None:
             outcome = record.outcome(record.failing)
             endpoints = {found.fields["n"]: found.fields["endpoint"] for found in record.messages}
             assert outcome is not None
