@@ -7,14 +7,14 @@ record instead; the others are passed on to an engine that has no connections.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
 from mesh_core._core import PortClosed
 from mesh_core._errors import DeadlockError
 from mesh_core._replay.errors import NotReplayable
+from mesh_core._replay.offline_engine import OfflineEngine
 from mesh_core._runtime.open_message import OpenMessage
 from mesh_core._runtime.serving import serving
-from mesh_core._serialization.wire import AGENT, CALL, POST, read_call_meta
+from mesh_core._serialization.wire import AGENT, POST, read_call_meta
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class _Replies:
         self.is_stream = False
 
 
-class ReplayEngine:
+class ReplayEngine(OfflineEngine):
     """Answers the calls of one actor from its record.
 
     Args:
@@ -58,7 +58,7 @@ class ReplayEngine:
     """
 
     def __init__(self, engine: Engine, record: Record, *, is_lazy: bool) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._record = record
         self._is_lazy = is_lazy
         self._replies: dict[int, _Replies] = {}
@@ -70,9 +70,6 @@ class ReplayEngine:
         self._channels: dict[int, int] = {}
         self._arrived: dict[int, int] = {}
         self._closed: set[int] = set()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
 
     def call(
         self,
@@ -88,14 +85,11 @@ class ReplayEngine:
         _origin: bytes | None = None,
     ) -> int:
         """Match a call with the record, and return the port of its replies."""
-        if port == AGENT and meta == b"reduce":
-            raise NotReplayable("reductions that an actor starts are not recorded")
-        reply = self._engine.new_port()
         count = len(targets)
-        if kind != CALL or port == AGENT:
-            # Other processes are neither started nor stopped: such requests succeed.
+        done = self._agent_replies(kind, port, meta, count)
+        reply = self._engine.new_port()
+        if done is not None:
             found = self._replies[reply] = _Replies(0, count)
-            done = (OpenMessage(body=b"\x80\x05N.", opened=[], rank=rank) for rank in range(count))
             found.left.extend(done)
             return reply
         call = self._matched(targets, meta, body, buffers)
@@ -190,18 +184,9 @@ class ReplayEngine:
         """Take the replies of a call one by one."""
         self._replies[port].is_stream = True
 
-    def guard(self, _port: int) -> None:
-        """Return nothing: a call of a replay needs no guard."""
-
-    def forget(self, _port: int) -> None:
-        """Ignore that nobody takes the replies."""
-
     def cancel(self, port: int) -> bool:
         """Cancel a call; return whether it was pending."""
         return self._replies.pop(port, None) is not None
-
-    def notify(self, _port: int, _queue: object) -> None:
-        """Do nothing: the replay wakes the loop when it delivers a reply."""
 
     def reply(self, *_: object) -> None:
         """Ignore a reply: there is no caller."""
@@ -252,7 +237,3 @@ class ReplayEngine:
         if channel is None:
             raise NotReplayable("a channel that the actor has not opened is not recorded")
         return self._record.received(channel)
-
-    def waits(self) -> list[tuple[int, int, int]]:
-        """Return no waits: a replay cannot deadlock."""
-        return []

@@ -7,6 +7,7 @@ from typing import Any
 
 from mesh_core._replay.compare import differs, shown
 from mesh_core._replay.errors import NotReplayable
+from mesh_core._replay.offline_engine import OfflineEngine
 from mesh_core._runtime.open_message import OpenMessage
 from mesh_core._runtime.runtime import value_of
 from mesh_core._runtime.serving import serving
@@ -56,7 +57,7 @@ class _Call:
         self.is_stream = False
 
 
-class ScheduleEngine:
+class ScheduleEngine(OfflineEngine):
     """The engine of all actors of a run.
 
     It has the methods of the engine of the core. The others are passed on to an engine that has no
@@ -68,16 +69,13 @@ class ScheduleEngine:
     """
 
     def __init__(self, engine: Engine, world: World) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._world = world
         self._calls: dict[int, _Call] = {}
         # The recorded calls that an actor has not made yet.
         self._recorded: dict[str, list[RecordedCall]] = {
             one.name: list(one.calls) for one in world.inputs.actors
         }
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
 
     def call(
         self,
@@ -93,14 +91,11 @@ class ScheduleEngine:
         _origin: bytes | None = None,
     ) -> int:
         """Send messages to actors of the run, and return the port of their replies."""
-        if port == AGENT and meta == b"reduce":
-            raise NotReplayable("reductions that an actor starts are not recorded")
-        reply = self._engine.new_port()
         count = len(targets)
-        if kind != CALL or port == AGENT:
-            # Other processes are neither started nor stopped: such requests succeed.
+        done = self._agent_replies(kind, port, meta, count)
+        reply = self._engine.new_port()
+        if done is not None:
             found = self._calls[reply] = _Call(None, "", None, 0)
-            done = (OpenMessage(body=b"\x80\x05N.", opened=[], rank=rank) for rank in range(count))
             found.arrived.extend(done)
             return reply
         caller = self._caller()
@@ -264,15 +259,6 @@ class ScheduleEngine:
         """Cancel a call; return whether it was pending."""
         return self._calls.pop(port, None) is not None
 
-    def guard(self, _port: int) -> None:
-        """Return nothing: a call of a run needs no guard."""
-
-    def forget(self, _port: int) -> None:
-        """Ignore that nobody takes the replies."""
-
-    def notify(self, _port: int, _queue: object) -> None:
-        """Do nothing: the run wakes the loop when it delivers a reply."""
-
     def opened(self, _port: int, _channel: int) -> None:
         """Do nothing: a run ends when an actor receives on a channel."""
 
@@ -290,10 +276,6 @@ class ScheduleEngine:
     receive_nowait = receive
     arm_wait = receive
     wait_ready = receive
-
-    def waits(self) -> list[tuple[int, int, int]]:
-        """Return no waits: the run itself detects that nothing can happen any more."""
-        return []
 
     def _caller(self) -> RunningActor:
         current = serving()
