@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mesh_core._cases.case_file import read_case
 from mesh_core._replay.errors import NotReplayable, RecordEnded, ReplayedDeath, ReplayError
 from mesh_core._replay.play import call_directly, play
 from mesh_core._replay.record import Record
 from mesh_core._replay.source import changed_modules
+from mesh_core._replay.trusted_case import read_trusted_case
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,13 +40,8 @@ class Replay:
     def __init__(
         self, path: str | PathLike[str], *, actor: str | None = None, trust: bool = False
     ) -> None:
-        if not trust:
-            raise ReplayError(
-                f"a replay executes what {path} contains: pass trust=True (--trust) if you trust "
-                "the program that it was recorded from"
-            )
         self.path: Path = Path(path)
-        self.case: Case = read_case(self.path)
+        self.case: Case = read_trusted_case(self.path, trust)
         self.actor: RecordedActor = _find(self.case, actor)
         self._record = Record(self.actor)
         self.last: int = self._record.last

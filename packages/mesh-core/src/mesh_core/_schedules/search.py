@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from mesh_core._cases.case_file import read_case
 from mesh_core._replay.errors import ReplayError
+from mesh_core._replay.trusted_case import read_trusted_case
 from mesh_core._schedules.diagram import mermaid, sequence_diagram
 from mesh_core._schedules.inputs import Inputs
 from mesh_core._schedules.orders import FixedOrder, PctOrder, RecordedOrder, SerialOrder
@@ -98,13 +98,8 @@ class ScheduleSearch:
     def __init__(
         self, path: str | PathLike[str], *, trust: bool = False, may_reorder: bool = False
     ) -> None:
-        if not trust:
-            raise ReplayError(
-                f"a replay executes what {path} contains: pass trust=True (--trust) if you trust "
-                "the program that it was recorded from"
-            )
         self.path: Path = Path(path)
-        self.case: Case = read_case(self.path)
+        self.case: Case = read_trusted_case(self.path, trust)
         self.may_reorder: bool = may_reorder
         self._inputs = Inputs(self.case, may_reorder=may_reorder)
         self._target = _target(self._inputs, self.case)
