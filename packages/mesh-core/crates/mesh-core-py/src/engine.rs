@@ -1,5 +1,6 @@
 //! Python binding of the engine of this process.
 
+use crate::edge::Edge;
 use crate::event_log::PyEventLog;
 use crate::listener::PyListener;
 use crate::message::Message;
@@ -52,7 +53,7 @@ thread_local! {
 /// The engine of one process of a job.
 #[pyclass(frozen, name = "Engine", module = "mesh_core._core")]
 pub(crate) struct PyEngine {
-    engine: Arc<Engine>,
+    engine: Edge,
     segments: Arc<Segments>,
 }
 
@@ -85,7 +86,7 @@ impl PyEngine {
         let descriptors = Arc::clone(&segments) as Arc<dyn Descriptors>;
         let epoch = *EPOCH.get_or_init(Instant::now);
         let engine = Engine::start(config, directory, descriptors, Box::new(cut_off), epoch)?;
-        Ok(Self { engine, segments })
+        Ok(Self { engine: Edge::Real(engine), segments })
     }
 
     #[getter]
@@ -99,7 +100,10 @@ impl PyEngine {
 
     /// Accepts connections from processes of this host. The directory must exist.
     fn listen(&self) -> PyResult<()> {
-        Ok(self.engine.listen()?)
+        match &self.engine {
+            Edge::Real(engine) => Ok(engine.listen()?),
+            Edge::Simulated(_) => Ok(()),
+        }
     }
 
     fn dial(&self, proc: u64) {
@@ -123,7 +127,9 @@ impl PyEngine {
     }
 
     fn drain(&self, py: Python<'_>, limit_s: f64) {
-        py.detach(|| self.engine.drain(Duration::from_secs_f64(limit_s)));
+        if let Edge::Real(engine) = &self.engine {
+            py.detach(|| engine.drain(Duration::from_secs_f64(limit_s)));
+        }
     }
 
     fn expect_spawns(&self, up_to: u64, expected: Vec<u64>) {
@@ -162,7 +168,10 @@ impl PyEngine {
 
     fn proc_died(&self, py: Python<'_>, proc: u64, incarnation: u32, detail: &[u8]) {
         let (proc, detail) = (ProcId::from_u64(proc), detail.to_vec().into());
-        py.detach(|| self.engine.proc_died(proc, incarnation, detail));
+        match &self.engine {
+            Edge::Real(_) => py.detach(|| self.engine.proc_died(proc, incarnation, detail)),
+            Edge::Simulated(_) => self.engine.proc_died(proc, incarnation, detail),
+        }
     }
 
     /// Sets the addresses of another host (`name:port`), the gateway to it (empty if none is
@@ -176,20 +185,26 @@ impl PyEngine {
         keys: Option<&PyKeys>,
     ) -> PyResult<()> {
         let trust = keys.map(PyKeys::trust).transpose()?;
-        self.engine.set_route(HostId(host), Route { addresses, gateway }, trust);
+        if let Edge::Real(engine) = &self.engine {
+            engine.set_route(HostId(host), Route { addresses, gateway }, trust);
+        }
         Ok(())
     }
 
     /// Sets the credentials that this process presents to other hosts.
     fn set_trust(&self, keys: &PyKeys) -> PyResult<()> {
-        self.engine.set_trust(keys.trust()?);
+        if let Edge::Real(engine) = &self.engine {
+            engine.set_trust(keys.trust()?);
+        }
         Ok(())
     }
 
     /// Accepts connections from other hosts. Requests for this worker still go to `next_request` of
     /// the listener.
     fn admit(&self, listener: &PyListener) {
-        self.engine.admit(listener.inner());
+        if let Edge::Real(engine) = &self.engine {
+            engine.admit(listener.inner());
+        }
     }
 
     /// Sets the number of hosts to which this host forwards a cast.
@@ -259,8 +274,13 @@ impl PyEngine {
     ) -> PyResult<()> {
         let (route, limit) = (Route { addresses, gateway }, seconds(limit_s)?);
         let trust = keys.map(PyKeys::trust).transpose()?;
-        py.detach(|| self.engine.fence(HostId(host), epoch, &route, trust, limit))
-            .map_err(PyOSError::new_err)
+        match &self.engine {
+            Edge::Real(engine) => py
+                .detach(|| engine.fence(HostId(host), epoch, &route, trust, limit))
+                .map_err(PyOSError::new_err),
+            Edge::Simulated(process) if process.fence(HostId(host), epoch) => Ok(()),
+            Edge::Simulated(_) => Err(PyOSError::new_err("the host cannot be reached")),
+        }
     }
 
     fn watch(&self, proc: u64) {
@@ -352,12 +372,22 @@ impl PyEngine {
         timeout: Option<f64>,
     ) -> PyResult<Option<Vec<Message>>> {
         self.check_process()?;
-        let until = timeout.map(seconds).transpose()?.map(|left| Instant::now() + left);
-        let parker = self.parker();
+        let (port, timeout) = (PortId(reply_port), timeout.map(seconds).transpose()?);
         let mut replies = Vec::new();
+        let engine = match &self.engine {
+            Edge::Real(engine) => engine,
+            Edge::Simulated(process) => {
+                let is_ready = |node: &mut Node| node.is_ready(port).then_some(());
+                let ready = process.wait_for(py, port, timeout, is_ready)?;
+                return Ok(ready.map(|()| {
+                    process.take_replies(port, &mut replies);
+                    self.replies(replies)
+                }));
+            }
+        };
+        let until = timeout.map(|left| Instant::now() + left);
+        let parker = parker(engine);
         loop {
-            let engine = &self.engine;
-            let port = PortId(reply_port);
             if py.detach(|| engine.wait_replies(port, &parker, until, &mut replies)).is_some() {
                 return Ok(Some(self.replies(replies)));
             }
@@ -402,12 +432,24 @@ impl PyEngine {
         timeout: Option<f64>,
     ) -> PyResult<Vec<Message>> {
         self.check_process()?;
-        let until = timeout.map(seconds).transpose()?.map(|left| Instant::now() + left);
-        let parker = self.parker();
+        let (port, timeout) = (PortId(port), timeout.map(seconds).transpose()?);
         let mut frames = Vec::new();
+        let engine = match &self.engine {
+            Edge::Real(engine) => engine,
+            Edge::Simulated(process) => {
+                let take = |node: &mut Node| match node.take_messages(port, max, &mut frames) {
+                    Ok(()) if frames.is_empty() => None,
+                    taken => Some(taken),
+                };
+                let taken = process.wait_for(py, port, timeout, take)?;
+                taken.unwrap_or(Ok(())).map_err(|closed| port_closed(py, &closed))?;
+                return Ok(self.messages(frames));
+            }
+        };
+        let until = timeout.map(|left| Instant::now() + left);
+        let parker = parker(engine);
         loop {
-            let engine = &self.engine;
-            let got = py.detach(|| engine.receive(PortId(port), &parker, until, max, &mut frames));
+            let got = py.detach(|| engine.receive(port, &parker, until, max, &mut frames));
             if got.map_err(|closed| port_closed(py, &closed))? {
                 return Ok(self.messages(frames));
             }
@@ -422,7 +464,10 @@ impl PyEngine {
     /// now on, even if another thread takes it first.
     fn arm_wait(&self, port: u64) -> PyResult<()> {
         self.check_process()?;
-        self.engine.set_waiter(PortId(port), Waiter::Thread(self.parker()));
+        match &self.engine {
+            Edge::Real(engine) => engine.set_waiter(PortId(port), Waiter::Thread(parker(engine))),
+            Edge::Simulated(process) => process.arm(PortId(port)),
+        }
         Ok(())
     }
 
@@ -430,8 +475,13 @@ impl PyEngine {
     /// again.
     fn wait_ready(&self, py: Python<'_>, port: u64, timeout: Option<f64>) -> PyResult<()> {
         self.check_process()?;
-        let until = timeout.map(seconds).transpose()?.map(|left| Instant::now() + left);
-        let (engine, parker) = (&self.engine, self.parker());
+        let timeout = timeout.map(seconds).transpose()?;
+        let engine = match &self.engine {
+            Edge::Real(engine) => engine,
+            Edge::Simulated(process) => return process.wait_once(py, PortId(port), timeout),
+        };
+        let until = timeout.map(|left| Instant::now() + left);
+        let parker = parker(engine);
         py.detach(|| engine.wait_ready(PortId(port), &parker, until));
         interruptions(py)
     }
@@ -447,11 +497,11 @@ impl PyEngine {
 
     /// Reports `port` to the queue whenever something arrives.
     fn notify(&self, port: u64, queue: &PyReadyQueue) {
-        self.engine.set_waiter(PortId(port), Waiter::Loop(Arc::downgrade(&queue.0)));
+        self.engine.notify_loop(PortId(port), Arc::downgrade(&queue.0));
     }
 
     /// Creates a reader of the connections for the event loop that polls the queue.
-    fn loop_reader(&self, queue: &PyReadyQueue) -> PyLoopReader {
+    fn loop_reader(&self, queue: &PyReadyQueue) -> PyResult<PyLoopReader> {
         PyLoopReader::new(&self.engine, queue)
     }
 
@@ -487,7 +537,13 @@ impl PyEngine {
         if !message.open() {
             return Err(PyValueError::new_err("the large parts of a message are opened once"));
         }
-        let opened = self.segments.open(&self.engine, message).map_err(PyOSError::new_err)?;
+        let opened = match &self.engine {
+            Edge::Real(engine) => {
+                self.segments.open(engine, message).map_err(PyOSError::new_err)?
+            }
+            // Messages of a simulation carry all their parts.
+            Edge::Simulated(_) => message.frame.parts().map(|_| None).collect(),
+        };
         let object = |(part, mapping)| match mapping {
             Some(mapping) => Ok(Bound::new(py, SharedBuffer::new(mapping))?.into_any()),
             None => message.inline_buffer(py, part),
@@ -518,7 +574,7 @@ impl PyEngine {
     /// Creates a guard of a call. When the guard is dropped, the replies are no longer awaited, and
     /// the agent is notified of an exception among them.
     fn guard(&self, reply_port: u64) -> CallGuard {
-        CallGuard { engine: Arc::clone(&self.engine), reply_port: PortId(reply_port) }
+        CallGuard { engine: self.engine.clone(), reply_port: PortId(reply_port) }
     }
 
     /// Skips the port numbers of the jobs that this process belonged to previously.
@@ -579,7 +635,7 @@ impl PyEngine {
 
     /// The current time of the clock of event timestamps, in nanoseconds.
     fn clock_ns(&self) -> u64 {
-        self.engine.clock_ns()
+        u64::try_from(self.engine.clock().as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Whether a call from this address is queued in a mailbox of this process.
@@ -602,7 +658,7 @@ impl PyEngine {
 /// exception that a signal handler raises during a Python finalizer, and the signal would be lost.
 #[pyclass(frozen, module = "mesh_core._core")]
 pub(crate) struct CallGuard {
-    engine: Arc<Engine>,
+    engine: Edge,
     reply_port: PortId,
 }
 
@@ -613,6 +669,16 @@ impl Drop for CallGuard {
 }
 
 impl PyEngine {
+    /// Creates the engine of a process of a simulation.
+    pub(crate) fn on(engine: Edge) -> Self {
+        let segments = Arc::new(Segments::new(engine.me(), 0));
+        Self { engine, segments }
+    }
+
+    pub(crate) fn edge(&self) -> &Edge {
+        &self.engine
+    }
+
     fn messages(&self, frames: Vec<Frame>) -> Vec<Message> {
         frames.into_iter().map(|frame| Message::of_frame(frame, &self.engine)).collect()
     }
@@ -633,8 +699,11 @@ impl PyEngine {
             return Ok(Packed::none());
         }
         let lent: Vec<_> = buffers.iter().map(contiguous).collect::<PyResult<_>>()?;
-        let (segments, engine) = (&self.segments, &self.engine);
-        let packed = py.detach(|| segments.pack(engine, body_len, &lent, readers));
+        let segments = &self.segments;
+        let packed = match &self.engine {
+            Edge::Real(engine) => py.detach(|| segments.pack(engine, body_len, &lent, readers)),
+            Edge::Simulated(_) => Packed::inside(&lent, body_len),
+        };
         packed.map_err(PyValueError::new_err)
     }
 
@@ -647,18 +716,6 @@ impl PyEngine {
             return Err(PyRuntimeError::new_err(text));
         }
         Ok(())
-    }
-
-    fn parker(&self) -> Arc<Parker> {
-        let engine = Arc::as_ptr(&self.engine);
-        PARKER.with_borrow_mut(|slot| match slot {
-            Some((owner, parker)) if *owner == engine => Arc::clone(parker),
-            _ => {
-                let parker = self.engine.parker();
-                *slot = Some((engine, Arc::clone(&parker)));
-                parker
-            }
-        })
     }
 
     /// Sends a message. If a receiver has no room, waits for it, or uses the other way to send it
@@ -682,15 +739,35 @@ impl PyEngine {
                 })
             });
         }
-        let (engine, parker) = (&self.engine, self.parker());
         loop {
-            py.detach(|| engine.wait_credit(&parker, None, |node| node.has_room(spec)));
-            interruptions(py)?;
+            match &self.engine {
+                Edge::Real(engine) => {
+                    let parker = parker(engine);
+                    py.detach(|| engine.wait_credit(&parker, None, |node| node.has_room(spec)));
+                    interruptions(py)?;
+                }
+                Edge::Simulated(process) => {
+                    process.wait_for_room(py, |node| node.has_room(spec))?;
+                }
+            }
             if let Ok(sent) = send() {
                 return Ok(sent);
             }
         }
     }
+}
+
+/// The parker of this thread for an engine.
+fn parker(engine: &Arc<Engine>) -> Arc<Parker> {
+    let owner = Arc::as_ptr(engine);
+    PARKER.with_borrow_mut(|slot| match slot {
+        Some((known, parker)) if *known == owner => Arc::clone(parker),
+        _ => {
+            let parker = engine.parker();
+            *slot = Some((owner, Arc::clone(&parker)));
+            parker
+        }
+    })
 }
 
 fn seconds(value: f64) -> PyResult<Duration> {
@@ -702,7 +779,7 @@ fn seconds(value: f64) -> PyResult<Duration> {
 /// Raises what was sent to this thread while it slept: in the main thread the exception of a signal
 /// handler, in other threads an exception that another thread has set, which CPython raises only
 /// when Python code runs.
-fn interruptions(py: Python<'_>) -> PyResult<()> {
+pub(crate) fn interruptions(py: Python<'_>) -> PyResult<()> {
     py.check_signals()?;
     py.run(c"pass", None, None)
 }

@@ -1,12 +1,11 @@
 //! Python binding of a log of message events.
 
-use mesh_runtime::engine::Engine;
+use crate::edge::Edge;
 use mesh_runtime::events::{LogFile, LogNames};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 /// The state of a log: paths of files that were started; paths and lengths in bytes of files that
 /// were completed; number of files that are ready for use; bytes used and size of the current file;
@@ -26,14 +25,14 @@ type State<'py> = (
 /// One event log of an engine.
 #[pyclass(frozen, name = "EventLog", module = "mesh_core._core")]
 pub(crate) struct PyEventLog {
-    engine: Arc<Engine>,
+    engine: Edge,
     number: u32,
 }
 
 impl PyEventLog {
-    pub(crate) fn open(engine: &Arc<Engine>, waiting_max: usize, since_start: bool) -> Self {
+    pub(crate) fn open(engine: &Edge, waiting_max: usize, since_start: bool) -> Self {
         let number = engine.with_node(|node| node.events().open_log(waiting_max, since_start));
-        Self { engine: Arc::clone(engine), number }
+        Self { engine: engine.clone(), number }
     }
 }
 

@@ -4,6 +4,7 @@ use mesh_runtime::node::PORT_MARK;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+mod edge;
 mod engine;
 mod event_log;
 mod listener;
@@ -14,6 +15,7 @@ mod record_log;
 mod region;
 mod segments;
 mod shared_buffer;
+mod simulation;
 mod supervisor;
 mod trust;
 
@@ -22,6 +24,7 @@ mod trust;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("PORT_MARK", PyBytes::new(module.py(), &PORT_MARK))?;
     module.add_class::<message::Message>()?;
+    module.add_class::<simulation::PySimulation>()?;
     module.add_class::<supervisor::PySupervisor>()?;
     module.add_class::<trust::PyKeys>()?;
     module.add_class::<event_log::PyEventLog>()?;

@@ -1,6 +1,6 @@
 //! Python binding of a received message.
 
-use mesh_runtime::engine::Engine;
+use crate::edge::Edge;
 use mesh_runtime::node::Reply;
 use mesh_runtime::origin::Meta;
 use mesh_wire::frame::{Frame, Head, Kind, Part, SegmentRef};
@@ -8,7 +8,6 @@ use mesh_wire::id::{Address, PortId, ProcId};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A received message or reply.
@@ -21,7 +20,7 @@ pub(crate) struct Message {
 
 /// The shared-memory references of a message that has not been opened yet.
 struct UnopenedRefs {
-    engine: Arc<Engine>,
+    engine: Edge,
     segment_refs: Vec<SegmentRef>,
     is_open: AtomicBool,
 }
@@ -40,13 +39,13 @@ impl Drop for UnopenedRefs {
 
 impl Message {
     /// Wraps a received frame and takes over the shared-memory references that it carries.
-    pub(crate) fn of_frame(frame: Frame, engine: &Arc<Engine>) -> Self {
+    pub(crate) fn of_frame(frame: Frame, engine: &Edge) -> Self {
         let (me, sender) = (engine.me(), frame.head.from.proc);
         let agent = me.host.agent();
         let mut segment_refs = frame.segment_refs();
         segment_refs.retain(|segment_ref| [sender, me, agent].contains(&segment_ref.owner));
         let unopened = (!segment_refs.is_empty()).then(|| {
-            let (engine, is_open) = (Arc::clone(engine), AtomicBool::new(false));
+            let (engine, is_open) = (engine.clone(), AtomicBool::new(false));
             UnopenedRefs { engine, segment_refs, is_open }
         });
         Self { frame, unopened }
@@ -78,7 +77,7 @@ impl Message {
         Ok(PyByteArray::new(py, bytes).into_any())
     }
 
-    pub(crate) fn of_reply(reply: Reply, engine: &Arc<Engine>) -> Self {
+    pub(crate) fn of_reply(reply: Reply, engine: &Edge) -> Self {
         Self::of_frame(reply.frame, engine)
     }
 }

@@ -1,7 +1,8 @@
 //! Python bindings for event loops: the queue of ready ports, and the reader of the connections.
 
-use mesh_runtime::engine::Engine;
+use crate::edge::Edge;
 use mesh_runtime::engine::loop_reader::LoopReader;
+use mesh_runtime::engine::parker::Waker;
 use mesh_runtime::engine::ready::ReadyQueue;
 use pyo3::prelude::*;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -29,29 +30,46 @@ impl PyReadyQueue {
 
 /// Reads the connections of an engine on the thread of an event loop.
 #[pyclass(frozen, name = "LoopReader", module = "mesh_core._core")]
-pub(crate) struct PyLoopReader(LoopReader);
+pub(crate) struct PyLoopReader(Reader);
+
+enum Reader {
+    Connections(LoopReader),
+    /// A process of a simulation has none; its descriptor is never readable.
+    Nothing(Waker),
+}
 
 impl PyLoopReader {
-    pub(crate) fn new(engine: &Arc<Engine>, queue: &PyReadyQueue) -> Self {
-        Self(LoopReader::new(Arc::clone(engine), Arc::clone(&queue.0)))
+    pub(crate) fn new(engine: &Edge, queue: &PyReadyQueue) -> PyResult<Self> {
+        Ok(Self(match engine {
+            Edge::Real(engine) => {
+                Reader::Connections(LoopReader::new(Arc::clone(engine), Arc::clone(&queue.0)))
+            }
+            Edge::Simulated(_) => Reader::Nothing(Waker::new()?),
+        }))
     }
 }
 
 #[pymethods]
 impl PyLoopReader {
     fn fileno(&self) -> RawFd {
-        self.0.as_fd().as_raw_fd()
+        match &self.0 {
+            Reader::Connections(reader) => reader.as_fd().as_raw_fd(),
+            Reader::Nothing(waker) => waker.as_fd().as_raw_fd(),
+        }
     }
 
     /// Records whether the loop watches the descriptor.
     fn set_attached(&self, is_attached: bool) {
-        self.0.set_attached(is_attached);
+        if let Reader::Connections(reader) = &self.0 {
+            reader.set_attached(is_attached);
+        }
     }
 
     /// Reads what has arrived, and returns the ports that became ready. Returns `None` if another
     /// thread is reading it.
     fn read(&self, py: Python<'_>) -> Option<Vec<u64>> {
-        let ports = py.detach(|| self.0.read())?;
+        let Reader::Connections(reader) = &self.0 else { return Some(Vec::new()) };
+        let ports = py.detach(|| reader.read())?;
         Some(ports.into_iter().map(|port| port.0).collect())
     }
 }

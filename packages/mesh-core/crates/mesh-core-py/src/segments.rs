@@ -41,6 +41,12 @@ impl<'a> Packed<'a> {
         Self { parts: Vec::new(), inline: Vec::new() }
     }
 
+    /// Puts all buffers into the message itself.
+    pub(crate) fn inside(buffers: &[&'a [u8]], body_len: usize) -> Result<Self, &'static str> {
+        check_count(buffers)?;
+        Ok(Self::with_places(vec![None; buffers.len()], buffers, body_len))
+    }
+
     /// Creates a part for each buffer: its existing location, or a position behind the body.
     fn with_places(places: Vec<Option<Part>>, buffers: &[&'a [u8]], body_len: usize) -> Self {
         let (mut inline, mut end) = (Vec::new(), body_len);
@@ -112,9 +118,7 @@ impl Segments {
         if buffers.is_empty() {
             return Ok(Packed::none());
         }
-        if buffers.len() > PART_COUNT_MAX {
-            return Err("more than 255 large buffers in one message: join some of them");
-        }
+        check_count(buffers)?;
         let mut parts = vec![None; buffers.len()];
         if readers.iter().all(|reader| reader.host == self.me.host) {
             self.pass_by_reference(engine, buffers, readers, &mut parts);
@@ -314,6 +318,13 @@ fn worthwhile(found: &[Option<Received>]) -> Vec<(usize, Part)> {
     };
     let worth = named.iter().filter(|(_, received)| is_worth(received));
     worth.map(|(at, received)| (*at, received.part)).collect()
+}
+
+fn check_count(buffers: &[&[u8]]) -> Result<(), &'static str> {
+    if buffers.len() > PART_COUNT_MAX {
+        return Err("more than 255 large buffers in one message: join some of them");
+    }
+    Ok(())
 }
 
 fn is_overlap(one: &Part, other: &Part) -> bool {

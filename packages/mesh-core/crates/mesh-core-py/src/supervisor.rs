@@ -1,5 +1,7 @@
 //! Python binding of the supervision tree of this process.
 
+use crate::edge::Edge;
+use crate::engine::PyEngine;
 use mesh_runtime::supervise::{
     ChildId, Config, Effect, EscalationReason, Event, FailureId, FailureKind, Outcome, Owner,
     Policy, Restart, Scope, Supervisor, Verdict,
@@ -8,7 +10,7 @@ use mesh_wire::id::PortId;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// An action to carry out: its name, two ids (an owner, child or failure each), a text, and ranks.
 type Action = (&'static str, u64, u64, String, Vec<u32>);
@@ -17,17 +19,17 @@ type Action = (&'static str, u64, u64, String, Vec<u32>);
 #[pyclass(frozen, name = "Supervisor", module = "mesh_core._core")]
 pub(crate) struct PySupervisor {
     tree: Mutex<Supervisor>,
-    epoch: Instant,
+    engine: Edge,
 }
 
 #[pymethods]
 impl PySupervisor {
     #[new]
-    fn new(failure_grace_s: f64) -> PyResult<Self> {
+    fn new(failure_grace_s: f64, engine: &PyEngine) -> PyResult<Self> {
         let failure_grace = Duration::try_from_secs_f64(failure_grace_s)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         let tree = Supervisor::new(Config { failure_grace, ..Config::default() });
-        Ok(Self { tree: Mutex::new(tree), epoch: Instant::now() })
+        Ok(Self { tree: Mutex::new(tree), engine: engine.edge().clone() })
     }
 
     fn owner_started(&self, owner: u64, has_supervise: bool) -> Vec<Action> {
@@ -128,7 +130,7 @@ impl PySupervisor {
     /// Seconds until the next `tick` is due; `None` if none is.
     fn due_in_s(&self) -> Option<f64> {
         let due = self.lock().next_deadline()?;
-        Some(due.saturating_sub(self.epoch.elapsed()).as_secs_f64())
+        Some(due.saturating_sub(self.engine.clock()).as_secs_f64())
     }
 
     /// How a mesh restarts, such as "permanent"; `None` if the mesh is not known.
@@ -165,7 +167,7 @@ impl PySupervisor {
 impl PySupervisor {
     fn step(&self, event: Event) -> Vec<Action> {
         let mut effects = Vec::new();
-        self.lock().step(event, self.epoch.elapsed(), &mut effects);
+        self.lock().step(event, self.engine.clock(), &mut effects);
         effects.into_iter().filter_map(action_of).collect()
     }
 

@@ -18,8 +18,10 @@
 //! - [`process`]: one process; [`message`]: payloads; [`directory`]: the meshes and processes of a
 //!   world;
 //! - [`oracle`]: the invariants;
+//! - [`cluster`]: processes whose programs run outside of the simulator, for `mesh_core.testing`;
 //! - [`scale`]: a different kind of world, large and with few faults; [`heap`]: its memory use.
 
+pub mod cluster;
 pub mod directory;
 pub mod heap;
 pub mod message;

@@ -124,6 +124,20 @@ impl Net {
         arrivals
     }
 
+    /// Closes all ends of a process that exits; everything that it sent still arrives.
+    pub fn leave(&mut self, life: Life, now: Duration) -> Vec<Arrival> {
+        let mut arrivals = Vec::new();
+        for id in self.by_life.remove(&life).unwrap_or_default() {
+            let Some(wire) = self.wires.get(&id.0) else { continue };
+            let end = usize::from(wire.ends[0].life != life);
+            if let Some(link) = wire.ends[end].link {
+                self.by_link.remove(&(life, link.0));
+            }
+            arrivals.extend(self.close_end(id, end, usize::MAX, now));
+        }
+        arrivals
+    }
+
     /// Breaks a wire. In each direction a random prefix of the packets in transit still arrives.
     pub fn cut(&mut self, id: WireId, rng: &mut Rng, now: Duration) -> Vec<Arrival> {
         let Some(wire) = self.wires.get_mut(&id.0) else { return Vec::new() };

@@ -104,7 +104,7 @@ class Ownership:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._tree = Supervisor(effective().failure_grace_s)
+        self._tree = Supervisor(effective().failure_grace_s, runtime.engine)
         self._lock = threading.RLock()
         self._owned: dict[int, Owned] = {}
         # Only the journal needs them whole; the core has its own.
