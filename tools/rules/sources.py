@@ -9,6 +9,8 @@ from tools.rules.tree import Tree, is_test
 _SLEEP = re.compile(r"\b(?:time\.|asyncio\.|thread::)sleep\((?!0\))")
 #: The duration is a parameter or exceeds any test: nothing waits for the end of such a sleep.
 _WORK_OR_FOREVER = re.compile(r"sleep\((?:seconds|\d*[6-9]\d|\d{3,})\)")
+#: Tests with these run in virtual time, in which nothing waits.
+_IN_SIMULATION = re.compile(r"\b(?:simulated|mesh_simulation)\(")
 #: The sleep of a polling loop is at most this number of lines below its head.
 _POLL_LEN_MAX = 6
 _TODO = re.compile(r"(?:#|//|/\*).*\b(TODO|FIXME|XXX)\b(?!\(#\d+\))")
@@ -20,6 +22,8 @@ def no_sleep_in_tests(tree: Tree) -> Iterator[Finding]:
         if not is_test(path) or path.startswith("tools/tests/"):
             continue
         lines = list(tree.lines(path))
+        if any(map(_IN_SIMULATION.search, lines)):
+            continue
         for number, line in enumerate(lines, 1):
             if not _SLEEP.search(line) or _WORK_OR_FOREVER.search(line):
                 continue

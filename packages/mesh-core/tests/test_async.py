@@ -382,7 +382,8 @@ def test_event_loops_that_have_ended_leave_no_descriptors(proc: ProcMesh) -> Non
     before = descriptors()
     for _ in range(20):
         assert asyncio.run(call()) == 1
-    assert descriptors() == before
+    # Each loop has several, and other threads may open or close some meanwhile.
+    assert descriptors() < before + 20
 
 
 def test_a_loop_that_blocks_delays_no_other_thread(proc: ProcMesh) -> None:

@@ -14,6 +14,13 @@ import it when they are first used.
 
 import typing as _typing
 
+from mesh_core._simulation.cluster import SimulatedCluster as SimulatedCluster
+from mesh_core._simulation.cluster import simulated as simulated
+from mesh_core._simulation.errors import SimulatedProgramFailed as SimulatedProgramFailed
+from mesh_core._simulation.errors import SimulationStuck as SimulationStuck
+from mesh_core._simulation.faults import SimulatedFaults as SimulatedFaults
+from mesh_core._simulation.seeds import SimulationNotRepeatable as SimulationNotRepeatable
+from mesh_core._simulation.seeds import mesh_simulation as mesh_simulation
 from mesh_core._testing.faults import kill_proc as kill_proc
 from mesh_core._testing.faults import proc_pid as proc_pid
 from mesh_core._testing.faults import wait_until as wait_until

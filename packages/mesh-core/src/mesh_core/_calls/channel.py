@@ -7,15 +7,16 @@ that the process had sent. So no receiver waits for a sender that no longer exis
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
-from threading import Condition, RLock
 from typing import Any, Generic, TypeVar, overload
 from weakref import WeakSet, ref
 
+from mesh_core._calls import port_holders
 from mesh_core._calls.event_loop import is_on_event_loop, waker_of
 from mesh_core._calls.future import _ERROR, _PENDING, _VALUE, Future
-from mesh_core._calls.port_holders import DEATH_META, arrived, holders
+from mesh_core._calls.port_holders import DEATH_META, arrived
 from mesh_core._calls.port_transit import labelled, note_ports, recall_ports, serial_of
 from mesh_core._configuration.config import effective
 from mesh_core._core import Full, Message, PortClosed, Targets
@@ -220,7 +221,7 @@ class PortReceiver(Generic[R]):
         # Futures without a value, in the order of the calls of `recv`. Values are taken from the
         # mailbox and assigned to them in one step, under the lock.
         self._waiting: deque[RecvFuture[Any]] = deque()
-        self._turn = Condition(RLock())
+        self._turn = threading.Condition(threading.RLock())
         # One thread at a time waits on the port. The others wait until it has assigned values.
         self._has_sleeper = False
         self._loops: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
@@ -251,7 +252,7 @@ class PortReceiver(Generic[R]):
     def close(self) -> None:
         """Close the channel: drop queued values and all values that arrive later."""
         self._engine.close_mailbox(self._port, STOPPED, b"")
-        holders.pop(self._port, None)
+        port_holders.holders.pop(self._port, None)
 
     def _value_of(self, message: Message) -> Any:
         return value_of(message)
@@ -339,7 +340,7 @@ class PortReceiver(Generic[R]):
         )
 
     def __del__(self) -> None:
-        holders.pop(self._port, None)
+        port_holders.holders.pop(self._port, None)
         self._engine.drop_port(self._port)
 
 
@@ -442,5 +443,5 @@ def _open_port() -> int:
     engine = runtime().engine
     number: int = engine.new_port()
     engine.open_mailbox(number, effective().mailbox_len_max)
-    holders[number] = {}
+    port_holders.holders[number] = {}
     return number

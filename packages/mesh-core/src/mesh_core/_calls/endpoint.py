@@ -7,9 +7,9 @@ for all calls of an endpoint (receivers, name, limits) is computed once and cach
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sized
-from os import urandom
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from mesh_core._calls.event_loop import is_on_event_loop
@@ -633,7 +633,7 @@ def call_by_layer(
 
 def _random_index(count: int) -> int:
     """Pick one of `count` indexes; independent of the random numbers of the program."""
-    return int.from_bytes(urandom(8), "little") % count
+    return int.from_bytes(os.urandom(8), "little") % count
 
 
 def as_endpoint(

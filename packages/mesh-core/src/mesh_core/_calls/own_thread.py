@@ -6,8 +6,8 @@ the process of the program run their cleanup after that.
 
 from __future__ import annotations
 
+import queue
 import threading
-from queue import SimpleQueue
 from typing import TypeVar
 
 from mesh_core._calls.event_loop import running_loop
@@ -28,7 +28,7 @@ class OwnThread:
 
     def __init__(self, name: str) -> None:
         # The length of the queue is bounded by the number of tasks that wait for its functions.
-        self._work: SimpleQueue[_Job | None] = SimpleQueue()
+        self._work: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         threading.Thread(target=self._live, name=name, daemon=True).start()
 
     def _live(self) -> None:

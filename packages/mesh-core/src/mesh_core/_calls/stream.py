@@ -6,9 +6,9 @@ future is created first and completes with the next reply to arrive.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
-from threading import RLock
 from typing import Any, Generic, TypeVar
 
 from mesh_core._calls.deadlock import check_wait, waiter
@@ -53,7 +53,7 @@ class ReplyStream(Generic[R]):
         self._left = len(endpoint._mesh._targets)
         # Replies that have arrived and were not yielded yet, in reverse order.
         self._answers: list[Message] = []
-        self._lock = RLock()
+        self._lock = threading.RLock()
         # Futures that were yielded before their replies arrived.
         self._promised: deque[PromisedFuture[R]] = deque()
 

@@ -26,6 +26,7 @@ from mesh_core._system import kernel as _kernel
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from mesh_core._core import Message
     from mesh_core._logging.line import LogLine
@@ -91,6 +92,8 @@ class HostAgent:
         *,
         template_cache: TemplateCacheClient | None = None,
         on_start: Callable[[int, str], None] | None = None,
+        local_host: Callable[..., LocalHost] = LocalHost,
+        job_dir: Callable[[Path], JobDir] = JobDir,
     ) -> None:
         self._runtime = runtime
         self._slots: dict[int, _Slot] = {}
@@ -105,12 +108,12 @@ class HostAgent:
         self._changed = threading.Condition()
         # The number of stops in progress whose requesters have not got a reply.
         self._stops = 0
-        self._directory = JobDir(runtime.identity.directory)
+        self._directory = job_dir(runtime.identity.directory)
         config = effective()
         self._printer = LogPrinter(config.log_group_window_s)
         # Forwards the output if the program runs on another host.
         self._remote_log = RemoteLog(lambda lines: runtime.ask_agent(0, "log_lines", lines))
-        self._host = LocalHost(
+        self._host = local_host(
             runtime.identity.directory,
             on_exit=self._on_exit,
             on_log=self._on_log,
@@ -325,9 +328,7 @@ class HostAgent:
 
     def signal(self, slot: int, number: int) -> None:
         """Send a signal to a process, if it is alive, before this returns."""
-        pid = self._host.pid(slot)
-        if pid is not None:
-            _kernel.kill_quietly(pid, number)
+        self._host.send_signal(slot, number)
 
     def end_silent(self, number: int, why: str) -> None:
         """Kill a process for which waits have repeatedly timed out since it was connected."""

@@ -245,6 +245,12 @@ class LocalHost:
             else:
                 self._send(proc.supervisor, Kill(*key, sig))
 
+    def send_signal(self, slot: int, sig: int) -> None:
+        """Send a signal to the process in a slot, if it is alive, before this returns."""
+        pid = self.pid(slot)
+        if pid is not None:
+            _kernel.kill_quietly(pid, sig)
+
     def stop_of(self, slot: int) -> Stop | None:
         """Return the signal that stopped the process in a slot and the time; None if it runs."""
         with self._lock:

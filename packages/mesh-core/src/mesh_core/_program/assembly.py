@@ -10,20 +10,22 @@ from mesh_core._supervision.stop_watchdog import StopWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from mesh_core._core import Engine
     from mesh_core._runtime.identity import Identity
     from mesh_core._supervision.lifecycle import Lifecycle
 
 __all__ = ["assemble"]
 
 
-def assemble(identity: Identity, lifecycle: Lifecycle) -> Runtime:
+def assemble(identity: Identity, lifecycle: Lifecycle, engine: Engine | None = None) -> Runtime:
     """Create the runtime of this process and adopt it; its agent does not run yet.
 
     Args:
         identity: The identity of the process in its job.
         lifecycle: How the process ends.
+        engine: Its engine. Default: a new one.
     """
-    runtime = Runtime(identity, lifecycle)
+    runtime = Runtime(identity, lifecycle, engine)
     runtime.places = Places(runtime)
     runtime.ownership = Ownership(runtime)
     runtime.stop_watch = StopWatch(runtime)

@@ -22,15 +22,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from mesh_core._core import Engine
     from mesh_core._runtime.runtime import Runtime
 
-__all__ = ["main"]
+__all__ = ["ProcLifecycle", "main", "serve"]
 
 # The time that an exiting process waits for others to read what it has sent.
 _DRAIN_LIMIT_S = 1.0
-
-_over = threading.Event()
-_status = 0
 
 
 def main(entry: bytes) -> int:
@@ -43,9 +41,24 @@ def main(entry: bytes) -> int:
     faulthandler.enable(2, all_threads=False)
     _show_logging()
     pickle_script_by_value()
-    facts: dict[str, Any] = pickle.loads(entry)
+    lifecycle = ProcLifecycle()
+    runtime = serve(pickle.loads(entry), lifecycle)
+    lifecycle.over.wait()
+    # The last replies may still wait for room in a socket.
+    runtime.engine.drain(_DRAIN_LIMIT_S)
+    return lifecycle.exit_status
+
+
+def serve(facts: dict[str, Any], lifecycle: ProcLifecycle, engine: Engine | None = None) -> Runtime:
+    """Set up the runtime of a process of a mesh, and serve requests on other threads.
+
+    Args:
+        facts: The description of the process from the agent of the host.
+        lifecycle: How the process ends.
+        engine: Its engine. Default: a new one.
+    """
     inherit(facts["config"])
-    runtime = assemble(Identity(**facts["identity"]), _ProcLifecycle())
+    runtime = assemble(Identity(**facts["identity"]), lifecycle, engine)
     if facts["early_events"]:
         runtime.engine.start_early_events(facts["early_events"])
     for host, epoch in facts["host_epochs"].items():
@@ -59,12 +72,8 @@ def main(entry: bytes) -> int:
         runtime.engine.keep_early_messages(False)
     if problem is not None:
         runtime.agent.refuse_set_up(problem)
-    thread = threading.Thread(target=runtime.agent.run, name="mesh-agent", daemon=True)
-    thread.start()
-    _over.wait()
-    # The last replies may still wait for room in a socket.
-    runtime.engine.drain(_DRAIN_LIMIT_S)
-    return _status
+    runtime.start_agent()
+    return runtime
 
 
 def _show_logging() -> None:
@@ -98,20 +107,29 @@ def _set_up(runtime: Runtime, bootstrap: bytes) -> BaseException | None:
     return problem
 
 
-class _ProcLifecycle(Lifecycle):
-    """The end of a process of a mesh: its main thread returns from `main`."""
+class ProcLifecycle(Lifecycle):
+    """The end of a process of a mesh: its main thread returns from `main`.
+
+    Attributes:
+        over: Set when the process has to end.
+        exit_status: Its exit status.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.over: threading.Event = threading.Event()
+        self.exit_status: int = 0
 
     def leave(self, status: int = 0, *, is_at_once: bool = False) -> None:
         """End the process."""
-        global _status
-        _status = status
+        self.exit_status = status
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
             except (OSError, ValueError):
                 # The stream has no reader, or the user has closed it.
                 continue
-        _over.set()
+        self.over.set()
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from mesh_core._runtime.runtime import Runtime
 
-__all__ = ["UnhandledFailure", "start_root"]
+__all__ = ["UnhandledFailure", "end_all", "start_root"]
 
 # Ends the main thread, whatever it does, after an unhandled failure. No other code sends this
 # signal.
@@ -106,7 +106,7 @@ class Program(Lifecycle):
                 _save_cases(runtime, min(limit_s, _CASES_LIMIT_S))
             until = time.monotonic() + limit_s
             worker = threading.Thread(
-                target=_end_all, args=(runtime, is_failed), name="mesh-end", daemon=True
+                target=end_all, args=(runtime, is_failed), name="mesh-end", daemon=True
             )
             worker.start()
             try:
@@ -188,7 +188,8 @@ def _save_cases(runtime: Runtime, limit_s: float) -> None:
         runtime.case_collector.close(limit_s)
 
 
-def _end_all(runtime: Runtime, is_failed: bool) -> None:
+def end_all(runtime: Runtime, is_failed: bool) -> None:
+    """Stop everything that the program owns, and release its hosts."""
     runtime.ownership.end_owner(0, is_failed)
     # The processes on the workers have ended, so the workers are available for the next job.
     runtime.dismiss_all()

@@ -70,7 +70,9 @@ class Runtime:
     places: Places
     stop_watch: StopWatch
 
-    def __init__(self, identity: Identity, lifecycle: Lifecycle) -> None:
+    def __init__(
+        self, identity: Identity, lifecycle: Lifecycle, engine: Engine | None = None
+    ) -> None:
         config = effective()
         self.identity = identity
         self.lifecycle = lifecycle
@@ -116,7 +118,7 @@ class Runtime:
         self.draining_hosts: dict[int, float] = {}
         #: The encoded failure of each host whose worker has left the job by itself.
         self.withdrawn_hosts: dict[int, bytes] = {}
-        self.engine: Engine = Engine(
+        self.engine: Engine = engine or Engine(
             identity.host,
             identity.slot,
             identity.incarnation,

@@ -10,9 +10,9 @@ it. As with an imported module, a value that is modified in place is local to ea
 
 from __future__ import annotations
 
+import os
 from _pickle import loads
 from operator import is_
-from os import urandom
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def keep_pickled_class(cls: type, body: bytes, parts: Iterable[Any]) -> PickledC
         body: The pickle of the class.
         parts: The functions, classes and pickled classes that were packed with it.
     """
-    return _keep(cls, PickledClass(cls, urandom(_KEY_LEN), body, list(parts)))
+    return _keep(cls, PickledClass(cls, os.urandom(_KEY_LEN), body, list(parts)))
 
 
 def load_pickled_class(key: bytes, body: bytes) -> type:
