@@ -57,6 +57,7 @@ class Counter(Actor):
 
     @endpoint
     def exit(self, status: int) -> None:
+        print("about to exit")
         os._exit(status)
 
     @endpoint
@@ -195,6 +196,7 @@ def test_an_exit_status_is_reported() -> None:
         with pytest.raises(ProcDied) as died:
             counter.exit.call_one(3).get()
         assert died.value.exit_code == 3
+    assert died.value.log_tail == ("about to exit",)
 
 
 def test_processes_are_killed_and_restarted() -> None:
@@ -249,6 +251,46 @@ def test_an_unhandled_failure_ends_the_program() -> None:
     with pytest.raises(SimulatedProgramFailed) as failed, simulated(seed=14):
         program()
     assert isinstance(failed.value.__cause__.__cause__, ValueError)  # type: ignore[union-attr]
+
+
+def test_a_lost_host_is_replaced() -> None:
+    with simulated(hosts=2, seed=18) as cluster:
+        counters = cluster.hosts.spawn_procs().spawn("counters", Counter)
+        counters.add.call(1).get()
+        cluster.kill_host(1)
+        with pytest.raises(HostDied):
+            counters.add.call(1).get()
+        cluster.hosts.replace(1)
+        assert counters.add.call(1).get().values() in ([2, 1], [3, 1])
+        assert cluster.now_s >= 3.0
+
+
+def test_a_standby_host_takes_the_place_of_a_lost_one() -> None:
+    with simulated(hosts=2, seed=20, standby=1) as cluster:
+        counters = cluster.hosts.spawn_procs().spawn("counters", Counter, restart="permanent")
+        counters.add.call(1).get()
+        cluster.kill_host(1)
+        while True:
+            try:
+                values = list(counters.add.call(1).get().values())
+                break
+            except (HostDied, ProcDied):
+                time.sleep(0.1)
+        assert values[1] == 1
+
+
+def test_a_stopped_process_continues() -> None:
+    with simulated(seed=19) as cluster:
+        procs = this_host().spawn_procs()
+        counter = procs.spawn("counter", Counter)
+        counter.add.call_one(1).get()
+        pid = kill_proc(procs, 0, signal.SIGSTOP)
+        call = counter.add.call_one(1)
+        with pytest.raises(TimeoutError):
+            call.get(timeout=5.0)
+        os.kill(pid, signal.SIGCONT)
+        assert call.get() == 2
+        assert cluster.now_s >= 5.0
 
 
 def test_simulations_are_not_nested() -> None:

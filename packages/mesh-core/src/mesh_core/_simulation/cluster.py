@@ -14,6 +14,7 @@ from mesh_core._hosts.route import Route
 from mesh_core._meshes.mesh import HostMesh, this_host
 from mesh_core._recording.random_states import random_states, restore_random_states
 from mesh_core._simulation.injection import inject, mailbox_len
+from mesh_core._simulation.output import simulated_output
 from mesh_core._simulation.process import SimulatedProcess
 from mesh_core._simulation.process_globals import ProcessGlobals
 from mesh_core._simulation.program import SimulatedProgram
@@ -113,23 +114,26 @@ class SimulatedCluster:
         return host + 1
 
 
-def _start(world: World, hosts: int, mailbox: int | None) -> tuple[SimulatedProgram, HostMesh]:
+def _start(
+    world: World, hosts: int, standby: int, mailbox: int | None
+) -> tuple[SimulatedProgram, HostMesh]:
     """Start the program of a cluster in this thread, and attach it to the hosts."""
     root = SimulatedProcess(world, 0, 0, 0)
     root.name = "the program"
     root.globals.inherit_configuration(mailbox)
     world.scheduler.start(root)
     program = SimulatedProgram(world, root)
-    return program, _add_hosts(world, program, hosts) if hosts else this_host()
+    mesh = _add_hosts(world, program, hosts) if hosts else this_host()
+    config, places = effective(), program.runtime.places
+    for number in range(hosts + 1, hosts + standby + 1):
+        places.standby.hold(_address(number), None, _keys(), config)
+    return program, mesh
 
 
 def _add_hosts(world: World, program: SimulatedProgram, count: int) -> HostMesh:
     """Attach hosts; unlike in `attach_to_workers`, they exchange no routes, which they ignore."""
     config, runtime = effective(), program.runtime
-    addresses = [
-        Address(f"10.{host >> 16}.{host >> 8 & 255}.{host & 255}", DEFAULT_PORT)
-        for host in range(1, count + 1)
-    ]
+    addresses = [_address(host) for host in range(1, count + 1)]
     places = runtime.places.add(addresses, None, _keys(), config)
     settings = config.as_mapping()
     silence = "nothing was received from it for three heartbeats"
@@ -146,6 +150,11 @@ def _add_hosts(world: World, program: SimulatedProgram, count: int) -> HostMesh:
     return HostMesh(numbers, Region.row_major(["hosts"], [count]), None)
 
 
+def _address(number: int) -> Address:
+    """Return the address of a machine; every address has one."""
+    return Address(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", DEFAULT_PORT)
+
+
 @functools.cache
 def _keys() -> Keys:
     """Return keys, which places of hosts have; nothing is encrypted in a simulation."""
@@ -157,6 +166,7 @@ def simulated(
     hosts: int = 0,
     *,
     seed: int = 0,
+    standby: int = 0,
     faults: SimulatedFaults | None = None,
     limit_s: float = LIMIT_S,
 ) -> Iterator[SimulatedCluster]:
@@ -170,6 +180,7 @@ def simulated(
     Args:
         hosts: The number of hosts besides the one of the program.
         seed: The seed.
+        standby: The number of standby hosts, which replace hosts that are lost.
         faults: The faults that may occur. Default: none; only the latencies and the order of
             independent events vary.
         limit_s: The virtual time after which the program counts as stuck, in seconds.
@@ -191,10 +202,10 @@ def simulated(
     gc.disable()
     random.seed(seed)
     try:
-        with simulated_standard_library(seed), simulated_functions():
+        with simulated_standard_library(seed), simulated_functions(), simulated_output():
             mailbox = None if faults is None else mailbox_len(faults, draw)
             try:
-                program, mesh = _start(world, hosts, mailbox)
+                program, mesh = _start(world, hosts, standby, mailbox)
                 if faults is not None:
                     inject(faults, world, draw)
                 yield SimulatedCluster(seed, world, mesh)

@@ -93,7 +93,7 @@ class SimulatedHost(LocalHost):
             exit_code=None if status < 0 else status,
             signal=-status if status < 0 else None,
             core_dumped=False,
-            log_tail=(),
+            log_tail=process.log_tail.lines(),
             reason=f"{spec.name} (pid {process.pid}) {_described(status)}",
         )
 

@@ -8,6 +8,7 @@ import signal
 from mesh_core._calls.event_loop import load_asyncio
 from mesh_core._program.launch import ProcLifecycle, serve
 from mesh_core._simulation.errors import Abandoned
+from mesh_core._simulation.output import LogTail
 from mesh_core._simulation.process_globals import ProcessGlobals
 
 TYPE_CHECKING = False
@@ -39,6 +40,7 @@ class SimulatedProcess:
         life: Its number in the simulation.
         pid: Its process id.
         is_alive: Whether it runs.
+        log_tail: What it has printed last.
         on_end: Called at its end, with the exit status or the negative number of a signal.
     """
 
@@ -53,6 +55,7 @@ class SimulatedProcess:
         )
         self.pid: int = _PID_FIRST + self.life
         self.is_alive: bool = True
+        self.log_tail: LogTail = LogTail()
         self.on_end: Callable[[int], object] = _ignore
         self.name: str = f"process {slot} of host {host}"
         self._globals = ProcessGlobals()

@@ -37,6 +37,7 @@ def mesh_simulation(
     seeds: int | Iterable[int] = 100,
     *,
     hosts: int = 0,
+    standby: int = 0,
     faults: SimulatedFaults | None = _ANY_FAULTS,
     limit_s: float = LIMIT_S,
     processes: int | None = None,
@@ -51,6 +52,7 @@ def mesh_simulation(
     Args:
         seeds: The number of seeds, from 0 on, or the seeds themselves.
         hosts: The number of hosts besides the one of the program.
+        standby: The number of standby hosts, which replace hosts that are lost.
         faults: The faults that may occur; None for none.
         limit_s: The virtual time after which a run counts as stuck, in seconds.
         processes: The number of forked processes that share the seeds. Default: the number of
@@ -67,7 +69,9 @@ def mesh_simulation(
         signature = inspect.signature(function)
 
         def run(seed: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            with simulated(hosts, seed=seed, faults=faults, limit_s=limit_s) as cluster:
+            with simulated(
+                hosts, seed=seed, standby=standby, faults=faults, limit_s=limit_s
+            ) as cluster:
                 given = {_PARAMETER: cluster} if _PARAMETER in signature.parameters else {}
                 try:
                     value = function(*args, **kwargs, **given)
