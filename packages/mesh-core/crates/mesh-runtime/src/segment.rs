@@ -45,6 +45,7 @@ mod pagemap;
 pub(crate) mod pages;
 pub mod pool;
 mod slots;
+mod stream_copy;
 
 pub use cache::{CacheLimits, OpenError, Received, SegmentCache};
 pub use copy::{copy_fresh, extend_fresh};

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "maps memory and copies into it")]
 
 use super::copy::{Chunk, Copier};
+use super::stream_copy::copy_past_caches;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -117,14 +118,12 @@ impl Pages {
         unsafe { copier.copy(&chunks) };
     }
 
-    /// Copies some bytes to an offset.
+    /// Copies some bytes, which this process does not read soon, to an offset.
     pub(crate) fn put(&mut self, offset: usize, bytes: &[u8]) {
         assert!(bytes.len() <= self.len.saturating_sub(offset), "{offset} is too far out");
         // SAFETY: the target is inside our mapping, which `&mut` lends to us alone; bytes of a
         // mapping that is written are never lent out, so the source is elsewhere.
-        unsafe {
-            self.at(offset).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len())
-        };
+        unsafe { copy_past_caches(bytes.as_ptr(), self.at(offset).as_ptr(), bytes.len()) };
     }
 
     /// Writes a number with release ordering: a reader that sees it also sees all bytes put before.
