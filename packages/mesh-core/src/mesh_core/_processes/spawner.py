@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from mesh_core._processes import template as _template
 from mesh_core._processes.job_dir import hold
 from mesh_core._processes.link import Link
+from mesh_core._processes.memory_deaths import MemoryDeaths
 from mesh_core._processes.messages import (
     Branch,
     Continued,
@@ -91,6 +92,8 @@ class _Proc:
         self.incarnation = incarnation
         self.unresponsive_timeout_s = unresponsive_timeout_s
         self.why: str | None = None
+        # Whether the controller has requested to kill it.
+        self.is_kill_requested = False
 
 
 class Supervisor:
@@ -144,6 +147,7 @@ class Supervisor:
         self._look_at: float | None = None
         self._stopped = StoppedProcs(self._on_stop, self._on_continue, self._kill_stopped)
         self._stopped_templates = StoppedTemplates()
+        self._memory_deaths = MemoryDeaths()
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
         self._links: dict[int, Link] = {}
@@ -271,6 +275,7 @@ class Supervisor:
         if pid is not None:
             # The process is not reaped yet, because reaping removes the entry. Its pid cannot have
             # been reused.
+            self._procs[pid].is_kill_requested |= request.signal == signal.SIGKILL
             _kernel.kill_quietly(pid, request.signal)
         elif request.signal == signal.SIGKILL:
             self._kill_before_start(proc)
@@ -525,15 +530,24 @@ class Supervisor:
         if found is None:
             return False
         pid = found.si_pid
-        if pid in self._procs:
-            # While its leader is not reaped, the id of the process group cannot be reused.
-            _kernel.kill_group_quietly(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-        self._stopped.forget(pid)
         proc = self._procs.pop(pid, None)
         if proc is not None:
+            # While its leader is not reaped, the id of the process group cannot be reused.
+            _kernel.kill_group_quietly(pid, signal.SIGKILL)
+        is_unexplained = (
+            proc is not None
+            and not proc.is_kill_requested
+            and (found.si_code, found.si_status) == (os.CLD_KILLED, signal.SIGKILL)
+        )
+        cgroup = self._memory_deaths.cgroup_of(pid) if is_unexplained else None
+        _, status, usage = os.wait4(pid, 0)
+        self._stopped.forget(pid)
+        if proc is not None:
             del self._pids[proc.slot, proc.incarnation]
-            self._tell(Exited(proc.slot, proc.incarnation, pid, status, proc.why))
+            why = proc.why
+            if why is None and is_unexplained:
+                why = self._memory_deaths.cause(cgroup, usage.ru_maxrss << 10)
+            self._tell(Exited(proc.slot, proc.incarnation, pid, status, why))
         return True
 
     def end(self, grace_s: float) -> None:
