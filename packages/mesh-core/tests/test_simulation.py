@@ -308,6 +308,27 @@ def test_a_real_job_goes_on_beside_a_simulation(local_procs: LocalProcs) -> None
     assert real.pid.call_one().get() != os.getpid()
 
 
+def test_other_threads_of_the_process_go_on() -> None:
+    ended = threading.Event()
+    waits: list[bool] = []
+
+    def wait_often() -> None:
+        while not ended.is_set():
+            # A lock of a simulation would refuse this thread.
+            waits.append(threading.Event().wait(0.0001))
+
+    thread = threading.Thread(target=wait_often)
+    thread.start()
+    for seed in range(5):
+        with simulated(seed=seed):
+            counters = this_host().spawn_procs({"gpus": 2}).spawn("counters", Counter)
+            counters.add.call(1).get()
+    ended.set()
+    thread.join()
+    assert waits
+    assert not any(waits)
+
+
 def test_a_test_is_run_under_each_seed() -> None:
     ran: list[int] = []
 

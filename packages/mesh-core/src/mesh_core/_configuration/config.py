@@ -60,6 +60,7 @@ class Config:
         attach_timeout_s: float
         call_timeout_s: float | None
         cast_fanout: int
+        check_versions: bool
         cleanup_timeout_s: float
         deadlock_probe_s: float
         event_ring_len_max: int

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         attach_timeout_s: Duration
         call_timeout_s: Duration | None
         cast_fanout: int
+        check_versions: bool
         cleanup_timeout_s: Duration
         deadlock_probe_s: Duration
         event_ring_len_max: int
@@ -91,6 +92,11 @@ SETTINGS = {
         16,
         count(2, 1_024),
         "Number of hosts to which each host of a multicast tree forwards a message.",
+    ),
+    "check_versions": Setting(
+        True,
+        flag(),
+        "Refuse workers with another Python version, and warn of packages in other versions.",
     ),
     "cleanup_timeout_s": Setting(10.0, seconds(), "Time limit of an actor's `__cleanup__`."),
     "deadlock_probe_s": Setting(

@@ -10,6 +10,7 @@ import sys
 from mesh_core._configuration.config import check
 from mesh_core._errors import ConfigError
 from mesh_core._hosts.request_fields import RequestFields, is_plain
+from mesh_core._hosts.versions import versions_here
 from mesh_core._runtime.epoch import EPOCH_MAX
 
 TYPE_CHECKING = False
@@ -55,6 +56,8 @@ class AttachRequest:
         path: The module search path of the client. The worker also uses the entries that exist on
             its machine.
         worker_id: The id of the only worker that may accept; empty for any worker.
+        versions: The versions of Python and of packages of the client; empty if the client does not
+            want them compared.
     """
 
     __slots__ = (
@@ -69,6 +72,7 @@ class AttachRequest:
         "path",
         "token",
         "verb",
+        "versions",
         "worker_id",
     )
 
@@ -86,6 +90,7 @@ class AttachRequest:
         generation: int = 0,
         orphan_grace_s: float = 0.0,
         worker_id: str = "",
+        versions: Mapping[str, str] | None = None,
     ) -> None:
         self.job: bytes = job
         self.token: bytes = token
@@ -99,6 +104,7 @@ class AttachRequest:
         self.epoch: int = epoch
         self.verb: str = verb
         self.worker_id: str = worker_id
+        self.versions: Mapping[str, str] = versions or {}
 
     @staticmethod
     def of_program(
@@ -127,6 +133,7 @@ class AttachRequest:
             generation,
             orphan_grace_s,
             worker_id,
+            versions_here() if config.check_versions else {},
         )
 
     def encode(self) -> bytes:
@@ -144,6 +151,7 @@ class AttachRequest:
             "generation": self.generation,
             "orphan_grace_s": self.orphan_grace_s,
             "worker_id": self.worker_id,
+            "versions": dict(self.versions),
             "config": {k: v for k, v in self.config.items() if is_plain(v)},
         }
         return json.dumps(facts).encode()
@@ -180,6 +188,7 @@ class AttachRequest:
                 fields.whole("generation", 0, EPOCH_MAX),
                 fields.seconds("orphan_grace_s", may_be_0=True),
                 fields.name("worker_id"),
+                fields.strings("versions"),
             )
         except ValueError as error:
             raise ValueError(f"this is not a request of a Mesh client ({error})") from error
@@ -199,23 +208,25 @@ class AttachReply:
     Attributes:
         host_name: The host name of its machine.
         worker_id: The id of this worker, unique among all workers before and after it.
+        differences: The packages that it has in other versions than the client, as text.
     """
 
-    __slots__ = ("host_name", "worker_id")
+    __slots__ = ("differences", "host_name", "worker_id")
 
-    def __init__(self, host_name: str, worker_id: str) -> None:
+    def __init__(self, host_name: str, worker_id: str, differences: Sequence[str] = ()) -> None:
         self.host_name: str = host_name
         self.worker_id: str = worker_id
+        self.differences: Sequence[str] = differences
 
     def encode(self) -> str:
         """Return the text that `decode` parses."""
-        return f"{self.host_name}\n{self.worker_id}"
+        return "\n".join((self.host_name, self.worker_id, *self.differences))
 
     @staticmethod
     def decode(text: bytes) -> AttachReply:
         """Parse the result of `encode`; any text is accepted."""
-        host_name, _, worker_id = text.decode(errors="replace").partition("\n")
-        return AttachReply(host_name, worker_id)
+        host_name, *rest = text.decode(errors="replace").split("\n")
+        return AttachReply(host_name, rest[0] if rest else "", rest[1:])
 
 
 def this_program() -> str:

@@ -9,6 +9,7 @@ from mesh_core._core import request_attach
 from mesh_core._hosts.address import Address
 from mesh_core._hosts.attach_request import BESIDE, SERVE, AttachReply, AttachRequest
 from mesh_core._hosts.route import Route
+from mesh_core._logging.python_logging import warn
 from mesh_core._meshes.patches import patches_here
 from mesh_core._serialization.wire import proc_id
 from mesh_core._supervision.failure import host_exit_report
@@ -23,6 +24,8 @@ __all__ = ["ask_until_taken", "joined"]
 # The pause between two attempts: a worker that has just ended a job is available soon after.
 _PAUSE_S = 0.2
 _ASK_LIMIT_S = 10.0
+# The differences of versions that were reported.
+_warned: set[str] = set()
 
 
 def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | None:
@@ -41,12 +44,24 @@ def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | Non
         if is_taken and not current.is_over:
             welcome = AttachReply.decode(text)
             place.worker_id = welcome.worker_id
+            _warn_of(welcome)
             joined(current, place, route, welcome.host_name)
             return None
         if is_final or current.is_over or time.monotonic() >= until:
             return why
         place.problem = why
         time.sleep(_PAUSE_S)
+
+
+def _warn_of(welcome: AttachReply) -> None:
+    """Warn of packages that a worker has in another version, once for each difference."""
+    for difference in welcome.differences:
+        if difference not in _warned:
+            _warned.add(difference)
+            warn(
+                f"host {welcome.host_name} has {difference}, the version of this program: what one "
+                "of them has pickled may not be readable by the other"
+            )
 
 
 def _refusal(place: Place, error: PermissionError) -> str:

@@ -77,7 +77,7 @@ class RequestFields:
         value = self._get(name)
         if not isinstance(value, str):
             raise ValueError(f"{name} is not a string")
-        return "".join(c if c.isprintable() else "?" for c in value[:len_max])
+        return _printable(value, len_max)
 
     def texts(self, name: str) -> list[str]:
         """Return a list of strings."""
@@ -85,6 +85,13 @@ class RequestFields:
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
             raise ValueError(f"{name} is not a list of strings")
         return value
+
+    def strings(self, name: str) -> dict[str, str]:
+        """Return an object of strings, with unprintable characters replaced."""
+        value = self._get(name)
+        if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
+            raise ValueError(f"{name} is not a table of strings")
+        return {_printable(key): _printable(one) for key, one in value.items()}
 
     def flag(self, name: str) -> bool:
         """Return a boolean."""
@@ -113,6 +120,10 @@ def is_plain(value: object) -> bool:
         or isinstance(value, (bool, int, float, str))
         or (isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value))
     )
+
+
+def _printable(text: str, len_max: int = _NAME_LEN_MAX) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text[:len_max])
 
 
 def _finite(text: str) -> float:

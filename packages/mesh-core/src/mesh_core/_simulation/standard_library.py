@@ -1,7 +1,6 @@
 """Replacements of functions of the standard library that wait, or that read the clock.
 
-They apply to the threads of a simulation. All other threads of the process get the originals, with
-the exception of locks: those that are created while a simulation runs belong to it.
+They apply to the threads of a simulation. All other threads of the process get the originals.
 """
 
 from __future__ import annotations
@@ -36,7 +35,8 @@ _START_S = 1000
 _BUSY_MAX = 16
 
 _real: Any = {
-    "monotonic": time.monotonic,
+    "Lock": threading.Lock,
+    "RLock": threading.RLock,
     "sleep": time.sleep,
     "poll": select.poll,
     "start": threading.Thread.start,
@@ -55,9 +55,9 @@ def simulated_standard_library(seed: int) -> Iterator[None]:
     """Replace functions of the standard library while the block runs."""
     draw = random.Random(seed)
     replaced: list[tuple[Any, str, Any]] = [
-        (threading, "Lock", SimulatedLock),
-        (threading, "_allocate_lock", SimulatedLock),
-        (threading, "RLock", SimulatedRLock),
+        (threading, "Lock", _lock),
+        (threading, "_allocate_lock", _lock),
+        (threading, "RLock", _reentrant_lock),
         (threading, "_time", _clock_s(_START_S, time.monotonic)),
         (threading.Thread, "start", _start),
         (threading.Thread, "join", _join),
@@ -123,6 +123,14 @@ def _sleep(seconds: float) -> None:
 
 
 # Threads.
+
+
+def _lock() -> Any:
+    return _real["Lock"]() if running_thread() is None else SimulatedLock()
+
+
+def _reentrant_lock() -> Any:
+    return _real["RLock"]() if running_thread() is None else SimulatedRLock()
 
 
 def _start(self: Any) -> None:

@@ -19,6 +19,7 @@ from mesh_core._core import Listener
 from mesh_core._hosts.agent import HostAgent
 from mesh_core._hosts.attach_request import HOLD, SERVE, AttachReply, AttachRequest
 from mesh_core._hosts.take_over_request import Refusal, TakeOverRequest
+from mesh_core._hosts.versions import differences, refusal
 from mesh_core._processes.job_dir import JobDir
 from mesh_core._processes.template_cache import TemplateCacheClient
 from mesh_core._program.assembly import assemble
@@ -218,6 +219,10 @@ def _next_request(
         if request.worker_id not in ("", worker.worker_id):
             _tell(caller, False, "another worker is in its place", is_final=True)
             continue
+        why = refusal(request.versions) if request.versions else None
+        if why is not None:
+            _tell(caller, False, why, is_final=True)
+            continue
         why = kept.refusal(request)
         if why is None and request.verb == SERVE:
             return caller, request
@@ -276,7 +281,8 @@ def _serve(
         _tell(caller, False, why, is_final=True)
         _say(f"could not serve a job of {request.owner}: {error}")
         return None
-    _tell(caller, True, AttachReply(runtime.identity.host_name, worker_id).encode())
+    reply = AttachReply(runtime.identity.host_name, worker_id, differences(request.versions))
+    _tell(caller, True, reply.encode())
     where = " beside others" if _is_guest else ""
     _say(f"serves a job of {request.owner}{where} in process {os.getpid()}")
     return runtime
