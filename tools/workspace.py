@@ -20,7 +20,14 @@ PUBLIC_MODULES = ("__init__.py", "spi.py", "testing.py")
 
 #: The public modules that a single package has in addition, as ARCHITECTURE.md explains.
 ADDITIONAL_PUBLIC_MODULES = {
-    "mesh-core": ("compat.py", "recording.py", "replay.py", "schedules.py", "services.py")
+    "mesh-core": (
+        "case.py",
+        "compat.py",
+        "recording.py",
+        "replay.py",
+        "schedules.py",
+        "services.py",
+    )
 }
 
 

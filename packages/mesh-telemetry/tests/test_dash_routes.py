@@ -239,6 +239,7 @@ def test_every_topic_can_be_queried(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     wanted = {
         "actor": "?id=1",
+        "case": "?file=missing.case",
         "mesh": "?id=1",
         "procs": "?host=x&number=0",
         "stacks": "?host=x&proc=0.0",

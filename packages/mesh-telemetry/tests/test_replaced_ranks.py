@@ -13,6 +13,7 @@ from recorded_actors import LIMIT_S
 from recorded_program import config
 
 from mesh_core import Actor, MeshError, MeshFailure, ProcMesh, endpoint, this_host
+from mesh_core.case import ProgramCases
 from mesh_core.testing import kill_proc, wait_until
 from mesh_telemetry import Telemetry
 from mesh_telemetry._dash.actors import procs as procs_topic
@@ -98,7 +99,7 @@ def check_alive(telemetry: Telemetry, pids: list[int]) -> None:
     def look(sql: str, values: Any) -> Any:
         return telemetry.query(sql, values, timeout=LIMIT_S)
 
-    rows = procs_topic(PageQueries(look, TABLE_DOCS), {})["rows"]
+    rows = procs_topic(PageQueries(look, TABLE_DOCS, ProgramCases()), {})["rows"]
     assert all(row["state"] != "dead" for row in rows if row["pid"] in pids)
 
 

@@ -1,7 +1,8 @@
 """`python -m mesh_core.case`: lists, shows and compares saved cases, and lets a program save one.
 
-A case contains what an actor received before it failed. These commands treat it as data from a
-stranger: they import, unpickle and run nothing that it contains.
+A case contains what an actor received before it failed. These commands, and `ProgramCases`, with
+which a program reads its own cases, treat it as data from a stranger: they import, unpickle and run
+nothing that it contains.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 import sys
 
 from mesh_core._cases.commands import run_command
+from mesh_core._cases.errors import CaseError
+from mesh_core._cases.saved_case import SavedCase
+from mesh_core._recording.program_cases import ProgramCases
 
-__all__: list[str] = []
+__all__ = ["CaseError", "ProgramCases", "SavedCase"]
 
 
 def main(arguments: list[str] | None = None) -> int:

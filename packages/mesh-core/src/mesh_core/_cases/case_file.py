@@ -38,6 +38,7 @@ __all__ = [
     "CaseSummary",
     "actor_fields",
     "read_case",
+    "read_message_count",
     "read_summary",
     "write_case",
 ]
@@ -51,6 +52,8 @@ MANIFEST_LEN_MAX = 64 << 20
 # Maximum length of the logs of all actors together, and of their entries.
 LOGS_LEN_MAX = 256 << 20
 ENTRIES_MAX = 1_000_000
+# Maximum length of a log whose messages are counted for a list of cases.
+COUNTED_LOG_LEN_MAX = 8 << 20
 # Parsed JSON takes many times the memory of its text, and lines are parsed one at a time.
 LINE_LEN_MAX = 8 << 20
 # Payloads up to this length are in the line of their entry: a member of a zip file takes 220 bytes,
@@ -81,11 +84,13 @@ class CaseSummary(NamedTuple):
         case: The case, whose actors have no entries.
         entry_counts: The number of entries of each actor.
         file_len: The length of the file in bytes.
+        content_len: The length of its members in bytes, after decompression.
     """
 
     case: Case
     entry_counts: tuple[int, ...]
     file_len: int
+    content_len: int
 
 
 def write_case(path: Path, case: Case) -> None:
@@ -159,9 +164,42 @@ def read_summary(path: Path) -> CaseSummary:
     try:
         with Container(place) as source:
             case, counts = _read_manifest(source)
-            return CaseSummary(case, counts, source.file_len)
+            return CaseSummary(case, counts, source.file_len, source.content_len)
     except (InvalidPart, OSError) as error:
         raise _read_error(place, error) from None
+
+
+def read_message_count(path: Path) -> int | None:
+    """Count the messages of the actor that failed; None if its log is too long for a list.
+
+    Args:
+        path: The path of the file, which may come from anywhere.
+
+    Raises:
+        CaseError: As for `read_case`.
+    """
+    place = os.fspath(path)
+    try:
+        with Container(place) as source:
+            case, _ = _read_manifest(source)
+            if not case.actors:
+                return 0
+            name = f"actors/{case.failed or 0}.jsonl"
+            if source.content_len_of(name) > COUNTED_LOG_LEN_MAX:
+                return None
+            return _count_messages(source.read(name), name)
+    except (InvalidPart, OSError) as error:
+        raise _read_error(place, error) from None
+
+
+def _count_messages(log: bytes, name: str) -> int:
+    count = 0
+    for number, line in enumerate(log.splitlines(), 1):
+        part = f"{name}, line {number}"
+        _check_line(line, part)
+        entry = parse_json(line, part)
+        count += type(entry) is dict and entry.get("kind") == "message"
+    return count
 
 
 class _Writer:

@@ -48,6 +48,7 @@ class Container:
 
     Attributes:
         file_len: The length of the file in bytes.
+        content_len: The length of the members in bytes, after decompression.
         names: The names of the members.
 
     Raises:
@@ -71,6 +72,7 @@ class Container:
         except BaseException:
             self._file.close()
             raise
+        self.content_len = sum(member.file_size for member in self._members.values())
         self._unread_len = CONTENT_LEN_MAX
         self.names = frozenset(self._members)
 
@@ -85,6 +87,11 @@ class Container:
     ) -> None:
         self._zip.close()
         self._file.close()
+
+    def content_len_of(self, name: str) -> int:
+        """Return the length of a member after decompression; 0 if it is missing."""
+        member = self._members.get(name)
+        return 0 if member is None else member.file_size
 
     def read(self, name: str, len_max: int = CONTENT_LEN_MAX) -> bytes:
         """Decompress a member.

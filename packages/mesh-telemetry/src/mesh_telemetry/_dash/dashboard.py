@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from mesh_core.case import ProgramCases
 from mesh_telemetry._dash.files import file_routes
 from mesh_telemetry._dash.queries import TOPICS, PageQueries
 from mesh_telemetry._dash.topic_streams import TopicStreams
@@ -60,6 +61,7 @@ class Dashboard:
     ) -> None:
         self._query = query
         self._docs = docs
+        self._cases = ProgramCases()
         self._program = program
         self.streams: TopicStreams = streams or TopicStreams()
 
@@ -103,7 +105,7 @@ class Dashboard:
         topic = TOPICS.get(name)
         if topic is None:
             raise RequestError(404, "not_found", f"unknown topic {name!r}: use {', '.join(TOPICS)}")
-        queries = PageQueries(self._query, self._docs, self._program)
+        queries = PageQueries(self._query, self._docs, self._cases, self._program)
         try:
             value = topic(queries, arguments)
         except TelemetryError as error:

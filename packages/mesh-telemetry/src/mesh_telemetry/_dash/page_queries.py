@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from mesh_core.case import ProgramCases
 from mesh_telemetry._query.coverage import QueryResult
 from mesh_telemetry._rows.schemas import TableDoc
 from mesh_telemetry._serve.routes import RequestError
@@ -39,17 +40,24 @@ class PageQueries:
     Args:
         query: Runs a query.
         docs: The existing tables.
+        cases: The saved cases.
         program: The command line of the program.
 
     Attributes:
         docs: The existing tables.
+        cases: The saved cases.
         program: The command line of the program.
     """
 
     def __init__(
-        self, query: QueryFunction, docs: Mapping[str, TableDoc], program: str = ""
+        self,
+        query: QueryFunction,
+        docs: Mapping[str, TableDoc],
+        cases: ProgramCases,
+        program: str = "",
     ) -> None:
         self._query = query
+        self.cases: ProgramCases = cases
         self.program: str = program
         self.docs: Mapping[str, TableDoc] = docs
         self._queried: set[str] = set()

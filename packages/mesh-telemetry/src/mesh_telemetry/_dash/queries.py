@@ -7,6 +7,7 @@ from typing import Any
 
 from mesh_telemetry._dash.actors import actor, actors, hosts, procs, stacks
 from mesh_telemetry._dash.calls import calls
+from mesh_telemetry._dash.cases import case, cases
 from mesh_telemetry._dash.lines import logs
 from mesh_telemetry._dash.mesh_graph import graph
 from mesh_telemetry._dash.meshes import classes, mesh, meshes
@@ -43,6 +44,8 @@ TOPICS: Mapping[str, Topic] = {
     "actor": actor,
     "actors": actors,
     "calls": calls,
+    "case": case,
+    "cases": cases,
     "classes": classes,
     "counts": counts,
     "graph": graph,

@@ -323,7 +323,7 @@ _SCHEMES = {
     "read": {
         "type": "http",
         "scheme": "bearer",
-        "description": "The read token: dashboard, SQL, logs, metrics and traces.",
+        "description": "The read token: dashboard with saved cases, SQL, logs, metrics and traces.",
     },
     "act": {
         "type": "http",

@@ -57,6 +57,13 @@ export function clock(us, digits = 3) {
   return digits ? `${whole}.${String(date.getMilliseconds()).padStart(3, "0").slice(0, digits)}` : whole;
 }
 
+/** Formats the date and time of day of microseconds since the epoch. */
+export function date(us) {
+  const day = new Date(us / 1000);
+  const two = (value) => String(value).padStart(2, "0");
+  return `${day.getFullYear()}-${two(day.getMonth() + 1)}-${two(day.getDate())} ${clock(us, 0)}`;
+}
+
 /** Formats the shape of a mesh, such as `gpus 8 × hosts 2`. */
 export function shape(json) {
   try {
