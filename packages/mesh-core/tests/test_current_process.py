@@ -26,6 +26,17 @@ class Asked(Actor):
         threading.Event().wait(0.5)
 
 
+class Starting(Actor):
+    """An actor whose `__init__` does not return until the test permits it."""
+
+    has_begun = threading.Event()
+    may_end = threading.Event()
+
+    def __init__(self) -> None:
+        self.has_begun.set()
+        assert self.may_end.wait(30)
+
+
 class Asking(Actor):
     @endpoint
     def ask(self, asked: Asked) -> None:
@@ -59,6 +70,17 @@ def test_what_is_there_is_told_as_it_would_have_been() -> None:
     assert [(event.attributes or {})["class_name"] for event in found] == 2 * ["Asked"]
     asked.stop().get()
     assert not [event for event in current_process.snapshot() if event.text == "there before"]
+
+
+def test_an_actor_that_is_being_created_is_there() -> None:
+    starting = this_proc().spawn("starting", Starting)
+    try:
+        assert Starting.has_begun.wait(30)
+        found = [event for event in current_process.snapshot() if event.text == "starting"]
+        assert [event.kind for event in found] == ["spawned", "started"]
+    finally:
+        Starting.may_end.set()
+        starting.stop().get()
 
 
 def test_who_waits_is_named() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from mesh_core import shutdown_context
+from mesh_core.spi import current_process
 from mesh_core.testing import local_procs as local_procs
 from mesh_core.testing import wait_until
 
@@ -33,6 +35,21 @@ def place() -> Iterator[Path]:
         wait_until(lambda: not list(made.iterdir()), 30.0)
     finally:
         shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_meshes_are_left() -> Iterator[None]:
+    """Check that tests stop their meshes, which later tests would find in their tables."""
+    yield
+    # A mesh that a test has stopped without waiting ends a moment later.
+    with suppress(AssertionError):
+        wait_until(lambda: not _meshes(), 30.0)
+    assert _meshes() == [], "a test of this module has not stopped these meshes"
+
+
+def _meshes() -> list[str]:
+    """Return the names of the meshes that this process owns."""
+    return [event.text for event in current_process.snapshot() if event.kind == "spawned"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -245,6 +246,31 @@ def test_a_host_that_does_not_respond_is_shown(page: Any) -> None:
     has(page, "1 of 2 hosts did not reply: there/1 (it died)", "#coverage")
     has(page, "of 2: 1 host not responding", "[data-card=Hosts]")
     has(page, "the program does not respond", "#connection")
+
+
+@pytest.mark.parametrize(
+    ("name", "topic"),
+    [
+        ("topology", "classes"),
+        ("topology", "meshes"),
+        ("explorer", "hosts"),
+        ("explorer", "procs"),
+        ("sql", "tables"),
+    ],
+)
+def test_a_list_whose_query_failed_is_loaded_again(page: Any, name: str, topic: str) -> None:
+    late = {"error": {"code": "failed", "message": "the query was not finished after 3 s"}}
+    failed = threading.Event()
+
+    def answer(route: Any) -> None:
+        failed.set()
+        route.fulfill(status=502, json=late)
+
+    page.route(f"**/topics/{topic}?*", answer, times=1)
+    show(page, name)
+    content = {"topology": "trainers", "explorer": "team[2]", "sql": "sent_messages"}
+    has(page, content[name])
+    assert failed.is_set()
 
 
 def test_keys_and_the_theme(page: Any) -> None:

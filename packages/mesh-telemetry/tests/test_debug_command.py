@@ -130,8 +130,8 @@ def test_a_failure_pauses_before_the_caller_is_notified(
         assert console.run("p below, number") == "(0, 3)\n"
     with pytest.raises(ZeroDivisionError):
         failing.get(LIMIT_S)
-    late = this_host().spawn_procs(name="late").spawn("trainers", AsyncTrainer)
-    failing = late.divide.call_one(3)
+    procs = this_host().spawn_procs(name="late")
+    failing = procs.spawn("trainers", AsyncTrainer).divide.call_one(3)
     (session,) = paused_sessions(telemetry)
     with telemetry.debug(session["id"]) as console:
         assert console.run("p below, number") == "(0, 3)\n"
@@ -143,3 +143,4 @@ def test_a_failure_pauses_before_the_caller_is_notified(
     telemetry.debug_on_failure(limit=0.2)
     with pytest.raises(ZeroDivisionError):
         one.divide.call_one(3).get(LIMIT_S)
+    procs.stop().get(LIMIT_S)

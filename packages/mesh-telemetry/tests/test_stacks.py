@@ -248,6 +248,7 @@ echo '[]'"""
     (failure,) = dump.failed
     assert failure.cause == "it has exited"
     assert spinning.exception(LIMIT_S) is not None
+    procs.stop().get(LIMIT_S)
 
 
 def test_a_flame_graph_has_what_runs(team: Team, tmp_path: Path) -> None:

@@ -567,15 +567,16 @@ impl Node {
 
     fn deliver_message(&mut self, frame: Frame) {
         let port = frame.head.to.port;
+        let is_early = !self.ports.contains_key(&port) && self.may_be_spawned(port);
+        if is_early || self.respawning.contains_key(&port) {
+            // It is delivered again after the spawn, and recorded only then.
+            return self.early_messages.keep(frame);
+        }
         if self.events.is_on() {
             let (from, len) = (frame.head.from, frame.tail.len());
             let subject = self.events.subject(&frame.head, frame.meta());
             self.record(EventKind::Received, port, &frame.head, from, len, subject);
         }
-        if self.respawning.contains_key(&port) {
-            return self.early_messages.keep(frame);
-        }
-        let may_be_spawned = self.may_be_spawned(port);
         let refused = match self.ports.get_mut(&port) {
             Some(Port::Mailbox(mailbox)) => match mailbox.push(frame) {
                 Ok(()) => {
@@ -584,7 +585,6 @@ impl Node {
                 }
                 Err(refused) => refused,
             },
-            None if may_be_spawned => return self.early_messages.keep(frame),
             _ => (frame, Closed { code: fault::STOPPED, detail: Bytes::new() }),
         };
         self.refuse(&refused.0, &refused.1);

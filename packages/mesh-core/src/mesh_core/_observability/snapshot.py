@@ -38,7 +38,8 @@ def snapshot() -> list[Event]:
             )
         )
     for port, cell in list(current.actors.items()):
-        if cell.instance is not None and not cell.is_ended:
+        # An actor whose `__init__` still runs has recorded its start, too.
+        if not cell.is_ended:
             fields = {"class_name": cell.class_name}
             found.append(
                 Event(

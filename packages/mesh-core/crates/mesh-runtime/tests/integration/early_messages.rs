@@ -1,6 +1,7 @@
 //! Messages that arrive before the spawn of their receiver, whose port another process allocated.
 
 use bytes::Bytes;
+use mesh_runtime::events::{EventKind, RECORD_LEN};
 use mesh_runtime::fault;
 use mesh_runtime::mailbox::Closed;
 use mesh_runtime::node::{CallSpec, Node, NodeConfig, Reply, Target, first_incarnation};
@@ -8,6 +9,9 @@ use mesh_wire::frame::Kind;
 use mesh_wire::id::{JobId, PortId, ProcId};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The position of the kind in the record of an event.
+const KIND_AT: usize = 44;
 
 fn node(slot: u32) -> Node {
     node_with(slot, 0)
@@ -49,6 +53,13 @@ fn replies(me: &mut Node, reply_port: PortId) -> Vec<Reply> {
     got
 }
 
+/// Returns how many messages were recorded as received since the last call.
+fn received_count(me: &mut Node) -> usize {
+    let (records, _) = me.events().take(usize::MAX);
+    let kinds = records.chunks(RECORD_LEN).map(|record| record[KIND_AT]);
+    kinds.filter(|kind| *kind == EventKind::Received as u8).count()
+}
+
 #[test]
 fn an_early_call_waits_for_the_spawn() {
     let mut me = node(1);
@@ -58,6 +69,16 @@ fn an_early_call_waits_for_the_spawn() {
     let mut got = Vec::new();
     me.take_messages(port, 8, &mut got).expect("the spawn has opened the mailbox");
     assert_eq!(got.len(), 1);
+}
+
+#[test]
+fn an_early_call_is_recorded_as_received_once() {
+    let mut me = node(1);
+    me.events().start(8);
+    let (port, _) = early_call(&mut me);
+    assert_eq!(received_count(&mut me), 0, "it is in no mailbox yet");
+    me.call(&spec(Kind::Spawn, port, 1)).expect("there is room");
+    assert_eq!(received_count(&mut me), 1);
 }
 
 #[test]

@@ -55,7 +55,7 @@ export function open(root, page, wanted) {
       return;
     }
     const mine = (flat = paged(
-      (offset, limit) => page.fetch("actors", { text, offset, limit }),
+      (offset, limit) => page.load("actors", { text, offset, limit }),
       () => {
         if (flat !== mine) return;
         list.show(flat.count);
@@ -69,7 +69,7 @@ export function open(root, page, wanted) {
     root,
     h("div", { class: "split" }, h("section", { class: "panel", "aria-label": "Tree" }, h("div", { class: "tools" }, field, found), list.element), side),
   );
-  page.fetch("hosts").then((value) => {
+  page.load("hosts").then((value) => {
     if (!value) return;
     tree = treeOf(page, value.rows, () => !flat && list.show(tree.length()));
     search();
@@ -87,7 +87,7 @@ function treeOf(page, rows, changed) {
   const hosts = rows.map((row) => ({ kind: "host", row, isOpen: false, children: null, length: () => row.procs, open: new Map() }));
   for (const host of hosts) {
     host.children = paged(
-      (offset, limit) => page.fetch("procs", { host: host.row.host, number: host.row.number, offset, limit }),
+      (offset, limit) => page.load("procs", { host: host.row.host, number: host.row.number, offset, limit }),
       changed,
     );
   }
@@ -125,7 +125,7 @@ function treeOf(page, rows, changed) {
       } else if (!isOpen) node.host.open.delete(node.index);
       else if (!node.host.open.has(node.index)) {
         const { host, proc } = node.row;
-        const open = paged((offset, limit) => page.fetch("actors", { host, proc, offset, limit }), changed);
+        const open = paged((offset, limit) => page.load("actors", { host, proc, offset, limit }), changed);
         node.host.open.set(node.index, open);
         open.restart();
       }

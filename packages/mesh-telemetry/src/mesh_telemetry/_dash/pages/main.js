@@ -8,6 +8,7 @@ import * as overview from "./overview.js";
 const PAGES = ["overview", "topology", "explorer", "timeline", "logs", "sql", "stacks", "cases"];
 const NAMES = { sql: "SQL" };
 const RETRY_MS = 3000;
+const LOAD_RETRY_MS = 1000;
 const PING_MS = 3000;
 const THEMES = ["auto", "light", "dark"];
 const root = document.getElementById("page");
@@ -115,6 +116,15 @@ function pageOf(mine) {
         return undefined;
       }
     },
+    /** Queries what a page needs, again after each error; returns undefined if the page was closed first. */
+    async load(topic, wanted = {}) {
+      while (isOpen()) {
+        const value = await this.fetch(topic, wanted);
+        if (value) return value;
+        await new Promise((go) => setTimeout(go, LOAD_RETRY_MS));
+      }
+      return undefined;
+    },
     /** Stores the arguments of a page in the address without opening the page again. */
     setArguments(name, wanted) {
       const words = new URLSearchParams(wanted).toString();
@@ -135,6 +145,7 @@ function showLost() {
   if (document.body.dataset.ready && document.body.dataset.ready !== "no-state") return;
   close();
   close = () => {};
+  opened += 1;
   setChildren(root, h("p", { class: "empty" }, "There is no last state of this page, because it was not open while the program was running."));
   document.body.dataset.ready = "no-state";
   retry = setTimeout(route, RETRY_MS);

@@ -18,7 +18,7 @@ export function meshList(page, current, choose) {
   function groupOf(row) {
     const wanted = row ? { class: row.class } : { text: field.value };
     const group = { row, isOpen: !row, children: null };
-    group.children = paged((offset, limit) => page.fetch("meshes", { ...wanted, offset, limit }), () => groups.includes(group) && changed());
+    group.children = paged((offset, limit) => page.load("meshes", { ...wanted, offset, limit }), () => groups.includes(group) && changed());
     if (group.isOpen) group.children.restart();
     return group;
   }
@@ -69,7 +69,7 @@ export function meshList(page, current, choose) {
   async function start() {
     list.toStart();
     if (!field.value) {
-      const value = await page.fetch("classes");
+      const value = await page.load("classes");
       if (!value || field.value) return;
       setText(found, plural(value.count, "mesh"));
       if (value.count > FLAT_MAX) {

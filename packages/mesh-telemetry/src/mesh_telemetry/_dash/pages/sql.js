@@ -78,7 +78,7 @@ export function open(root, page, wanted) {
   );
   split.style.gridTemplateColumns = "260px minmax(0, 1fr)";
   setChildren(root, split);
-  page.fetch("tables").then((value) => {
+  page.load("tables").then((value) => {
     if (!value) return;
     setChildren(tables, value.rows.map((table) => tableElement(table, editor)));
     page.ready("sql");
