@@ -15,7 +15,7 @@ import pytest
 
 from mesh_telemetry._errors import DebugError, QueryError, TelemetryError
 from mesh_telemetry._serve.http import HttpServer
-from mesh_telemetry._serve.program_client import ProgramClient, ProgramUnavailable
+from mesh_telemetry._serve.program_client import ProgramClient, ProgramUnavailable, has_ended
 from mesh_telemetry._serve.program_files import ServedProgram
 from mesh_telemetry._serve.routes import Reply, Request, RequestError, Route, json_reply
 from mesh_telemetry._serve.scopes import Scope, Tokens
@@ -199,3 +199,13 @@ def test_a_program_that_has_ended_is_gone(program: Program) -> None:
     served = replace(program.served, pid=ended.pid)
     with ProgramClient(served) as asking, pytest.raises(ProgramUnavailable, match="has exited"):
         asking.post("/echo", {})
+
+
+def test_a_process_that_closes_its_port_while_it_exits_has_ended() -> None:
+    # A killed process without a port is still to release its memory, and is no zombie yet.
+    name, _, rest = Path("/proc/self/stat").read_text().rpartition(")")
+    fields = rest.split()
+    assert not has_ended(f"{name}) {' '.join(fields)}")
+    fields[6] = str(int(fields[6]) | 0x4)
+    assert has_ended(f"{name}) {' '.join(fields)}")
+    assert has_ended("1 (a) b) Z 1 1 1 0 -1 0")

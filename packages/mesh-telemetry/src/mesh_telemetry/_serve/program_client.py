@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-__all__ = ["ProgramClient", "ProgramUnavailable", "is_process_alive"]
+__all__ = ["ProgramClient", "ProgramUnavailable", "has_ended", "is_process_alive"]
 
 _TIMEOUT_S = 10.0
 # Time limit of one attempt to connect to the loopback interface.
 _ATTEMPT_S = 0.5
 _PIECE_LEN = 1 << 16
+# The flag of a process that has begun to exit, PF_EXITING in the kernel.
+_EXITING = 0x4
 # Errors by HTTP status; all other statuses raise `TelemetryError`.
 _REJECTIONS = {400: QueryError, 409: DebugError}
 
@@ -292,8 +294,20 @@ def _rejection(body: bytes) -> str:
 
 
 def is_process_alive(pid: int) -> bool:
-    """Return whether a process exists that is not a zombie."""
-    with suppress(OSError, IndexError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return fields[0] not in "ZX"
+    """Return whether a process exists that has not begun to exit."""
+    with suppress(OSError, IndexError, ValueError):
+        return not has_ended(Path(f"/proc/{pid}/stat").read_text())
     return False
+
+
+def has_ended(stat: str) -> bool:
+    """Return whether a process has ended or begun to exit.
+
+    The kernel closes the port of a killed process before the process becomes a zombie.
+
+    Args:
+        stat: What `/proc/PID/stat` contains.
+    """
+    fields = stat.rpartition(")")[2].split()
+    state, flags = fields[0], int(fields[6])
+    return state in "ZX" or bool(flags & _EXITING)
