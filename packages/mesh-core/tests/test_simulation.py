@@ -24,6 +24,7 @@ from mesh_core import (
     endpoint,
     this_host,
 )
+from mesh_core._simulation import scheduler
 from mesh_core.testing import (
     LocalProcs,
     SimulatedCluster,
@@ -71,6 +72,17 @@ class Counter(Actor):
     @endpoint
     def pid(self) -> int:
         return os.getpid()
+
+
+OVER = threading.Event()
+
+
+class Busy(Actor):
+    @endpoint
+    def spin(self) -> None:
+        # A simulation cannot end this thread.
+        while not OVER.is_set():
+            pass
 
 
 class Asker(Actor):
@@ -327,6 +339,26 @@ def test_other_threads_of_the_process_go_on() -> None:
     thread.join()
     assert waits
     assert not any(waits)
+
+
+def test_a_signal_ends_a_program_that_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "_TURN_S", 0.2)
+
+    def raise_timeout(_number: int, _frame: object) -> None:
+        raise TimeoutError("the time is over")
+
+    def program() -> None:
+        busy = this_host().spawn_procs().spawn("busy", Busy)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        busy.spin.call_one().get()
+
+    before = signal.signal(signal.SIGALRM, raise_timeout)
+    try:
+        with pytest.raises(TimeoutError, match="the time is over"), simulated(seed=22):
+            program()
+    finally:
+        OVER.set()
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_test_is_run_under_each_seed() -> None:

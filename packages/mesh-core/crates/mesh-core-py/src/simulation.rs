@@ -123,10 +123,6 @@ impl PySimulation {
         self.cluster().separate(hosts, Duration::from_nanos(length_ns));
     }
 
-    fn clear_faults(&self) {
-        self.cluster().clear_faults();
-    }
-
     fn break_connection(&self, process: Life) {
         self.cluster().break_connection(process);
     }

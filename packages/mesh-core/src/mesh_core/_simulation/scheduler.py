@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import select
 from _thread import LockType, allocate_lock, get_ident, start_new_thread
+from contextlib import suppress
 
 from mesh_core._core import Simulation
 from mesh_core._simulation.errors import Abandoned, SimulationStuck
@@ -29,6 +30,9 @@ __all__ = ["NS", "Scheduler", "SimulatedThread", "running_thread"]
 
 # Nanoseconds of a second.
 NS = 1_000_000_000
+# How long the program waits for its turn after a signal, such as the one of a test's time limit, in
+# real seconds.
+_TURN_S = 5.0
 # A thread that catches every exception and waits again is left behind after this many attempts.
 _REFUSALS_MAX = 100
 
@@ -91,10 +95,13 @@ class Scheduler:
         native: The nodes, network and clock of the simulation.
         main: The thread of the program.
         current: The thread that runs.
+        is_closing: Whether all threads but the main one end.
     """
 
     main: SimulatedThread
     current: SimulatedThread
+    # The thread that may run. It is set last, when everything else is as that thread expects it.
+    _turn: SimulatedThread
 
     def __init__(self, seed: int, limit_s: float) -> None:
         self.native: Simulation = Simulation(seed, self.wait)
@@ -102,17 +109,19 @@ class Scheduler:
         self._timers: dict[int, Callable[[], object]] = {}
         self._timer_count = 0
         self._limit_s = limit_s
-        self._is_closing = False
+        self.is_closing: bool = False
+        # A thread runs code that never waits, so it cannot be ended.
+        self._is_lost = False
         self._descriptors = select.epoll()
         self._by_descriptor: dict[int, SimulatedThread] = {}
 
     def start(self, process: _Process) -> None:
         """Make the calling thread the main thread of a process."""
-        self.main = self.current = self._add(process, "main")
+        self.main = self._add(process, "main")
         self.main.ident = get_ident()
         _by_ident[self.main.ident] = self.main
-        self.native.resume(self.main.number)
-        process.activate()
+        self._resume(self.main)
+        self._turn = self.main
         self.after(self._limit_s, self._give_up)
 
     def spawn(
@@ -177,19 +186,18 @@ class Scheduler:
 
     def close(self) -> None:
         """End all threads but the main one; code that waits ends with `Abandoned`."""
-        main = self.main
-        self._is_closing = True
+        self.is_closing = True
         self._timers.clear()
-        self.native.clear_faults()
         try:
-            for thread in list(self._threads.values()):
-                if thread is not main:
-                    self.interrupt(thread, Abandoned())
-            while len(self._threads) > 1:
-                if self.native.begin_wait(None):
-                    self._switch(main)
+            del self._threads[self.main.number]
+            # Code that ends may start threads, which end before they run anything.
+            while self._threads and not self._is_lost:
+                thread = next(iter(self._threads.values()))
+                thread.error = Abandoned()
+                self._resume(thread)
+                self._hand_over(thread, self.main)
         finally:
-            _by_ident.pop(main.ident, None)
+            _by_ident.pop(self.main.ident, None)
             self.native.close()
             self._descriptors.close()
 
@@ -199,7 +207,8 @@ class Scheduler:
         return thread
 
     def _run(self, thread: SimulatedThread, function: Callable[[], object]) -> None:
-        thread.go.acquire()
+        while self._turn is not thread:
+            thread.go.acquire()
         thread.ident = get_ident()
         _by_ident[thread.ident] = thread
         try:
@@ -215,36 +224,54 @@ class Scheduler:
         """Hand over to the next thread, because this one has ended."""
         self._threads.pop(thread.number, None)
         thread.is_finished = True
+        if self._is_lost:
+            return
         for other in thread.joining:
             self.native.wake(other.number)
-        if self._is_closing and len(self._threads) == 1:
-            self.native.wake(self.main.number)
-        self._next().go.release()
+        self._give_turn(self._next())
 
     def _switch(self, me: SimulatedThread) -> None:
         following = self._next()
-        if following is me:
-            return
-        following.go.release()
+        if following is not me:
+            self._hand_over(following, me)
+
+    def _hand_over(self, following: SimulatedThread, me: SimulatedThread) -> None:
+        """Let another thread run, and wait until it is the turn of this one again.
+
+        Raises:
+            BaseException: What another thread or a signal handler has raised in this one.
+        """
         interruption: BaseException | None = None
+        is_given = False
         while True:
-            # Another thread, or Ctrl-C, may raise an exception here. It must not run this thread
-            # before its turn.
+            # An exception must not make this thread run before its turn.
             try:
-                if self.current is me:
-                    me.go.acquire(blocking=False)
-                    break
-                me.go.acquire()
+                if not is_given:
+                    is_given = True
+                    self._give_turn(following)
+                while self._turn is not me and not self._is_lost:
+                    limit_s = -1 if interruption is None else _TURN_S
+                    self._is_lost = not me.go.acquire(timeout=limit_s)
                 break
             except BaseException as error:
                 interruption = error
-                if isinstance(error, KeyboardInterrupt):
+                if me is self.main:
                     self.native.wake(me.number)
         if interruption is not None:
             raise interruption
 
+    def _give_turn(self, thread: SimulatedThread) -> None:
+        """Let a thread run; the last thing that the current one does before it waits or ends."""
+        self._turn = thread
+        # The lock only wakes the thread, which may be awake already.
+        with suppress(RuntimeError):
+            thread.go.release()
+
     def _next(self) -> SimulatedThread:
         """Advance to the next event that resumes a thread, and return the thread."""
+        if self.is_closing:
+            self._resume(self.main)
+            return self.main
         while True:
             if self._by_descriptor:
                 self._look_at_descriptors()
@@ -261,6 +288,12 @@ class Scheduler:
                     self._run_timer(timer)
             elif what == "idle":
                 self._give_up()
+
+    def _resume(self, thread: SimulatedThread) -> None:
+        """Make a thread the current one, which does not wait for an event."""
+        self.native.resume(thread.number)
+        self.current = thread
+        thread.process.activate()
 
     def _run_timer(self, timer: Callable[[], object]) -> None:
         try:
@@ -279,6 +312,8 @@ class Scheduler:
 
     def _check(self, me: SimulatedThread) -> None:
         """Raise what was requested for a thread."""
+        if self._is_lost:
+            raise Abandoned
         error = me.error
         if error is None:
             return
@@ -294,9 +329,6 @@ class Scheduler:
 
     def _give_up(self) -> None:
         """Report to the program that it waits for something that will not happen."""
-        if self._is_closing:
-            self.native.wake(self.main.number)
-            return
         now_s = self.native.now_ns() / NS
         places = waiting_places(list(self._threads.values()))
         self.interrupt(self.main, SimulationStuck(now_s, places))

@@ -154,7 +154,9 @@ def _run(thread: Any) -> None:
     except (Abandoned, SystemExit):
         pass
     except BaseException:
-        thread._invoke_excepthook(thread)
+        # Code that does not expect its end may fail in any way.
+        if not thread._mesh_simulated.scheduler.is_closing:
+            thread._invoke_excepthook(thread)
     finally:
         active.pop(thread.ident, None)
         # The interpreter asks at its exit. Its thread is unknown to the standard library.
