@@ -110,7 +110,9 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_bug_is_reproduced_until_it_is_corrected(crew: Crew, bug: Bug) -> None:
+def test_bug_is_reproduced_until_it_is_corrected(
+    crew: Crew, bug: Bug, outcomes: list[tuple[str, str, str, str]]
+) -> None:
     crew.mend()
     folder = crew.folder / bug.name
     folder.mkdir()
@@ -129,6 +131,7 @@ def test_bug_is_reproduced_until_it_is_corrected(crew: Crew, bug: Bug) -> None:
     if bug.why_not is not None:
         assert replayed.returncode == DIFFERS, replayed.stderr
         assert bug.why_not in replayed.stderr
+        outcomes.append((bug.name, f'not reproduced: "{bug.why_not}"', "-", "-"))
         return
     assert replayed.returncode == FAILS, replayed.stderr
     assert bug.error in replayed.stderr
@@ -143,3 +146,4 @@ def test_bug_is_reproduced_until_it_is_corrected(crew: Crew, bug: Bug) -> None:
     script.write_text(text.replace(bug.wrong, bug.right))
     passed = run(*pytest_command, folder / "tests")
     assert passed.returncode == 0, passed.stdout
+    outcomes.append((bug.name, f"{bug.error}, as recorded", "fails", "passes"))
