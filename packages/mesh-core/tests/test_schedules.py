@@ -6,11 +6,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from mesh_core import DeadlockError
 from mesh_core._schedules.command import main
+from mesh_core._schedules.diagram import sequence_diagram
 from mesh_core.replay import ReplayError
 from mesh_core.schedules import FailingSchedule, ScheduleSearch
 
@@ -128,6 +131,14 @@ def test_the_diagram_shows_each_message_and_the_failure(folder: Path) -> None:
     drawn = found.mermaid().splitlines()
     assert drawn[0] == "sequenceDiagram"
     assert sum("->>" in line for line in drawn) == len(found.steps)
+
+
+@pytest.mark.parametrize("length", range(1, 30))
+def test_every_arrow_of_a_diagram_has_a_head(length: int) -> None:
+    actor = SimpleNamespace(name="actor[0]")
+    event: Any = SimpleNamespace(sender="program", actor=actor, text="x" * length, is_reply=False)
+    failure: Any = SimpleNamespace(actor="actor[0]", text="failed")
+    assert re.search(r"x -+>", sequence_diagram([event], failure))
 
 
 def test_the_command_prints_the_shortest_order(

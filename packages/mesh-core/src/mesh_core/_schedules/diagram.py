@@ -15,6 +15,8 @@ __all__ = ["mermaid", "sequence_diagram"]
 
 _TEXT_LEN_MAX = 40
 _MARGIN = 2
+# Around the text of an arrow: the lifelines, a dash, two spaces, and a dash with the head.
+_ARROW_LEN = 6
 
 
 def sequence_diagram(events: Sequence[Event], failure: Failure) -> str:
@@ -32,7 +34,7 @@ def sequence_diagram(events: Sequence[Event], failure: Failure) -> str:
         first, last = sorted((names.index(event.sender), names.index(event.actor.name)))
         if first == last:
             continue
-        missing = len(_text(event)) + 4 - sum(gaps[first:last])
+        missing = len(_text(event)) + _ARROW_LEN - sum(gaps[first:last])
         if missing > 0:
             gaps[first] += missing
     middles = [widths[0] // 2 if widths else 0]
