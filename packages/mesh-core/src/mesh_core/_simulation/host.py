@@ -1,4 +1,4 @@
-"""The processes of one host of a simulated world."""
+"""The processes of one host of a simulated cluster."""
 
 from __future__ import annotations
 

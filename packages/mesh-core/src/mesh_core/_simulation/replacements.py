@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from mesh_core._calls import event_loop
 from mesh_core._hosts import joining, standby
 from mesh_core._simulation.remote_host import request_attach
+from mesh_core._simulation.replaced import replaced
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,17 +20,11 @@ __all__ = ["simulated_functions"]
 @contextmanager
 def simulated_functions() -> Iterator[None]:
     """Replace functions while the block runs."""
-    replaced: list[tuple[Any, str, Any]] = [
+    replacements: list[tuple[Any, str, Any]] = [
         (joining, "request_attach", request_attach),
         (standby, "request_attach", request_attach),
         # In virtual time, no code blocks an event loop.
         (event_loop, "watch_loop", lambda _loop: None),
     ]
-    originals = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
-    for owner, name, replacement in replaced:
-        setattr(owner, name, replacement)
-    try:
+    with replaced(replacements):
         yield
-    finally:
-        for owner, name, original in originals:
-            setattr(owner, name, original)

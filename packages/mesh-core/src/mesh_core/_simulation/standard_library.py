@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 from mesh_core._simulation.errors import Abandoned
 from mesh_core._simulation.locks import SimulatedLock, SimulatedRLock
+from mesh_core._simulation.replaced import replaced
 from mesh_core._simulation.scheduler import NS, running_thread
 
 TYPE_CHECKING = False
@@ -54,7 +55,7 @@ _real: Any = {
 def simulated_standard_library(seed: int) -> Iterator[None]:
     """Replace functions of the standard library while the block runs."""
     draw = random.Random(seed)
-    replaced: list[tuple[Any, str, Any]] = [
+    replacements: list[tuple[Any, str, Any]] = [
         (threading, "Lock", _lock),
         (threading, "_allocate_lock", _lock),
         (threading, "RLock", _reentrant_lock),
@@ -78,14 +79,8 @@ def simulated_standard_library(seed: int) -> Iterator[None]:
         (os, "_exit", _exit),
         (os, "urandom", lambda count: _urandom(draw, count)),
     ]
-    originals = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
-    for owner, name, replacement in replaced:
-        setattr(owner, name, replacement)
-    try:
+    with replaced(replacements):
         yield
-    finally:
-        for owner, name, original in originals:
-            setattr(owner, name, original)
 
 
 def _clock_ns(start_s: int, real: Callable[[], int]) -> Callable[[], int]:
