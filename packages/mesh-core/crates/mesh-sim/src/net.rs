@@ -111,21 +111,21 @@ impl Net {
 
     /// Removes a process with all its ends. Some of the packets that it sent last may be lost.
     pub fn kill(&mut self, life: Life, rng: &mut Rng, now: Duration) -> Vec<Arrival> {
-        let mut arrivals = Vec::new();
-        for id in self.by_life.remove(&life).unwrap_or_default() {
-            let Some(wire) = self.wires.get(&id.0) else { continue };
-            let end = usize::from(wire.ends[0].life != life);
-            if let Some(link) = wire.ends[end].link {
-                self.by_link.remove(&(life, link.0));
-            }
-            let kept = rng.below(wire.directions[1 - end].len() as u64 + 1) as usize;
-            arrivals.extend(self.close_end(id, end, kept, now));
-        }
-        arrivals
+        self.remove(life, now, |sent| rng.below(sent as u64 + 1) as usize)
     }
 
     /// Closes all ends of a process that exits; everything that it sent still arrives.
     pub fn leave(&mut self, life: Life, now: Duration) -> Vec<Arrival> {
+        self.remove(life, now, |sent| sent)
+    }
+
+    /// Closes all ends of a process. `kept` says how many packets of those in transit arrive.
+    fn remove(
+        &mut self,
+        life: Life,
+        now: Duration,
+        mut kept: impl FnMut(usize) -> usize,
+    ) -> Vec<Arrival> {
         let mut arrivals = Vec::new();
         for id in self.by_life.remove(&life).unwrap_or_default() {
             let Some(wire) = self.wires.get(&id.0) else { continue };
@@ -133,7 +133,8 @@ impl Net {
             if let Some(link) = wire.ends[end].link {
                 self.by_link.remove(&(life, link.0));
             }
-            arrivals.extend(self.close_end(id, end, usize::MAX, now));
+            let kept = kept(wire.directions[1 - end].len());
+            arrivals.extend(self.close_end(id, end, kept, now));
         }
         arrivals
     }
