@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
+from contextlib import contextmanager
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from secrets import token_hex
@@ -143,12 +144,8 @@ def read_case(path: Path) -> Case:
     Raises:
         CaseError: The file cannot be read, is damaged, exceeds a limit or has another format.
     """
-    place = os.fspath(path)
-    try:
-        with Container(place) as source:
-            return _Reader(source).read()
-    except (InvalidPart, OSError) as error:
-        raise _read_error(place, error) from None
+    with _opened(path) as source:
+        return _Reader(source).read()
 
 
 def read_summary(path: Path) -> CaseSummary:
@@ -160,13 +157,9 @@ def read_summary(path: Path) -> CaseSummary:
     Raises:
         CaseError: As for `read_case`.
     """
-    place = os.fspath(path)
-    try:
-        with Container(place) as source:
-            case, counts = _read_manifest(source)
-            return CaseSummary(case, counts, source.file_len, source.content_len)
-    except (InvalidPart, OSError) as error:
-        raise _read_error(place, error) from None
+    with _opened(path) as source:
+        case, counts = _read_manifest(source)
+        return CaseSummary(case, counts, source.file_len, source.content_len)
 
 
 def read_message_count(path: Path) -> int | None:
@@ -178,16 +171,23 @@ def read_message_count(path: Path) -> int | None:
     Raises:
         CaseError: As for `read_case`.
     """
+    with _opened(path) as source:
+        case, _ = _read_manifest(source)
+        if not case.actors:
+            return 0
+        name = f"actors/{case.failed or 0}.jsonl"
+        if source.content_len_of(name) > COUNTED_LOG_LEN_MAX:
+            return None
+        return _count_messages(source.read(name), name)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Container]:
+    """Open a case, and report everything that is wrong with it as a `CaseError`."""
     place = os.fspath(path)
     try:
         with Container(place) as source:
-            case, _ = _read_manifest(source)
-            if not case.actors:
-                return 0
-            name = f"actors/{case.failed or 0}.jsonl"
-            if source.content_len_of(name) > COUNTED_LOG_LEN_MAX:
-                return None
-            return _count_messages(source.read(name), name)
+            yield source
     except (InvalidPart, OSError) as error:
         raise _read_error(place, error) from None
 
