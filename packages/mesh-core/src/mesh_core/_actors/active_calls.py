@@ -46,7 +46,7 @@ def activity() -> list[Activity]:
         return []
     current = runtime()
     found = []
-    for port, cell in list(current.actors.items()):
+    for port, cell in current.actors.copy().items():
         if cell.instance is None or cell.is_ended:
             continue
         left = list(cell.left)

@@ -110,6 +110,9 @@ class LoopCell(ActorCell):
                 self._woken = self.loop.create_future()
                 await self._woken
                 continue
+            if self.is_stop_wanted:
+                # A forced stop does not find a message between the mailbox and `left`.
+                return await self._finish_tasks()
             message = self.left.popleft()
             plan = self.plans.get(message.meta) or self.plan(message.meta)
             if plan.is_internal:
@@ -216,9 +219,10 @@ class LoopCell(ActorCell):
         return True
 
     def _answer_cancelled(self, message: Message) -> None:
-        # If another component than the caller cancelled the call, the caller already has the
-        # reason.
-        self.engine.reply(message, CANCELLED, b"")
+        if self.ending.is_begun.is_set():
+            self.ending.reject((message,))
+        else:
+            self.engine.reply(message, CANCELLED, b"")
 
     async def _in_thread(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a plain function on the thread of this actor, in the context of this task."""
@@ -339,6 +343,7 @@ class LoopCell(ActorCell):
     async def _end(self, spawn_message: Message) -> None:
         set_serving(Serving(self, None, self.point.extent))
         self.ending.begin(self.abort_error)
+        self.ending.reject(self.running_messages())
         error = self.ending.error
         cause = None if error is None else (error.__cause__ or error)
         if self.instance is None:

@@ -19,6 +19,8 @@ from mesh_core._serialization.remote_error import encode_exception
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mesh_core._actors.cell import ActorCell, ActorFailure
     from mesh_core._core import Message
     from mesh_core._supervision.failure import FailureDetail
@@ -43,6 +45,8 @@ class Ending:
         self._waiting: list[Message] = []
         self._is_finished = False
         self._detail: FailureDetail | None = None
+        # Messages that were rejected because of the termination.
+        self._rejected: list[Message] = []
         self._problem: BaseException | None = None
 
     def begin(self, error: ActorFailure | None) -> None:
@@ -52,8 +56,8 @@ class Ending:
             if self.is_begun.is_set():
                 return
             self.error = error
+            detail = self._detail = cell.detail(error)
             self.is_begun.set()
-        detail = self._detail = cell.detail(error)
         if recorder.is_on and error is not None:
             cause = error.__cause__ or error
             recorder.record(
@@ -69,14 +73,29 @@ class Ending:
             cell.recording.failed(error.__cause__ or error)
         body = detail.encode()
         cell.engine.close_mailbox(cell.port, detail.code, body)
-        for message in cell.running_messages():
-            drop_ports(message)
-            if message.from_port:
-                cell.engine.reply(message, detail.code, body)
+        self.reject(cell.running_messages())
         if error is not None or cell.is_leaving:
             news = "actor_failed" if error is not None else "actor_left"
             cell.runtime.tell_agent(cell.request.owner[0], news, cell.port, cell.rank, body)
         threading.Thread(target=self._look_on, name=f"mesh-end-{cell.name}", daemon=True).start()
+
+    def reject(self, messages: Iterable[Message]) -> None:
+        """Reply to messages with the reason for the termination; once for each message.
+
+        `begin` rejects the messages that it finds. The actor rejects those that were on their way
+        from the mailbox to the actor at that time.
+        """
+        cell = self._cell
+        with self._lock:
+            detail = self._detail
+            assert detail is not None, "messages are rejected after `begin`"
+            known = self._rejected
+            found = [one for one in messages if not any(one is each for each in known)]
+            known.extend(found)
+        for message in found:
+            drop_ports(message)
+            if message.from_port:
+                cell.engine.reply(message, detail.code, detail.encode())
 
     def drain(self, grace_s: float) -> None:
         """Wait for a stop message behind the queue, as long as messages are being served."""

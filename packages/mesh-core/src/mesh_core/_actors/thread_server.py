@@ -84,8 +84,10 @@ class ThreadCell(ActorCell, Interruptible):
                 try:
                     self._handle(message)
                 except CallerGone:
-                    # The interruption arrived while the outcome was processed, which no caller
-                    # waits for.
+                    # The interruption arrived outside of the endpoint: no caller waits for the
+                    # outcome, or the actor has to stop.
+                    if self.is_stop_wanted:
+                        self.unanswered = message
                     self.running = None
                     self.was_interrupted(message)
                     self._check_wishes()
@@ -99,6 +101,13 @@ class ThreadCell(ActorCell, Interruptible):
         if self.cancelled and self.take_cancelled(message):
             self.running = None
             return None
+        if self.is_stop_wanted:
+            # A forced stop does not find a message between the mailbox and `running`.
+            self.unanswered = message
+            self.running = None
+            if self.cancelling is not None:
+                self.was_interrupted(message)
+            raise _Stopped
         set_serving(self.serving(message, plan))
         try:
             args, kwargs = self.arguments(message, plan)
@@ -112,6 +121,8 @@ class ThreadCell(ActorCell, Interruptible):
             self.running = None
             if self.cancelling is None or not self.was_interrupted(message):
                 self.settle_error(message, plan, error)
+            elif self.is_stop_wanted:
+                self.unanswered = message
         else:
             if self.cancelling is not None:
                 self.was_interrupted(message)
@@ -172,6 +183,7 @@ class ThreadCell(ActorCell, Interruptible):
     def _end(self, spawn_message: Message) -> None:
         set_serving(Serving(self, None, self.point.extent))
         self.ending.begin(self.abort_error)
+        self.ending.reject(self.running_messages())
         error = self.ending.error
         cause = None if error is None else (error.__cause__ or error)
         if self.instance is None:
