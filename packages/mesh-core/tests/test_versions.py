@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
+import types
 
 import pytest
 from workers import WorkerProcess
@@ -23,6 +25,25 @@ def test_the_versions_of_a_program_contain_what_it_has_imported() -> None:
     assert found["python"] == HERE
     assert found["pytest"] == pytest.__version__
     assert found["mesh-core"]
+
+
+def test_versions_are_found_while_modules_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The collector runs code in the middle of an iteration, as another thread does that imports.
+    def add_modules(phase: str, _: object) -> None:
+        name = f"added_{phase}_{len(sys.modules)}"
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+
+    # Python reuses the memory of released pairs without a collection, so none may be left.
+    pairs = [(number, number) for number in range(10_000)]
+    before = gc.get_threshold()
+    gc.callbacks.append(add_modules)
+    gc.set_threshold(1)
+    try:
+        assert versions_here()["python"] == HERE
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(add_modules)
+    assert pairs
 
 
 def test_another_feature_version_of_python_is_refused_and_both_are_named() -> None:

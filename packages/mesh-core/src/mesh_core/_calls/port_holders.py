@@ -122,7 +122,7 @@ def holder_died(proc: int, body: bytes) -> None:
     """Notify every waiter for a port that a dead process held or was about to receive."""
     lost = set(_handed_on.pop(proc, ()))
     me = runtime().me
-    lost |= {(me, port) for port, held in list(holders.items()) if held.pop(proc, 0)}
+    lost |= {(me, port) for port, held in holders.copy().items() if held.pop(proc, 0)}
     for key in [key for key in list(_coming) if key[1] == proc]:
         lost.add(_address_of(_coming.pop(key)))
     for address in lost:

@@ -21,7 +21,8 @@ _LEN_MAX = 50
 def versions_here() -> dict[str, str]:
     """Return the versions of Python, of Mesh and of the modules that this process has imported."""
     found = {_PYTHON: _python(), _CORE: _version_of(_CORE) or ""}
-    for name, module in list(sys.modules.items()):
+    # Other threads import modules; unlike `list(items())`, a copy cannot be interrupted by them.
+    for name, module in sys.modules.copy().items():
         version = None if "." in name else getattr(module, "__version__", None)
         if isinstance(version, str) and len(version) <= _LEN_MAX and len(found) < _COUNT_MAX:
             found[name] = version

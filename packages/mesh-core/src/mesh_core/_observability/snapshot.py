@@ -37,7 +37,7 @@ def snapshot() -> list[Event]:
                 subject=mesh,
             )
         )
-    for port, cell in list(current.actors.items()):
+    for port, cell in current.actors.copy().items():
         # An actor whose `__init__` still runs has recorded its start, too.
         if not cell.is_ended:
             fields = {"class_name": cell.class_name}

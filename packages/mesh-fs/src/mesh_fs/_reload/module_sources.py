@@ -80,7 +80,8 @@ class ModuleSources(MetaPathFinder):
 
     def _imported(self) -> dict[str, str]:
         found = {}
-        for name, module in list(sys.modules.items()):
+        # Other threads import modules; `list(items())` can be interrupted by them, a copy cannot.
+        for name, module in sys.modules.copy().items():
             path: Any = getattr(getattr(module, "__spec__", None), "origin", None)
             # The main program is not a module, although it may also be imported as one.
             if not isinstance(path, str) or name == "__main__":
