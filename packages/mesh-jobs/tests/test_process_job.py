@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -59,6 +60,25 @@ def found_again(job: Job) -> JobState:
     return wait_until(state, UP_S)
 
 
+def kill_worker(job: Job) -> str:
+    """Kill the worker of `ones[1]`; return its address, at which nothing listens any more."""
+    status = job.status()
+    address = status.of("ones")[1].address
+    os.kill(worker_pids(status.allocation_id)["ones", 1], signal.SIGKILL)
+    name, _, port = str(address).rpartition("://")[2].rpartition(":")
+
+    def is_closed() -> bool:
+        # The session of the worker holds the port until it notices that the worker has died.
+        try:
+            socket.create_connection((name, int(port))).close()
+        except ConnectionRefusedError:
+            return True
+        return False
+
+    wait_until(is_closed, UP_S)
+    return str(address)
+
+
 def silence(patch: pytest.MonkeyPatch) -> None:
     def report(*_: object) -> None:
         raise SchedulerUnreachable("nobody answers")
@@ -99,18 +119,16 @@ def test_a_job_that_is_declared_again_finds_them_too(
 
 
 def test_a_worker_that_has_ended_is_noticed_by_the_next_program(known: Job) -> None:
-    os.kill(worker_pids(known.status().allocation_id)["ones", 1], signal.SIGKILL)
+    kill_worker(known)
     with pytest.raises(JobEnded, match=r"ended: ones\[1\]"):
         job_load(folder=Path(known.folder).parent.parent).state(timeout=UP_S)
 
 
 def test_another_worker_at_the_address_is_not_taken_for_the_one_before(known: Job) -> None:
-    status = known.status()
-    os.kill(worker_pids(status.allocation_id)["ones", 1], signal.SIGKILL)
+    address = kill_worker(known)
     secret = Path(known.folder, "keys", "worker-ones-1.json")
-    address = status.of("ones")[1].address
     command = [sys.executable, "-m", "mesh_jobs.worker", "--mesh", "ones", "--rank", "1"]
-    command += ["--listen", str(address), "--secret", str(secret)]
+    command += ["--listen", address, "--secret", str(secret)]
 
     def other_worker() -> subprocess.Popen[str] | None:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -119,7 +137,7 @@ def test_another_worker_at_the_address_is_not_taken_for_the_one_before(known: Jo
         if worker.stdout.readline():
             return worker
         worker.communicate()
-        return None  # A child of the previous worker may still hold the port.
+        return None
 
     other = wait_until(other_worker, UP_S)
     try:
