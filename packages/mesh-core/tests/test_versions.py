@@ -59,6 +59,10 @@ def test_other_packages_are_described() -> None:
     assert differences(versions_here()) == []
 
 
+def test_builds_of_one_version_do_not_differ() -> None:
+    assert differences({"pytest": f"{pytest.__version__}+cu130"}) == []
+
+
 def test_versions_come_out_as_they_went_in() -> None:
     config: dict[str, object] = {}
     request = AttachRequest(

@@ -49,13 +49,18 @@ def differences(theirs: Mapping[str, str]) -> list[str]:
     found = []
     for name, version in theirs.items():
         here = None if name == _PYTHON else _version_of(name)
-        if here is not None and version and here != version:
+        if here is not None and version and _release(here) != _release(version):
             found.append(f"{name} {here} instead of {version}")
     return found
 
 
 def _python() -> str:
     return ".".join(map(str, sys.version_info[:3]))
+
+
+def _release(version: str) -> str:
+    """Return a version without its build, such as `+cu130`: modules and packages differ in it."""
+    return version.partition("+")[0]
 
 
 def _feature(version: str) -> list[str]:
