@@ -421,3 +421,25 @@ class TestSlice:
         region = HOSTS.slice(gpus=slice(0, 3)).flatten("x")._region
         with pytest.raises(ShapeError, match="no constant strides: use its ranks"):
             region.slice()
+
+
+class TestTable:
+    def test_the_last_dimension_has_columns_and_the_one_before_has_rows(self) -> None:
+        lines = HOSTS.to_table().splitlines()
+        assert [line.split() for line in lines] == [
+            ["hosts\\gpus", "0", "1", "2", "3"],
+            ["0", "0", "1", "2", "3"],
+            ["1", "4", "5", "6", "7"],
+        ]
+
+    def test_a_slice_shows_the_ranks_that_it_has_kept(self) -> None:
+        assert HOSTS.slice(gpus=slice(1, None, 2)).to_table() == (
+            "hosts\\gpus  0  1\n0           1  3\n1           5  7"
+        )
+        assert HOSTS.slice(hosts=1).to_table() == "gpus  0  1  2  3\n      4  5  6  7"
+        assert HOSTS.slice(hosts=1, gpus=2).to_table() == "6"
+
+    def test_other_dimensions_have_a_table_for_each_coordinate(self) -> None:
+        assert mesh(pods=2, hosts=1, gpus=2).to_table() == (
+            "pods=0\nhosts\\gpus  0  1\n0           0  1\n\npods=1\nhosts\\gpus  0  1\n0           2  3"
+        )

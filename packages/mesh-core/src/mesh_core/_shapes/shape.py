@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from math import prod
 
 from mesh_core._core import Region
+from mesh_core._shapes.rank_table import rank_table
 from mesh_core._shapes.shape_errors import MeshIndexError, SelectorError, ShapeError, UnknownDim
 from mesh_core._shapes.strided import Shape, Slice
 
@@ -253,6 +254,10 @@ class MeshTrait:
     def extent(self) -> Extent:
         """The dimensions."""
         return self._region.extent
+
+    def to_table(self) -> str:
+        """Format the ranks as a table: the last dimension as columns, the one before as rows."""
+        return rank_table(self._region)
 
     def __len__(self) -> int:
         return len(self._region)
