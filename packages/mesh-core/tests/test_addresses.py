@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from contextlib import suppress
@@ -10,14 +11,27 @@ from typing import TYPE_CHECKING
 import pytest
 from workers import WorkerProcess
 
-from mesh_core import Credentials, HostDied, attach_to_workers, configured, shutdown_context
+from mesh_core import Actor, Credentials, HostDied, attach_to_workers, configured, endpoint, shutdown_context
 from mesh_core._hosts.address import DEFAULT_PORT, Address
 from mesh_core._hosts.route import Route
+from mesh_core._workers.listen_address import ListenAddress
 from mesh_core.compat import run_worker_loop_forever
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+LIMIT_S = 30
+
+
+class Echo(Actor):
+    """Returns its argument."""
+
+    @endpoint
+    def echo(self, value: int) -> int:
+        """Return the argument."""
+        return value
 
 
 @pytest.fixture
@@ -61,6 +75,7 @@ def test_an_address_is_read(text: str, host: str, port: int) -> None:
     ("text", "why"),
     [
         ("http://node7:4", "has scheme 'http': write tcp://host:port"),
+        ("ipc:///tmp/worker", "workers listen on TCP; tcp://127.0.0.1:PORT serves only"),
         ("tcp://node7:", "has port '': give a number from 0 to 65535"),
         ("tcp://node7:http", "has port 'http'"),
         ("tcp://node7:65536", "has port '65536'"),
@@ -155,3 +170,53 @@ def test_hosts_find_each_other_by_what_the_program_knows() -> None:
     assert behind.towards(beside) == (["n1:1"], [])
     assert there.towards(behind) == (["n0:1"], ["login:1"])
     assert behind.towards(there) == (["10.0.0.1:1"], [])
+
+
+class TestListenAddress:
+    def test_clients_use_the_first_address_and_the_worker_listens_on_the_second(self) -> None:
+        address = ListenAddress.parse("tcp://login.example.org:40007@tcp://127.0.0.1:0")
+        with address.listen() as listener:
+            assert listener.getsockname()[0] == "127.0.0.1"
+            assert str(address.reached_at(listener)) == "tcp://login.example.org:40007"
+
+    def test_port_0_before_the_at_is_the_port_on_which_the_worker_listens(self) -> None:
+        address = ListenAddress.parse("tcp://login:0@tcp://127.0.0.1:0")
+        with address.listen() as listener:
+            assert address.reached_at(listener) == Address("login", listener.getsockname()[1])
+
+    def test_an_inherited_socket_is_used(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            address = ListenAddress.parse(f"fd://{os.dup(server.fileno())}")
+            with address.listen() as listener:
+                assert listener.getsockname() == server.getsockname()
+                assert address.reached_at(listener) == Address(*server.getsockname())
+
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            ("tcp://*:1@tcp://*:2", "names no machine before the @"),
+            ("fd://stdin", "is not a descriptor: write fd://3"),
+            ("fd://99999", "is not a socket of this process: Bad file descriptor"),
+            ("fd://{connected}", "is not a listening TCP socket"),
+            ("fd://{local}", "is not a listening TCP socket"),
+        ],
+    )
+    def test_what_is_no_listening_socket_is_refused(self, text: str, why: str) -> None:
+        with socket.socket() as connected, socket.socket(socket.AF_UNIX) as local:
+            numbers = {"connected": connected.fileno(), "local": local.fileno()}
+            with pytest.raises(ValueError, match="fd|tcp") as caught:
+                ListenAddress.parse(text.format(**numbers))
+            assert why in str(caught.value)
+            assert connected.fileno() >= 0
+
+
+def test_a_worker_serves_at_an_inherited_socket_and_prints_its_alias(fresh_job: None) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        listen = f"tcp://localhost:{port}@fd://{server.fileno()}"
+        worker = WorkerProcess(listen=listen, pass_fds=[server.fileno()])
+    with worker:
+        assert worker.address == f"tcp://localhost:{port}"
+        hosts = attach_to_workers([f"{worker.address}@tcp://127.0.0.1:1"])
+        with hosts.spawn_procs({"procs": 2}) as procs:
+            assert procs.spawn("echo", Echo).echo.call(3).get(timeout=LIMIT_S).values() == [3, 3]

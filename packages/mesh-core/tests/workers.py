@@ -15,6 +15,7 @@ from host_recorder import children, wait_until_gone
 from mesh_core import shutdown_context
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -23,13 +24,23 @@ END_LIMIT_S = 30.0
 
 
 class WorkerProcess:
-    """A worker that listens on the loopback interface, on a free port."""
+    """A worker that listens on the loopback interface, by default on a free port."""
 
-    def __init__(self, *options: str, credentials: Path | None = None) -> None:
+    def __init__(
+        self,
+        *options: str,
+        credentials: Path | None = None,
+        listen: str = "tcp://127.0.0.1:0",
+        pass_fds: Sequence[int] = (),
+    ) -> None:
         trust = [] if credentials is None else ["--credentials", str(credentials)]
-        command = [sys.executable, "-m", "mesh_core.worker", "--listen", "tcp://127.0.0.1:0"]
+        command = [sys.executable, "-m", "mesh_core.worker", "--listen", listen]
         self._process = subprocess.Popen(
-            [*command, *options, *trust], stdout=subprocess.PIPE, text=True, start_new_session=True
+            [*command, *options, *trust],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            pass_fds=pass_fds,
         )
         assert self._process.stdout is not None
         said = self._process.stdout.readline()

@@ -34,6 +34,11 @@ class Address:
             ValueError: The text is not an address.
         """
         scheme, found, rest = text.rpartition("://")
+        if scheme in ("ipc", "unix"):
+            raise ValueError(
+                f"{text!r} has scheme {scheme!r}: workers listen on TCP; tcp://127.0.0.1:PORT serves "
+                "only programs of the worker's user"
+            )
         if found and scheme not in ("tcp", "tls"):
             raise ValueError(f"{text!r} has scheme {scheme!r}: write tcp://host:port")
         if "/" in rest or any(map(str.isspace, rest)):
@@ -64,10 +69,12 @@ class Address:
     def parse_reachable(text: str) -> Address:
         """Parse an address to connect to rather than to listen on.
 
+        Of `DIAL@BIND`, the form for workers behind NAT, this is the first address.
+
         Raises:
             ValueError: The text is not an address, or a client cannot connect to it.
         """
-        address = Address.parse(text)
+        address = Address.parse(text.partition("@")[0])
         if address.host == "*":
             raise ValueError(f"{text!r} does not name a machine: use a host name or an address")
         if address.port == 0:

@@ -12,7 +12,6 @@ import math
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,19 +22,21 @@ from mesh_core._calls.coroutine_future import run_async
 from mesh_core._calls.event_loop import loop_thread
 from mesh_core._calls.own_thread import run_beside
 from mesh_core._core import Listener
-from mesh_core._hosts.address import Address
 from mesh_core._processes.template_cache import TemplateCache
 from mesh_core._security.errors import CredentialsError
 from mesh_core._supervision.lifecycle import ENDED_BY_OWNER
 from mesh_core._system.signals import on_signals
 from mesh_core._workers.additional_sessions import GUEST_LIMIT_S, AdditionalSessions
+from mesh_core._workers.listen_address import ListenAddress
 from mesh_core._workers.worker_keys import worker_keys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from os import PathLike
 
     from mesh_core._calls.future import Future
+    from mesh_core._hosts.address import Address
 
 
 __all__ = ["Worker"]
@@ -54,7 +55,7 @@ class Worker:
     """The port of a machine, and the sessions that serve jobs there.
 
     Args:
-        address: The address to listen on, such as `tcp://*:26600`.
+        address: The address to listen on, such as `tcp://*:26600`, `fd://3` or `DIAL@BIND`.
         credentials: The folder with the worker's credentials. Default: the credentials that the
             programs of its user share; the worker must then listen on loopback.
         leave_grace_s: How long `end` waits for the owners of jobs to stop their processes here, in
@@ -72,11 +73,12 @@ class Worker:
         credentials: str | PathLike[str] | None = None,
         leave_grace_s: float = 0.0,
     ) -> None:
-        listen_address = Address.parse(address)
+        listen_address = ListenAddress.parse(address)
+        bound = listen_address.bound
         self._leave_grace_s = leave_grace_s
-        if credentials is None and not listen_address.is_loopback:
+        if credentials is None and not bound.is_loopback:
             raise ValueError(
-                f"refused to listen on {listen_address} without credentials: anyone who reaches it "
+                f"refused to listen on {bound} without credentials: anyone who reaches it "
                 "could run code here; pass credentials, or listen on tcp://127.0.0.1"
             )
         # Empty for the credentials that the programs of the user share.
@@ -87,12 +89,11 @@ class Worker:
         # The id is unique, also among workers that listen on this port later.
         self._id = secrets.token_hex(16)
         self._socket: socket.socket = listen_address.listen()
-        host = socket.gethostname() if listen_address.host == "*" else listen_address.host
-        self.address: Address = Address(host, self._socket.getsockname()[1])
+        self.address: Address = listen_address.reached_at(self._socket)
         self._sessions: list[subprocess.Popen[bytes]] = []
         self._template_cache: TemplateCache = TemplateCache()
         self._additional_sessions: AdditionalSessions = AdditionalSessions(
-            listen_address.host, self._start_additional_session
+            bound.host, self._start_additional_session
         )
         self._is_ending = threading.Event()
         # Held while a session is started, so that no session starts after the end.
