@@ -299,6 +299,14 @@ def reproduce(session: nox.Session) -> None:
 
 
 @nox.session
+def diagnose(session: nox.Session) -> None:
+    """Plant hangs in training on two hosts, and check that telemetry names the culprits."""
+    _install(session, "tensor", "mesh-jobs", "mesh-telemetry")
+    _have(session, system.HOSTS)
+    _pytest(session, "tests/diagnose", *session.posargs)
+
+
+@nox.session
 def security(session: nox.Session) -> None:
     """Run attacks by another user of this machine; requires root."""
     # Some Python packages are compiled against these Debian packages, so they come first.

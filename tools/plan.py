@@ -53,6 +53,7 @@ SHARED: tuple[Session, ...] = (
     Session("slurm"),
     Session("hosts"),
     Session("chaos", ("--minutes", "0.5")),
+    Session("diagnose", ("-m", "not slow")),
     Session("reproduce"),
     Session("docs"),
     Session("readme"),

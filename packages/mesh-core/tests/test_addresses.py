@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 from workers import WorkerProcess
 
-from mesh_core import Actor, Credentials, HostDied, attach_to_workers, configured, endpoint, shutdown_context
+from mesh_core import (
+    Actor,
+    Credentials,
+    HostDied,
+    attach_to_workers,
+    configured,
+    endpoint,
+    shutdown_context,
+)
 from mesh_core._hosts.address import DEFAULT_PORT, Address
 from mesh_core._hosts.route import Route
 from mesh_core._workers.listen_address import ListenAddress
@@ -204,7 +212,7 @@ class TestListenAddress:
     def test_what_is_no_listening_socket_is_refused(self, text: str, why: str) -> None:
         with socket.socket() as connected, socket.socket(socket.AF_UNIX) as local:
             numbers = {"connected": connected.fileno(), "local": local.fileno()}
-            with pytest.raises(ValueError, match="fd|tcp") as caught:
+            with pytest.raises(ValueError, match=r"fd|tcp") as caught:
                 ListenAddress.parse(text.format(**numbers))
             assert why in str(caught.value)
             assert connected.fileno() >= 0

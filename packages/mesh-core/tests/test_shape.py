@@ -441,5 +441,6 @@ class TestTable:
 
     def test_other_dimensions_have_a_table_for_each_coordinate(self) -> None:
         assert mesh(pods=2, hosts=1, gpus=2).to_table() == (
-            "pods=0\nhosts\\gpus  0  1\n0           0  1\n\npods=1\nhosts\\gpus  0  1\n0           2  3"
+            "pods=0\nhosts\\gpus  0  1\n0           0  1\n\n"
+            "pods=1\nhosts\\gpus  0  1\n0           2  3"
         )

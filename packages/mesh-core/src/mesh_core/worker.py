@@ -18,8 +18,8 @@ def main(arguments: list[str] | None = None) -> int:
         "--listen",
         default=f"tcp://127.0.0.1:{DEFAULT_PORT}",
         metavar="ADDRESS",
-        help="address to listen on (%(default)s); port 0: chosen by the system, and printed; fd://3: "
-        "an inherited socket; DIAL@BIND: clients use another address, as with NAT",
+        help="address to listen on (%(default)s); port 0: chosen by the system, and printed; "
+        "fd://3: an inherited socket; DIAL@BIND: clients use another address, as with NAT",
     )
     parser.add_argument(
         "--credentials",

@@ -45,6 +45,8 @@ class TelemetryConfig:
         snapshot_s: Interval in seconds at which live tables are also written to `spill`, so that
             they have a history. It is longer if writing takes more than a twentieth of the time.
             Never if None.
+        hang_timeout_s: How long a collective of `torch.distributed` may take before telemetry looks
+            for ranks that have not joined it, in seconds. Never if None.
         otlp: Where each host exports its rows with OpenTelemetry. `"env"` reads the standard
             variables of OpenTelemetry in the program. No export if None.
 
@@ -65,6 +67,7 @@ class TelemetryConfig:
     spill: str | None = None
     spill_bytes: int | None = None
     snapshot_s: float | None = None
+    hang_timeout_s: float | None = 0.8
     otlp: OtlpConfig | Literal["env"] | None = None
 
     def __post_init__(self) -> None:
@@ -82,6 +85,8 @@ class TelemetryConfig:
             raise ValueError(
                 f"snapshot_s {self.snapshot_s} is below the minimum of {_SNAPSHOT_S_MIN}"
             )
+        if self.hang_timeout_s is not None and not self.hang_timeout_s > 0:
+            raise ValueError(f"hang_timeout_s {self.hang_timeout_s} is not positive")
         if self.spill is None and (self.spill_bytes, self.snapshot_s) != (None, None):
             raise ValueError("spill_bytes and snapshot_s require spill: set it too")
         if self.stacks_bytes < 0:

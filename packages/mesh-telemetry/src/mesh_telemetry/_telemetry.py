@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh_core import Future, HostMesh, ProcMesh
+    from mesh_telemetry._hangs.hang import Hang
     from mesh_telemetry._profile.file import TraceFile
     from mesh_telemetry._query.coverage import Coverage, QueryResult
     from mesh_telemetry._query.stream import Stream
@@ -187,6 +188,26 @@ class Telemetry:
             ...         print(batch.num_rows)
         """
         return self._loaded_client().stream(sql, params, as_of, timeout, require_full)
+
+    def why(self) -> list[Hang]:
+        """Return which ranks keep others waiting now, where they are, and why.
+
+        For a collective of `torch.distributed`, these are the ranks that have not joined it. If
+        all collectives proceed, they are the actors at the ends of chains of calls that wait.
+        Telemetry also reports collectives that hang by itself, in the log and in the table `hangs`;
+        this method does not wait until a hang is certain.
+
+        Returns:
+            The hangs; printing one describes it. Empty if nobody waits.
+
+        Raises:
+            TelemetryError: Telemetry is not started.
+
+        Example:
+            >>> for hang in telemetry.why():
+            ...     print(hang)
+        """
+        return self._loaded_client().why()
 
     def pyspy_dump(
         self,

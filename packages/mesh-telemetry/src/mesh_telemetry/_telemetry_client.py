@@ -11,6 +11,8 @@ from mesh_telemetry._dash.dashboard import Dashboard, QueryRunner
 from mesh_telemetry._debug.debugging import Debugging
 from mesh_telemetry._debug.routes import debug_routes
 from mesh_telemetry._events.program_line import program_line
+from mesh_telemetry._hangs.hang_watch import ProcessStates, look_for_hangs
+from mesh_telemetry._hangs.routes import hang_routes
 from mesh_telemetry._profile.file import trace_path, write_trace
 from mesh_telemetry._profile.routes import profile_routes
 from mesh_telemetry._query.client import QueryClient, QueryOptions
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from mesh_telemetry._hangs.hang import Hang
     from mesh_telemetry._hosts.coordinator import Coordinator
     from mesh_telemetry._profile.file import TraceFile
     from mesh_telemetry._query.coverage import Coverage, QueryResult
@@ -49,6 +52,7 @@ __all__ = ["TelemetryClient"]
 
 # Timeout in seconds for one of the queries of a trace.
 _LONG_S = 60.0
+_HOSTS_S = 10.0
 
 
 class TelemetryClient:
@@ -168,6 +172,12 @@ class TelemetryClient:
             trace_path(path), self._run_long_query, self.tables(), microseconds(since), until_us
         )
 
+    def why(self) -> list[Hang]:
+        """Return which ranks keep others waiting."""
+        coordinator = self._coordinator()
+        states = ProcessStates(lambda: coordinator.hosts.call_one().get(_HOSTS_S))
+        return look_for_hangs(states, 0.0)
+
     def serve(
         self, port: int, flight_port: int, token: str | None, act_token: str | None
     ) -> Serving:
@@ -191,6 +201,7 @@ class TelemetryClient:
         return [
             *action_routes(self._coordinator()),
             *debug_routes(lambda: Debugging(self._coordinator()), self._debug_on_failure),
+            *hang_routes(self.why),
             *profile_routes(self._run_long_query, self.tables()),
             *pyspy_routes(self.pyspy_dump, self._sample_stacks),
         ]

@@ -36,8 +36,8 @@ class Address:
         scheme, found, rest = text.rpartition("://")
         if scheme in ("ipc", "unix"):
             raise ValueError(
-                f"{text!r} has scheme {scheme!r}: workers listen on TCP; tcp://127.0.0.1:PORT serves "
-                "only programs of the worker's user"
+                f"{text!r} has scheme {scheme!r}: workers listen on TCP; tcp://127.0.0.1:PORT "
+                "serves only programs of the worker's user"
             )
         if found and scheme not in ("tcp", "tls"):
             raise ValueError(f"{text!r} has scheme {scheme!r}: write tcp://host:port")

@@ -27,9 +27,7 @@ def rank_table(region: Region) -> str:
     outer = product(*map(range, sizes[:-2]))
     for block, coordinates in enumerate(outer):
         first = block * rows * columns
-        cells = [
-            ranks[first + row * columns : first + (row + 1) * columns] for row in range(rows)
-        ]
+        cells = [ranks[first + row * columns : first + (row + 1) * columns] for row in range(rows)]
         title = ", ".join(f"{label}={at}" for label, at in zip(labels, coordinates, strict=False))
         table = _format(labels[-2:], cells)
         tables.append(f"{title}\n{table}" if title else table)

@@ -33,7 +33,7 @@ def run_worker(
     Args:
         address: The address to listen on, such as `tcp://127.0.0.1:26600`; port 0 lets the system
             select one. `fd://3` is a listening socket that this process has inherited. With
-            `DIAL@BIND`, clients reach the worker at the first address, and it listens on the second.
+            `DIAL@BIND`, clients use the first address, and the worker listens on the second.
         credentials: The folder with the worker's credentials, required if other machines can reach
             the address.
         until_shutdown: Whether to return also after the owner of a job has shut down its hosts.

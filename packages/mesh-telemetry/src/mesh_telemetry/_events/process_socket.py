@@ -36,6 +36,7 @@ __all__ = [
     "RULES",
     "SESSIONS",
     "STACKS",
+    "STATE",
     "STOP",
     "WAITS",
     "ProcessSocket",
@@ -43,11 +44,12 @@ __all__ = [
     "request_all",
     "short_socket_path",
     "stacks",
+    "state",
     "waits",
 ]
 
 ACTIVITY, FLUSH, ROWS, STACKS = "activity", "flush", "rows", "stacks"
-STOP, WAITS = "stop", "waits"
+STATE, STOP, WAITS = "state", "stop", "waits"
 SESSIONS, RULES = "debug_sessions", "on_failure"
 _NAME = "socket"
 _REQUEST_LEN_MAX = 256
@@ -137,6 +139,11 @@ def activities() -> list[tuple[Any, ...]]:
 def waits() -> list[tuple[Any, ...]]:
     """Return what this process waits for, as reported by `current_process.pending_calls`."""
     return [tuple(one) for one in current_process.pending_calls()]
+
+
+def state() -> tuple[Any, Any, Any]:
+    """Return stacks, waits and activities at once, because a hanging process never replies."""
+    return stacks(), waits(), activities()
 
 
 def stacks() -> list[Stack]:

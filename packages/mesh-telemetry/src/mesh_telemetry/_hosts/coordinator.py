@@ -20,6 +20,7 @@ from mesh_telemetry._debug.failure_rules import FailureRule
 from mesh_telemetry._errors import cause_of
 from mesh_telemetry._events.folders import sweep
 from mesh_telemetry._events.program_line import program_line
+from mesh_telemetry._hangs.hang_watch import HangWatch
 from mesh_telemetry._hosts.host_handle import HostHandle
 from mesh_telemetry._hosts.host_rows import HostRows
 from mesh_telemetry._recording.collector import COLLECTOR_NAME, Collector, is_ours
@@ -38,7 +39,7 @@ COORDINATOR_NAME = "mesh-telemetry-coordinator"
 _PROC_NAME = "mesh-telemetry"
 # Seconds between two attempts to start the telemetry process of a host.
 _RETRY_S = 1.0
-_RULES_S = 10.0
+_RULES_S = _HOSTS_S = 10.0
 # Interval at which a closing process is checked, and the time it has to respond.
 _ALIVE_CHECK_PERIOD_S = 1.0
 _ALIVE_TIMEOUT_S = 5.0
@@ -91,6 +92,8 @@ class Coordinator(Actor):
         self._collector: Collector | None = None
         self._own_handle: Coordinator | None = None
         self._failure_rules: list[FailureRule] = []
+        self._hang_watch: HangWatch | None = None
+        self._is_closed = False
 
     def __supervise__(self, failure: MeshFailure) -> bool:
         """Record hosts whose telemetry process was lost; with an export, replace it immediately."""
@@ -145,6 +148,18 @@ class Coordinator(Actor):
         return [state.handle() for state in self._hosts.values()]
 
     @endpoint
+    def stalled(self) -> None:
+        """Look for hangs, because collectives take long on a host."""
+        if self._hang_watch is None and self._own_handle is not None and not self._is_closed:
+            coordinator, patience_s = self._own_handle, self._config.hang_timeout_s
+            assert patience_s is not None, "hosts report nothing without a limit"
+            self._hang_watch = HangWatch(
+                lambda: coordinator.hosts.call_one().get(_HOSTS_S), patience_s
+            )
+        if self._hang_watch is not None:
+            self._hang_watch.stalled()
+
+    @endpoint
     def lost(self, number: int, rows: HostRows, cause: str) -> None:
         """Record that a telemetry process was lost; called by the first process to detect it."""
         state = self._hosts.get(number)
@@ -192,7 +207,9 @@ class Coordinator(Actor):
         try:
             procs = state.host.spawn_procs(name=_PROC_NAME)
             state.procs = procs
-            state.rows = procs.spawn(_PROC_NAME, HostRows, self._run, self._config, self._program)
+            state.rows = procs.spawn(
+                _PROC_NAME, HostRows, self._run, self._config, self._program, self._own_handle
+            )
             state.name_future = state.rows.name.call_one()
             if self._failure_rules:
                 state.rows.debug_rules.broadcast(self._failure_rules)
@@ -213,6 +230,9 @@ class Coordinator(Actor):
             again.start()
 
     def _close(self) -> None:
+        self._is_closed = True
+        if self._hang_watch is not None:
+            self._hang_watch.close()
         hosts, self._hosts = list(self._hosts.values()), {}
         collector, self._collector = self._collector, None
         # Stop the writers first, then the processes that remove what was written.

@@ -7,9 +7,10 @@ import shutil
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
-from mesh_core import Actor, concurrent_endpoint, context, endpoint
+from mesh_core import Actor, MeshError, concurrent_endpoint, context, endpoint
 from mesh_telemetry._debug.host_debugging import HostDebugging
 from mesh_telemetry._disk.stored_runs import HostMetadata, read_host_metadata, write_host_metadata
 from mesh_telemetry._errors import TelemetryError
@@ -20,7 +21,10 @@ from mesh_telemetry._events.folders import (
     spill_folder,
     sweep,
 )
+from mesh_telemetry._events.proc_folder import proc_folders
 from mesh_telemetry._events.stops import request_stop
+from mesh_telemetry._hangs.process_state import process_states
+from mesh_telemetry._hangs.stall_monitor import StallMonitor
 from mesh_telemetry._query.host_requests import HostRequests
 from mesh_telemetry._query.query_limits import QueryLimits
 from mesh_telemetry._query.query_request import failure_reply
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 
     from mesh_telemetry._debug.failure_rules import FailureRule
     from mesh_telemetry._debug.host_debugging import CommandResult
+    from mesh_telemetry._events.proc_folder import CachedFolder
+    from mesh_telemetry._hangs.process_state import ProcessState
     from mesh_telemetry._hosts.coordinator import Coordinator
     from mesh_telemetry._hosts.host_handle import HostHandle
     from mesh_telemetry._hosts.host_services import HostServices
@@ -58,9 +64,16 @@ class HostRows(Actor):
         run: The name of the run.
         config: The options.
         program: The command line of the recorded program.
+        coordinator: The actor that is notified when collectives take long.
     """
 
-    def __init__(self, run: str, config: TelemetryConfig, program: str) -> None:
+    def __init__(
+        self,
+        run: str,
+        config: TelemetryConfig,
+        program: str,
+        coordinator: Coordinator | None = None,
+    ) -> None:
         self._config = config
         self._actor_process = context().actor_instance.proc_id
         sweep(config.directory)
@@ -78,6 +91,12 @@ class HostRows(Actor):
         )
         if self._spilled is not None:
             self._write_metadata(self._spilled)
+        self._known_folders: dict[tuple[Path, str], CachedFolder] = {}
+        self._stalls: StallMonitor | None = None
+        if coordinator is not None and config.hang_timeout_s is not None:
+            self._stalls = StallMonitor(
+                self._folder, config.hang_timeout_s, partial(_notify, coordinator)
+            )
         self._is_over = False
         self._services: HostServices | None = None
         self._debugging = HostDebugging(self._folder)
@@ -150,6 +169,11 @@ class HostRows(Actor):
             return await self._queries.run(task)
         except TelemetryError as error:
             return failure_reply(error)
+
+    @concurrent_endpoint
+    async def process_states(self) -> list[ProcessState]:
+        """Return what each recorded process of this host does, to find out why others wait."""
+        return await asyncio.to_thread(self._process_states)
 
     @concurrent_endpoint
     async def store_pyspy_dump(self, dump_id: str, proc: str, dump_json: str) -> None:
@@ -246,7 +270,12 @@ class HostRows(Actor):
     async def __cleanup__(self, error: Exception | None) -> None:
         await self._close_all(_CLEANUP_S)
 
+    def _process_states(self) -> list[ProcessState]:
+        return process_states(proc_folders(self._folder, self._spilled, self._known_folders))
+
     async def _close_all(self, limit_s: float) -> None:
+        if self._stalls is not None:
+            await asyncio.to_thread(self._stalls.close)
         if self._services is not None:
             await self._services.stacks.close()
         await self._queries.close()
@@ -294,3 +323,8 @@ class HostRows(Actor):
         if not is_over:
             self._lock.close()
             remove_if_free(self._folder)
+
+
+def _notify(coordinator: Coordinator) -> None:
+    with suppress(MeshError):
+        coordinator.stalled.broadcast()

@@ -16,6 +16,7 @@ from pathlib import Path
 from weakref import WeakSet
 
 from mesh_core.spi import Event, EventStream, MessageLog, current_process
+from mesh_telemetry._collectives.process_groups import ProcessGroups
 from mesh_telemetry._debug.breakpoints import Breakpoints
 from mesh_telemetry._events.endpoint_names import write_endpoints
 from mesh_telemetry._events.event_lines import encode_line, line_of
@@ -39,11 +40,13 @@ from mesh_telemetry._events.process_socket import (
     RULES,
     SESSIONS,
     STACKS,
+    STATE,
     STOP,
     WAITS,
     ProcessSocket,
     activities,
     stacks,
+    state,
     waits,
 )
 from mesh_telemetry._events.segment_export import make_folder, move_proc
@@ -119,6 +122,7 @@ class Recorder:
         self.folder.mkdir(mode=0o700)
         self._folder_lock = Lock(self.folder, is_shared=False)
         self._write_identity(location)
+        self._process_groups = ProcessGroups(self.folder)
         self._breakpoints = Breakpoints(self.folder, self._host_folder)
         self._socket = ProcessSocket(self.folder, self._handlers(), {ROWS: live_rows})
         self._waker, self._wake_socket = socket.socketpair()
@@ -184,6 +188,7 @@ class Recorder:
             RULES: self._breakpoints.read_rules,
             SESSIONS: self._breakpoints.rows,
             STACKS: stacks,
+            STATE: state,
             STOP: self._stop,
             WAITS: waits,
         }
@@ -244,6 +249,7 @@ class Recorder:
             self._lost_at = -math.inf
             self._write_lost()
         self._breakpoints.close()
+        self._process_groups.close()
         self._events.close()
         self._messages.close()
         self.detach()
@@ -281,6 +287,7 @@ class Recorder:
         self._count_dropped()
         self._write_lost()
         self._expire()
+        self._process_groups.poll()
         self._progress.publish(event_count, self._endpoint_count)
         return period_s
 

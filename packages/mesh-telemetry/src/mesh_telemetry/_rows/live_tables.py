@@ -15,6 +15,7 @@ from mesh_telemetry._events.folders import bytes_below
 from mesh_telemetry._events.own_meshes import OWN_NAMES
 from mesh_telemetry._events.process_socket import ACTIVITY, SESSIONS, STACKS, WAITS, request_all
 from mesh_telemetry._rows.activity_rows import handler_rows, node_rows
+from mesh_telemetry._rows.collective_rows import collective_rows
 from mesh_telemetry._rows.columns import batch_of, mixed
 from mesh_telemetry._rows.schemas import TABLES
 
@@ -58,6 +59,8 @@ def live_batches(table: str, folders: Sequence[ProcFolder]) -> list[pa.RecordBat
         rows = [_proc_row(folder) for folder in folders]
     elif table == "hosts":
         rows = [_host_row(folders)] if folders else []
+    elif table == "collectives":
+        rows = [row for folder in folders for row in collective_rows(folder)]
     else:
         requests = {
             "active_handlers": (ACTIVITY, handler_rows),

@@ -20,7 +20,16 @@ __all__ = [
 
 #: Tables of the current state, which are computed when they are queried and have no history.
 LIVE_TABLES = frozenset(
-    {"active_handlers", "actor_nodes", "debug_sessions", "hosts", "procs", "stacks", "waits"}
+    {
+        "active_handlers",
+        "actor_nodes",
+        "collectives",
+        "debug_sessions",
+        "hosts",
+        "procs",
+        "stacks",
+        "waits",
+    }
 )
 
 #: Tables whose rows are evicted only for lack of space.
@@ -410,6 +419,28 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "function s | the function",
         "file s | its file",
         "line i64 | the line",
+    ),
+    "collectives": _table(
+        "The latest operations of the process groups of `torch.distributed`, up to 256 for each "
+        "process; also of processes that are stopped.",
+        "timestamp_us i64 | the time of the query",
+        "mesh s | the name of the process mesh",
+        "world s | the address of the store of the world, which its members share",
+        "process_group s | the name of the group, which its members share",
+        "sequence i64 | the number of earlier operations of the group; for `send` and `recv`, with "
+        "the same peer",
+        "operation s | its name, such as `all_reduce`",
+        "rank i64 | the rank of the process in the world",
+        "peer i64? | the root or peer, a rank of the group; null if there is none",
+        "shape s | type and shape of the first tensor, such as `float32[4, 8]`",
+        "bytes i64 | the size of its tensors",
+        "entered_us i64 | when the process called it",
+        "left_us i64? | when it ended; null while it runs",
+        "is_async b | whether the caller waits for it later",
+        "is_failed b | whether it failed",
+        "file s | the source file of the caller",
+        "line i64 | the line",
+        "function s | the function",
     ),
     "debug_sessions": _table(
         "Code that is paused until a client attaches with `mesh debug`.",

@@ -35,6 +35,7 @@ ROUTE_SCOPES: Mapping[tuple[str, str], Scope] = {
     ("GET", "/topics/*"): Scope.READ,
     ("GET", "/live/*"): Scope.READ,
     ("GET", "/profile"): Scope.READ,
+    ("GET", "/why"): Scope.READ,
     # These routes stop actors, pause processes and read their memory, or run code.
     ("POST", "/stop"): Scope.ACT,
     ("POST", "/pyspy/dump"): Scope.ACT,

@@ -1,0 +1,1 @@
+"""Recording of the collectives of `torch.distributed` in a process."""

@@ -1,0 +1,312 @@
+"""Records the collectives of this process with hooks of the process groups of `torch.distributed`.
+
+The hooks also see the operations that DDP and FSDP start from C++.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import logging
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+from functools import partial
+
+from mesh_telemetry._collectives.collectives_file import CollectivesFile, ProcessGroup
+from mesh_telemetry._collectives.when_imported import when_imported
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import CodeType, FrameType, ModuleType
+    from typing import Any
+
+__all__ = ["ProcessGroups"]
+
+_MODULE = "torch.distributed.distributed_c10d"
+# The function of that module that creates every group.
+_CREATE = "_new_process_group_helper"
+_NAMES = {
+    "ALLREDUCE": "all_reduce",
+    "ALLGATHER": "all_gather",
+    "ALLTOALL": "all_to_all",
+}
+_PEER_TO_PEER = frozenset({"SEND", "RECV"})
+# Numbers of hooks, which a group tells apart by them.
+_hook_numbers = itertools.count(0x6D657368)
+# Seconds after which an operation that is still being issued is looked at.
+_ISSUE_S = 1.0
+_log = logging.getLogger("mesh_telemetry")
+
+
+class ProcessGroups:
+    """Records the process groups of this process, those that exist and those that follow.
+
+    It records nothing if `torch.distributed` is not imported, or if its groups have no hooks, as in
+    older versions of PyTorch.
+
+    Args:
+        folder: The folder of the process.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._pid = os.getpid()
+        self._is_over = False
+        self._lock = threading.Lock()
+        self._file: CollectivesFile | None = None
+        self._recorders: list[_GroupRecorder] = []
+        self._count = 0
+        self._module: ModuleType | None = None
+        when_imported(_MODULE, self._attach)
+
+    def poll(self) -> None:
+        """Notice the end of operations and groups that do not report it themselves."""
+        groups = getattr(getattr(self._module, "_world", None), "pg_map", None)
+        for recorder in tuple(self._recorders):
+            if groups is not None and recorder.group not in groups:
+                self._recorders.remove(recorder)
+                recorder.close()
+            else:
+                recorder.poll()
+
+    def close(self) -> None:
+        """Remove the hooks."""
+        self._is_over = True
+        _observers.discard(self)
+        for recorder in self._recorders:
+            recorder.close()
+
+    def add(self, group: Any, about: dict[str, Any]) -> None:
+        """Record a new group.
+
+        Args:
+            group: The group; something else if this process is not a member.
+            about: The arguments of the function that has created it.
+        """
+        if self._is_over or os.getpid() != self._pid or not hasattr(group, "register_pre_hook"):
+            return
+        try:
+            with self._lock:
+                if self._file is None:
+                    self._file = CollectivesFile(self._folder)
+                number, self._count = self._count, self._count + 1
+                described = ProcessGroup(
+                    number,
+                    str(about["group_name"]),
+                    _world_of(about["store"]),
+                    tuple(about["global_ranks_in_group"]) or tuple(range(about["group_size"])),
+                    int(about["group_rank"] or 0),
+                    str(about["backend"]),
+                )
+                self._file.add_group(described)
+                self._recorders.append(_GroupRecorder(self._file, described, group))
+        except Exception:
+            # The program needs the group, not its recording.
+            _log.warning("the collectives of a process group are not recorded", exc_info=True)
+
+    def _attach(self, module: ModuleType) -> None:
+        if not hasattr(module, _CREATE):
+            return
+        self._module = module
+        _observers.add(self)
+        _observe(module)
+        world: Any = getattr(module, "_world", None)
+        for group, (backend, store) in list(getattr(world, "pg_map", {}).items()):
+            with suppress(Exception):
+                ranks = world.pg_group_ranks[group]
+                about = {
+                    "group_name": world.pg_names[group],
+                    "store": store,
+                    "global_ranks_in_group": sorted(ranks, key=ranks.get),
+                    "group_size": group.size(),
+                    "group_rank": group.rank(),
+                    "backend": backend,
+                }
+                self.add(group, about)
+
+
+# The instances that are notified of new groups.
+_observers: set[ProcessGroups] = set()
+
+
+def _observe(module: Any) -> None:
+    """Let the function that creates groups notify the observers."""
+    create = getattr(module, _CREATE)
+    if getattr(create, "_is_observed", False):
+        return
+    signature = inspect.signature(create)
+
+    def observed(*args: Any, **kwargs: Any) -> Any:
+        made = create(*args, **kwargs)
+        if _observers:
+            about = signature.bind(*args, **kwargs).arguments
+            for observer in tuple(_observers):
+                observer.add(made[0] if isinstance(made, tuple) else made, about)
+        return made
+
+    observed._is_observed = True  # type: ignore[attr-defined]
+    setattr(module, _CREATE, observed)
+
+
+class _GroupRecorder:
+    """Records one group."""
+
+    def __init__(self, file: CollectivesFile, about: ProcessGroup, group: Any) -> None:
+        self._file = file
+        self._pid = os.getpid()
+        self._number = about.number
+        self.group = group
+        self._hook_number = next(_hook_numbers)
+        self._sequence = 0
+        self._peer_sequences: dict[tuple[str, int], int] = {}
+        # Serial numbers of operations that are being issued, by the number that the group gives
+        # them; with the thread and the time.
+        self._issuing: dict[int, tuple[int, int, float]] = {}
+        # Operations whose end must be noticed by `poll`.
+        self._running: dict[int, Any] = {}
+        group.register_pre_hook(self._hook_number, self._before)
+        group.register_post_hook(self._hook_number, self._after)
+
+    def close(self) -> None:
+        """Remove the hooks; operations that have not ended never will."""
+        with suppress(Exception):
+            self.group.unregister_pre_hook(self._hook_number)
+            self.group.unregister_post_hook(self._hook_number)
+        for serial in (*self._running, *(one[0] for one in self._issuing.values())):
+            self._leave(serial, is_failed=True)
+        self._issuing.clear()
+
+    def poll(self) -> None:
+        """Notice the end of operations that do not report it themselves."""
+        now = time.monotonic()
+        for number, (serial, thread, since) in tuple(self._issuing.items()):
+            # An operation that raises an exception while it is issued is not reported.
+            if now - since > _ISSUE_S and not _is_in_torch(thread):
+                self._issuing.pop(number, None)
+                self._file.leave(serial, is_failed=True)
+        for serial, work in tuple(self._running.items()):
+            with suppress(RuntimeError):
+                if not work.is_completed():
+                    continue
+            self._leave(serial)
+
+    def _before(self, begun: Any) -> None:
+        if os.getpid() != self._pid:
+            return
+        try:
+            name: str = begun.name.name
+            peer = begun.root
+            if name in _PEER_TO_PEER:
+                sequence = self._peer_sequences.get((name, peer), 0)
+                self._peer_sequences[name, peer] = sequence + 1
+            else:
+                sequence = self._sequence
+                self._sequence = sequence + 1
+            tensors = begun.input_tensors or begun.output_tensors
+            serial = self._file.enter(
+                self._number,
+                _NAMES.get(name) or name.lower(),
+                peer,
+                sequence,
+                sum(tensor.nbytes for tensor in tensors),
+                _shape_of(tensors),
+                _caller(sys._getframe()),
+                is_async=begun.async_op,
+            )
+            self._issuing[begun.op_id] = serial, threading.get_ident(), time.monotonic()
+        except Exception:
+            _log.debug("a collective was not recorded", exc_info=True)
+
+    def _after(self, ended: Any) -> None:
+        issued = self._issuing.pop(ended.op_id, None)
+        if issued is None:
+            return
+        serial = issued[0]
+        try:
+            work = ended.work
+            if work is None:
+                self._leave(serial)
+                return
+            self._running[serial] = work
+            with suppress(RuntimeError):
+                # On GPUs the future is done as soon as the operation is in the queue of the stream.
+                future = work.get_future()
+                if not future.devices():
+                    future.add_done_callback(partial(self._done, serial))
+        except Exception:
+            _log.debug("the end of a collective was not recorded", exc_info=True)
+
+    def _done(self, serial: int, future: Any) -> None:
+        try:
+            future.value()
+        except Exception:
+            self._leave(serial, is_failed=True)
+        else:
+            self._leave(serial)
+
+    def _leave(self, serial: int, *, is_failed: bool = False) -> None:
+        self._running.pop(serial, None)
+        self._file.leave(serial, is_failed=is_failed)
+
+
+def _shape_of(tensors: Any) -> str:
+    """Describe the first of the tensors, and how many there are."""
+    if not tensors:
+        return ""
+    first = tensors[0]
+    text = f"{str(first.dtype).removeprefix('torch.')}{list(first.shape)}"
+    return text if len(tensors) == 1 else f"{text} and {len(tensors) - 1} more"
+
+
+def _caller(frame: FrameType | None) -> tuple[str, str, int]:
+    """Return file, function and line of the innermost frame that is not of PyTorch or Mesh."""
+    last = frame
+    while frame is not None:
+        if not _is_library(frame.f_code):
+            last = frame
+            break
+        frame = frame.f_back
+    if last is None:
+        return "", "", 0
+    return last.f_code.co_filename, last.f_code.co_qualname, last.f_lineno or 0
+
+
+def _is_in_torch(thread: int) -> bool:
+    """Return whether a thread executes a function of PyTorch, as far as Python can see."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        if _is_library(frame.f_code):
+            return True
+        frame = frame.f_back
+    return False
+
+
+_library_code: dict[CodeType, bool] = {}
+_torch_root: list[str] = []
+
+
+def _is_library(code: CodeType) -> bool:
+    known = _library_code.get(code)
+    if known is None:
+        if not _torch_root:
+            _torch_root.append(os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep)
+        file = code.co_filename
+        known = file.startswith(_torch_root[0]) or f"{os.sep}mesh_telemetry{os.sep}" in file
+        _library_code[code] = known
+    return known
+
+
+def _world_of(store: Any) -> str:
+    """Return the address of the store of a world."""
+    with suppress(Exception):
+        while hasattr(store, "underlying_store"):
+            store = store.underlying_store
+        if hasattr(store, "host"):
+            return f"{store.host}:{store.port}"
+        if hasattr(store, "path"):
+            return str(store.path)
+    return ""

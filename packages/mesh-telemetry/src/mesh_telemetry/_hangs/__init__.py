@@ -1,0 +1,1 @@
+"""Hangs of collectives and calls: which ranks keep others waiting, and why."""

@@ -1,0 +1,296 @@
+"""Finds the ranks that keep others waiting, from two observations of all processes.
+
+In the graph of waits, a process that is in a collective points at the members of the group that
+have not called it. The culprits are the processes at the ends of the paths, which themselves wait
+in no collective, or the smaller side of a cycle. What the stacks, the kernel and the pending calls
+of a culprit show decides the kind of the hang.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from mesh_telemetry._hangs.culprits import (
+    STOPPED,
+    caller_in,
+    culprit_in_call,
+    culprit_of_call,
+    culprit_out_of_call,
+    wait_of,
+)
+from mesh_telemetry._hangs.hang import Culprit, Hang, WaitingCollective
+from mesh_telemetry._hangs.stalls import find_stalls
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from mesh_telemetry._collectives.collectives_file import Collective
+    from mesh_telemetry._hangs.process_state import ProcessState
+    from mesh_telemetry._hangs.stalls import Stall
+
+__all__ = ["find_hangs"]
+
+_NS = 1_000_000_000
+# Operations for which all ranks must pass tensors of the same size.
+_SAME_SIZE = frozenset({"all_reduce", "all_gather", "broadcast", "reduce", "reduce_scatter"})
+# A process that uses this share of a processor is busy.
+_BUSY_SHARE = 0.3
+# A rank that computes may continue. It is certain to hang after this time, and after this many
+# times the longest pause that the group had before.
+_BUSY_S, _BUSY_PAUSES = 10.0, 10
+# The same for ranks that wait for something.
+_BLOCKED_PAUSES = 3
+# An operation that all ranks have joined is certain to hang after this many times the duration of
+# the longest one.
+_LINK_TIMES = 5
+
+
+def find_hangs(
+    before: Iterable[ProcessState], now: Iterable[ProcessState], patience_s: float
+) -> list[Hang]:
+    """Find out which ranks keep others waiting.
+
+    Args:
+        before: The processes some time earlier.
+        now: The processes.
+        patience_s: How long an operation may take before a rank is suspected, in seconds.
+
+    Returns:
+        The hangs; those whose culprits will not continue by themselves have `is_certain` set.
+    """
+    return _Analysis(before, now, patience_s).hangs()
+
+
+class _Analysis:
+    def __init__(
+        self, before: Iterable[ProcessState], now: Iterable[ProcessState], patience_s: float
+    ) -> None:
+        self._before = {(one.proc, one.pid): one for one in before}
+        self._procs = {one.proc: one for one in now}
+        self._patience_s = patience_s
+        self._stalls = find_stalls(self._procs.values())
+        self._waiting_for = self._edges()
+
+    def hangs(self) -> list[Hang]:
+        """Return a hang for each culprit or group of culprits."""
+        found: dict[object, Hang] = {}
+        for stall in self._stalls:
+            for hang in self._hangs_of(stall):
+                found.setdefault(hang.key[0], hang)
+        return list(found.values())
+
+    def _edges(self) -> dict[int, set[int]]:
+        """Return for each waiting process the processes that it waits for."""
+        edges: dict[int, set[int]] = defaultdict(set)
+        for stall in self._stalls:
+            others = {
+                stall.members[rank].state.proc for rank in stall.missing if rank in stall.members
+            }
+            for rank in stall.joined:
+                edges[stall.members[rank].state.proc] |= others
+        in_collective = set(edges)
+        for state in self._procs.values():
+            wait = wait_of(state)
+            # A call of a process that is in a collective is described as a deadlock.
+            if wait is None or state.proc in in_collective or wait.proc in in_collective:
+                continue
+            if wait.proc in self._procs:
+                edges[state.proc].add(wait.proc)
+        return edges
+
+    def _hangs_of(self, stall: Stall) -> list[Hang]:
+        at = _described(stall)
+        unknown = [rank for rank in stall.missing if rank not in stall.members]
+        if unknown:
+            ranks = stall.any_member.group.ranks
+            culprits = tuple(
+                Culprit(ranks[rank], "lost", "has exited, or is not recorded") for rank in unknown
+            )
+            return [Hang("lost", at, culprits, stall.waited_s >= self._patience_s)]
+        if not stall.missing:
+            return [self._all_joined(stall, at)]
+        roots = self._roots(stall)
+        return [self._hang_at(state, stall, at) for state in roots] or [self._cycle(stall)]
+
+    def _roots(self, stall: Stall) -> list[ProcessState]:
+        """Return the processes at the ends of all paths of waits; none if the paths are cycles."""
+        found: dict[int, ProcessState] = {}
+        seen: set[int] = set()
+        left = [stall.members[rank].state.proc for rank in stall.missing]
+        while left:
+            proc = left.pop()
+            if proc in seen:
+                continue
+            seen.add(proc)
+            if self._waiting_for.get(proc):
+                left += self._waiting_for[proc]
+            else:
+                found[proc] = self._procs[proc]
+        return list(found.values())
+
+    def _hang_at(self, state: ProcessState, stall: Stall, at: WaitingCollective) -> Hang:
+        """Describe a process at the end of a path of waits."""
+        is_busy = self._is_busy(state)
+        member = next((one for one in stall.members.values() if one.state is state), None)
+        asker = self._asker_of(state)
+        wait = None if asker is None else wait_of(asker)
+        if member is None and asker is not None and wait is not None:
+            culprit = culprit_of_call(state, wait, asker)
+        else:
+            culprit = culprit_out_of_call(state, member, self._awaited(state), is_busy=is_busy)
+        if culprit.kind == "missing_call":
+            may_continue = self._is_called(state)
+        else:
+            may_continue = is_busy and culprit.kind not in ("stopped", "deadlock", "lost")
+        return Hang(
+            culprit.kind, at, (culprit,), self._is_certain(stall, culprit.kind, may_continue)
+        )
+
+    def _cycle(self, stall: Stall) -> Hang:
+        """Describe ranks that wait for each other in different groups: the smaller side."""
+        sides = [one for one in self._stalls if one.missing]
+        smallest = min(sides, key=lambda one: (len(one.joined), one.any_member.rank))
+        largest = max(sides, key=lambda one: (len(one.joined), -one.any_member.rank))
+        group, others = smallest.any_member.group.name, _described(largest)
+        culprits = tuple(
+            culprit_in_call(
+                smallest.members[rank],
+                "different_order",
+                f"is in {one.operation} #{one.sequence} of group {group!r}, which others call "
+                f"after {others.operation} #{others.sequence} of group {others.group!r}",
+                one,
+            )
+            for rank, one in smallest.joined.items()
+        )
+        is_certain = stall.waited_s >= self._patience_s
+        return Hang("different_order", others, culprits, is_certain)
+
+    def _all_joined(self, stall: Stall, at: WaitingCollective) -> Hang:
+        """Describe an operation that does not end although all ranks have called it."""
+        is_over = stall.waited_s >= self._patience_s
+        mismatch = _mismatch(stall)
+        if mismatch is not None:
+            kind, culprits = mismatch
+            return Hang(kind, at, culprits, is_over)
+        members = stall.members.values()
+        stopped = [one for one in members if one.state.state == "T"]
+        if stopped:
+            culprits = tuple(culprit_in_call(one, "stopped", STOPPED, None) for one in stopped)
+            return Hang("stopped", at, culprits, is_over)
+        reason = (
+            "has joined, as all ranks have, but no data arrives: the network between the hosts is "
+            "slow or broken"
+        )
+        culprits = tuple(
+            culprit_in_call(stall.members[rank], "link", reason, one)
+            for rank, one in stall.joined.items()
+        )
+        is_idle = not any(self._is_busy(member.state) for member in members)
+        limit_s = _LINK_TIMES * max(member.longest_s() for member in members)
+        return Hang("link", at, culprits, is_over and is_idle and stall.waited_s >= limit_s)
+
+    def _asker_of(self, state: ProcessState) -> ProcessState | None:
+        """Return a process whose actor awaits a reply of another one."""
+        for other in self._procs.values():
+            wait = wait_of(other)
+            if wait is not None and wait.proc == state.proc:
+                return other
+        return None
+
+    def _awaited(self, state: ProcessState) -> tuple[str, str] | None:
+        """Return kind and description of the reply that a process awaits, if any."""
+        wait = wait_of(state)
+        if wait is None:
+            return None
+        other = self._procs.get(wait.proc)
+        who = f"process {wait.proc >> 32}.{wait.proc & 0xFFFF_FFFF}"
+        if other is not None:
+            who = f"rank {other.rank} of {other.mesh!r}"
+        if other is not None and any(not one.left_ns for one in other.collectives):
+            return "deadlock", f"waits for {wait.endpoint!r} of {who}, which is in a collective"
+        return "blocked", f"waits for the reply of {wait.endpoint!r} from {who}"
+
+    def _is_called(self, state: ProcessState) -> bool:
+        """Return whether a call to an idle process is on its way."""
+        return any(
+            wait.proc == state.proc
+            for other in self._procs.values()
+            for wait in other.waits
+            if other is not state
+        )
+
+    def _is_busy(self, state: ProcessState) -> bool:
+        """Return whether a process computes, or would if a processor were free."""
+        before = self._before.get((state.proc, state.pid))
+        if before is None or before is state:
+            return state.is_busy
+        passed_s = max((state.now_ns - before.now_ns) / _NS, 1e-3)
+        share = (state.cpu_s - before.cpu_s) / passed_s
+        return share >= _BUSY_SHARE or (before.is_busy and state.is_busy)
+
+    def _is_certain(self, stall: Stall, kind: str, may_continue: bool) -> bool:
+        pause_s = max(member.longest_pause_s() for member in stall.members.values())
+        limit_s = self._patience_s
+        if may_continue:
+            limit_s = max(_BUSY_S, _BUSY_PAUSES * pause_s)
+        elif kind not in ("stopped", "deadlock", "lost"):
+            limit_s = max(limit_s, _BLOCKED_PAUSES * pause_s)
+        return stall.waited_s >= limit_s
+
+
+def _described(stall: Stall) -> WaitingCollective:
+    one = next(iter(stall.joined.values()))
+    group = stall.any_member.group
+    return WaitingCollective(
+        one.operation,
+        stall.sequence,
+        group.name,
+        group.world,
+        tuple(sorted(group.ranks[rank] for rank in stall.joined)),
+        stall.waited_s,
+        caller_in(one),
+    )
+
+
+def _mismatch(stall: Stall) -> tuple[str, tuple[Culprit, ...]] | None:
+    """Return the ranks that have called another operation or passed another size than most."""
+    calls = {
+        rank: one
+        for rank, member in stall.members.items()
+        if (one := member.at(stall.sequence)) is not None
+    }
+    if any(one.is_peer_to_peer for one in stall.joined.values()):
+        return None
+    for kind, value_of, reason, shown in (
+        ("different_order", _operation, "has called {} where others have called {}", _operation),
+        ("shape_mismatch", _size, "passes {} where others pass {}", _shape),
+    ):
+        usual = _usual(calls, value_of)
+        culprits = tuple(
+            culprit_in_call(stall.members[rank], kind, reason.format(shown(one), shown(usual)), one)
+            for rank, one in calls.items()
+            if value_of(one) != value_of(usual)
+        )
+        if culprits:
+            return kind, culprits
+    return None
+
+
+def _operation(one: Collective) -> str:
+    return f"{one.operation} (root {one.peer})" if one.peer >= 0 else one.operation
+
+
+def _size(one: Collective) -> str:
+    return str(one.nbytes) if one.operation in _SAME_SIZE else ""
+
+
+def _shape(one: Collective) -> str:
+    return one.shape
+
+
+def _usual(calls: Mapping[int, Collective], value_of: Callable[[Collective], str]) -> Collective:
+    """Return a call with the most frequent value; of equally frequent ones, that of rank 0."""
+    values = {rank: value_of(one) for rank, one in calls.items()}
+    counts = Counter(values.values())
+    return calls[min(values, key=lambda rank: (-counts[values[rank]], rank))]

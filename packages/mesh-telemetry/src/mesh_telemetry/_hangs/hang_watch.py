@@ -1,0 +1,132 @@
+"""Looks for hangs as soon as a host reports that a collective takes long."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from mesh_core import MeshError
+from mesh_telemetry._hangs.analysis import find_hangs
+from mesh_telemetry._hangs.tables import record_hang
+from mesh_telemetry._hangs.waits import find_waits
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mesh_telemetry._hangs.hang import Hang
+    from mesh_telemetry._hangs.process_state import ProcessState
+    from mesh_telemetry._hosts.host_handle import HostHandle
+
+    Hosts = Callable[[], Sequence[HostHandle]]
+
+__all__ = ["HangWatch", "ProcessStates", "look_for_hangs"]
+
+# The time between the two observations that are compared.
+_INTERVAL_S = 0.25
+_REPLY_S = 1.0
+# How often an unclear or known hang is looked at again.
+_PERIOD_S = 0.5
+# A hang has ended if no host has reported a slow collective for so long.
+_QUIET_S = 1.0
+_log = logging.getLogger("mesh_telemetry")
+
+
+class ProcessStates:
+    """Asks all hosts for the states of their processes, and remembers the last reply of each.
+
+    Args:
+        hosts: Returns the current hosts.
+    """
+
+    def __init__(self, hosts: Hosts) -> None:
+        self._hosts = hosts
+        self._last: dict[int, list[ProcessState]] = {}
+
+    def now(self) -> list[ProcessState]:
+        """Return the state of each process; of hosts that do not reply, the last that is known."""
+        handles = self._hosts()
+        asked = [
+            (handle.number, None if handle.rows is None else handle.rows.process_states.call_one())
+            for handle in handles
+        ]
+        until = time.monotonic() + _REPLY_S
+        found: list[ProcessState] = []
+        for number, reply in asked:
+            try:
+                if reply is None:
+                    raise TimeoutError
+                self._last[number] = reply.get(max(until - time.monotonic(), 0.0))
+                found += self._last[number]
+            except (MeshError, TimeoutError):
+                found += (
+                    state._replace(state="?", stacks=None, running=None, is_busy=False, waits=())
+                    for state in self._last.get(number, ())
+                )
+        return found
+
+
+def look_for_hangs(states: ProcessStates, patience_s: float) -> list[Hang]:
+    """Return the hangs of a job, of collectives and of calls."""
+    before = states.now()
+    time.sleep(_INTERVAL_S)
+    now = states.now()
+    return find_hangs(before, now, patience_s) or find_waits(now)
+
+
+class HangWatch:
+    """Reports hangs in the log and in the table `hangs`, once each, and when they end.
+
+    Args:
+        hosts: Returns the current hosts.
+        patience_s: How long a collective may take before anybody is suspected, in seconds.
+    """
+
+    def __init__(self, hosts: Hosts, patience_s: float) -> None:
+        self._states = ProcessStates(hosts)
+        self._patience_s = patience_s
+        self._has_news = threading.Event()
+        self._is_over = False
+        self._open: dict[tuple[object, ...], Hang] = {}
+        self._thread = threading.Thread(target=self._run, name="mesh-hang-watch", daemon=True)
+        self._thread.start()
+
+    def stalled(self) -> None:
+        """Look for hangs now, because a host reports a slow collective."""
+        self._has_news.set()
+
+    def close(self) -> None:
+        """Stop."""
+        self._is_over = True
+        self._has_news.set()
+
+    def _run(self) -> None:
+        while not self._is_over:
+            is_stalled = self._has_news.wait(_QUIET_S if self._open else None)
+            self._has_news.clear()
+            if self._is_over:
+                return
+            try:
+                self._look(is_stalled)
+            except (MeshError, TimeoutError):
+                # The hosts are asked again at the next report.
+                continue
+
+    def _look(self, is_stalled: bool) -> None:
+        hangs = self._certain_hangs() if is_stalled else []
+        found = {hang.key: hang for hang in hangs}
+        for key, hang in found.items():
+            if key not in self._open:
+                _log.warning("mesh: a collective hangs\n%s", hang)
+                record_hang(hang, "begin")
+        for key in self._open.keys() - found.keys():
+            _log.warning("mesh: a collective continues that had hung\n%s", self._open[key])
+            record_hang(self._open[key], "end")
+        self._open = found
+
+    def _certain_hangs(self) -> list[Hang]:
+        before = self._states.now()
+        time.sleep(_INTERVAL_S)
+        hangs = find_hangs(before, self._states.now(), self._patience_s)
+        return [hang for hang in hangs if hang.is_certain]

@@ -1,0 +1,69 @@
+"""Notices on a host that a collective takes long, from the files of its processes alone."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import suppress
+
+from mesh_telemetry._collectives.collectives_file import read_progress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+__all__ = ["StallMonitor"]
+
+_PERIOD_S = 0.2
+# Number of dots in the name of a folder of a process.
+_DOTS = 2
+_NS = 1_000_000_000
+
+
+class StallMonitor:
+    """Calls a function while collectives take long, and when processes begin to use them.
+
+    Args:
+        folder: The folder of the host.
+        patience_s: How long a collective may take, in seconds.
+        notify: The function.
+    """
+
+    def __init__(self, folder: Path, patience_s: float, notify: Callable[[], object]) -> None:
+        self._folder = str(folder)
+        self._patience_s = patience_s
+        self._notify = notify
+        self._known: set[str] = set()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mesh-stall-monitor", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop; safe to call again."""
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_over.wait(_PERIOD_S):
+            if self.is_stalled():
+                self._notify()
+
+    def is_stalled(self) -> bool:
+        """Return whether a collective takes long, or a process has begun to use them."""
+        latest_ns = time.time_ns() - int(self._patience_s * _NS)
+        is_stalled = False
+        names = []
+        with suppress(OSError):
+            names = [name for name in os.listdir(self._folder) if name.count(".") == _DOTS]
+        self._known.intersection_update(names)
+        for name in names:
+            progress = read_progress(f"{self._folder}/{name}")
+            if progress is None:
+                continue
+            if name not in self._known:
+                self._known.add(name)
+                is_stalled = True
+            is_stalled |= 0 < progress.running_since_ns < latest_ns
+        return is_stalled
