@@ -123,7 +123,7 @@ class Trainer(Actor):
 
     def hang(self, hang: str, others: Any, store: Any) -> bool:
         """Do what keeps the others waiting; return whether to leave out the step."""
-        if hang in ("", "own_loader", "loader_workers"):
+        if hang in ("", "none", "own_loader", "loader_workers"):
             return False
         say_when()
         if hang == "returns":
@@ -195,8 +195,12 @@ def main(hang: str, seed: str, keys: str, *addresses: str) -> None:
         setup_torch_distributed(procs)
         trainers = procs.spawn("trainers", Trainer)
         trainers.ready.call().get()
-        trainers.train.broadcast(hang, culprit, at, trainers, store)
-        reports.has_one.wait(LIMIT_S)
+        if hang == "none":
+            trainers.train.call(hang, culprit, at, trainers, store).get()
+            print("TRAINED", flush=True)
+        else:
+            trainers.train.broadcast(hang, culprit, at, trainers, store)
+            reports.has_one.wait(LIMIT_S)
         shutdown_context().get()
 
 

@@ -127,6 +127,17 @@ def test_the_culprit_is_named(
     outcomes.append((planted.name, str(seed), who, culprit["kind"], where, f"{passed_s:.2f} s"))
 
 
+@pytest.mark.timeout(120)
+def test_training_that_does_not_hang_is_not_reported(crew: Crew) -> None:
+    crew.mend()
+    arguments = ["none", "1", crew.keys, *crew.addresses()]
+    ran = crew.client.run(
+        [sys.executable, str(PROGRAM), *arguments], check=False, timeout=LIMIT_S, cwd=ROOT
+    )
+    assert "TRAINED" in ran.stdout, ran.stdout + ran.stderr
+    assert not reports_of(ran.stdout), ran.stdout
+
+
 def with_fault(crew: Crew, inject: Callable[[], Fault]) -> tuple[float, dict[str, Any]]:
     """Inject a fault while ranks train; return after how many seconds it is reported, and how."""
     crew.mend()

@@ -76,7 +76,8 @@ class Collective(NamedTuple):
     entered_ns: int
     """When the process called it, in nanoseconds since the epoch."""
     left_ns: int
-    """When it ended; 0 while it runs."""
+    """When it ended, or when that was noticed: at the next operation, or a tenth of a second later
+    at most; 0 while it runs."""
     nbytes: int
     line: int
     is_async: bool
@@ -118,6 +119,8 @@ class CollectivesFile:
         self._serial = 0
         # Entry times of operations that have not ended, oldest first.
         self._running: dict[int, int] = {}
+        # The operation that each thread waits for, which ends before the thread calls another one.
+        self._waited: dict[int, int] = {}
         self._write_header()
 
     def add_group(self, group: ProcessGroup) -> None:
@@ -136,11 +139,27 @@ class CollectivesFile:
         caller: tuple[str, str, int],
         *,
         is_async: bool,
+        is_waited: bool = False,
     ) -> int:
-        """Write an operation that begins; return its serial number."""
+        """Write an operation that begins; return its serial number.
+
+        Args:
+            group: The number of the group.
+            operation: Its name.
+            peer: The root or peer as a rank of the group; -1 if there is none.
+            sequence: The number of earlier operations of the group.
+            nbytes: The size of its tensors.
+            shape: Type and shape of the first tensor.
+            caller: File, function and line of the caller.
+            is_async: Whether the caller waits for it later.
+            is_waited: Whether this thread calls no other operation before it has ended.
+        """
         file, function, line = caller
-        now_ns = time.time_ns()
+        now_ns, thread = time.time_ns(), threading.get_ident()
         with self._lock:
+            previous = self._waited.pop(thread, None)
+            if previous is not None:
+                self._leave(previous, now_ns, is_failed=False)
             serial = self._serial
             self._serial = serial + 1
             at = _HEADER_LEN + serial % _COUNT * _RECORD_LEN
@@ -156,7 +175,7 @@ class CollectivesFile:
                 nbytes,
                 line,
                 _ASYNC if is_async else 0,
-                threading.get_ident(),
+                thread,
                 operation.encode()[:24],
                 shape.encode()[:72],
                 # The end of a path says more than its beginning.
@@ -164,21 +183,25 @@ class CollectivesFile:
                 function.encode()[:64],
             )
             self._running[serial] = now_ns
+            if is_waited:
+                self._waited[thread] = serial
             self._write_header()
         return serial
 
     def leave(self, serial: int, *, is_failed: bool = False) -> None:
         """Write that an operation has ended; only the first call for an operation counts."""
         with self._lock:
-            if self._running.pop(serial, None) is None:
-                return
-            if self._serial - serial <= _COUNT:
-                at = _HEADER_LEN + serial % _COUNT * _RECORD_LEN
-                if is_failed:
-                    flags: int = _FLAGS.unpack_from(self._memory, at + _FLAGS_AT)[0]
-                    _FLAGS.pack_into(self._memory, at + _FLAGS_AT, flags | _FAILED)
-                _LEFT.pack_into(self._memory, at + _LEFT_AT, time.time_ns())
+            self._leave(serial, time.time_ns(), is_failed=is_failed)
             self._write_header()
+
+    def _leave(self, serial: int, now_ns: int, *, is_failed: bool) -> None:
+        if self._running.pop(serial, None) is None or self._serial - serial > _COUNT:
+            return
+        at = _HEADER_LEN + serial % _COUNT * _RECORD_LEN
+        if is_failed:
+            flags: int = _FLAGS.unpack_from(self._memory, at + _FLAGS_AT)[0]
+            _FLAGS.pack_into(self._memory, at + _FLAGS_AT, flags | _FAILED)
+        _LEFT.pack_into(self._memory, at + _LEFT_AT, now_ns)
 
     def _write_header(self) -> None:
         oldest = next(iter(self._running.values()), 0)

@@ -14,6 +14,7 @@ import threading
 import time
 from contextlib import suppress
 from functools import partial
+from typing import NamedTuple
 
 from mesh_telemetry._collectives.collectives_file import CollectivesFile, ProcessGroup
 from mesh_telemetry._collectives.when_imported import when_imported
@@ -152,6 +153,16 @@ def _observe(module: Any) -> None:
     setattr(module, _CREATE, observed)
 
 
+class _Issued(NamedTuple):
+    """An operation between both hooks."""
+
+    serial: int
+    thread: int
+    since: float
+    is_on_cpu: bool
+    is_async: bool
+
+
 class _GroupRecorder:
     """Records one group."""
 
@@ -159,15 +170,18 @@ class _GroupRecorder:
         self._file = file
         self._pid = os.getpid()
         self._number = about.number
+        self._is_gloo = "gloo" in about.backend
         self.group = group
         self._hook_number = next(_hook_numbers)
         self._sequence = 0
         self._peer_sequences: dict[tuple[str, int], int] = {}
         # Serial numbers of operations that are being issued, by the number that the group gives
-        # them; with the thread and the time.
-        self._issuing: dict[int, tuple[int, int, float]] = {}
-        # Operations whose end must be noticed by `poll`.
+        # them.
+        self._issuing: dict[int, _Issued] = {}
+        # Operations that have not ended; with what `poll` looks at, if no callback notes the end.
         self._running: dict[int, Any] = {}
+        # The last operation of each thread that the thread itself waits for.
+        self._waited: dict[int, tuple[int, Any]] = {}
         group.register_pre_hook(self._hook_number, self._before)
         group.register_post_hook(self._hook_number, self._after)
 
@@ -176,23 +190,27 @@ class _GroupRecorder:
         with suppress(Exception):
             self.group.unregister_pre_hook(self._hook_number)
             self.group.unregister_post_hook(self._hook_number)
-        for serial in (*self._running, *(one[0] for one in self._issuing.values())):
-            self._leave(serial, is_failed=True)
-        self._issuing.clear()
+        waited = (serial for serial, _ in self._waited.values())
+        issuing = (one.serial for one in self._issuing.values())
+        for serial in (*self._running, *waited, *issuing):
+            self._file.leave(serial, is_failed=True)
+        for each in (self._issuing, self._running, self._waited):
+            each.clear()
 
     def poll(self) -> None:
         """Notice the end of operations that do not report it themselves."""
         now = time.monotonic()
-        for number, (serial, thread, since) in tuple(self._issuing.items()):
+        for number, one in tuple(self._issuing.items()):
             # An operation that raises an exception while it is issued is not reported.
-            if now - since > _ISSUE_S and not _is_in_torch(thread):
+            if now - one.since > _ISSUE_S and not _is_in_torch(one.thread):
                 self._issuing.pop(number, None)
-                self._file.leave(serial, is_failed=True)
-        for serial, work in tuple(self._running.items()):
-            with suppress(RuntimeError):
-                if not work.is_completed():
-                    continue
-            self._leave(serial)
+                self._file.leave(one.serial, is_failed=True)
+        for serial, work in (*self._running.items(), *self._waited.values()):
+            if work is not None and _is_completed(work):
+                self._done(serial)
+        for thread, (_, work) in tuple(self._waited.items()):
+            if _is_completed(work):
+                self._waited.pop(thread, None)
 
     def _before(self, begun: Any) -> None:
         if os.getpid() != self._pid:
@@ -207,6 +225,7 @@ class _GroupRecorder:
                 sequence = self._sequence
                 self._sequence = sequence + 1
             tensors = begun.input_tensors or begun.output_tensors
+            is_on_cpu = all(map(_is_on_cpu, tensors)) if tensors else self._is_gloo
             serial = self._file.enter(
                 self._number,
                 _NAMES.get(name) or name.lower(),
@@ -216,41 +235,50 @@ class _GroupRecorder:
                 _shape_of(tensors),
                 _caller(sys._getframe()),
                 is_async=begun.async_op,
+                is_waited=is_on_cpu and not begun.async_op,
             )
-            self._issuing[begun.op_id] = serial, threading.get_ident(), time.monotonic()
+            self._issuing[begun.op_id] = _Issued(
+                serial, threading.get_ident(), time.monotonic(), is_on_cpu, begun.async_op
+            )
         except Exception:
             _log.debug("a collective was not recorded", exc_info=True)
 
     def _after(self, ended: Any) -> None:
-        issued = self._issuing.pop(ended.op_id, None)
-        if issued is None:
+        one = self._issuing.pop(ended.op_id, None)
+        if one is None:
             return
-        serial = issued[0]
         try:
             work = ended.work
             if work is None:
-                self._leave(serial)
-                return
-            self._running[serial] = work
-            with suppress(RuntimeError):
-                # On GPUs the future is done as soon as the operation is in the queue of the stream.
-                future = work.get_future()
-                if not future.devices():
-                    future.add_done_callback(partial(self._done, serial))
+                self._done(one.serial)
+            elif one.is_on_cpu and not one.is_async:
+                # A callback would cost a switch of threads. The next operation of this thread
+                # notes the end, or `poll`.
+                self._waited[one.thread] = one.serial, work
+            elif one.is_on_cpu:
+                self._running[one.serial] = None
+                work.get_future().add_done_callback(partial(self._done, one.serial))
+            else:
+                # On GPUs a future is done as soon as the operation is in the queue of its stream.
+                self._running[one.serial] = work
         except Exception:
             _log.debug("the end of a collective was not recorded", exc_info=True)
 
-    def _done(self, serial: int, future: Any) -> None:
-        try:
-            future.value()
-        except Exception:
-            self._leave(serial, is_failed=True)
-        else:
-            self._leave(serial)
-
-    def _leave(self, serial: int, *, is_failed: bool = False) -> None:
+    def _done(self, serial: int, future: Any = None) -> None:
         self._running.pop(serial, None)
-        self._file.leave(serial, is_failed=is_failed)
+        self._file.leave(serial)
+
+
+def _is_completed(work: Any) -> bool:
+    """Return whether an operation has ended, also with an error."""
+    try:
+        return bool(work.is_completed())
+    except RuntimeError:
+        return True
+
+
+def _is_on_cpu(tensor: Any) -> bool:
+    return str(tensor.device.type) == "cpu"
 
 
 def _shape_of(tensors: Any) -> str:
