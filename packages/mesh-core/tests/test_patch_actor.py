@@ -16,6 +16,7 @@ from mesh_core import (
     this_host,
     this_proc,
 )
+from mesh_core._processes.processes import LocalHost
 
 if TYPE_CHECKING:
     from mesh_core import ProcMesh
@@ -88,6 +89,22 @@ def test_actor_spawns_the_mock_while_the_block_runs(proc: ProcMesh, way: str) ->
 def test_process_that_is_started_within_the_block_spawns_the_mock(way: str) -> None:
     with patch_actor(Account, Broke), this_host().spawn_procs() as procs:
         assert ask(procs.spawn("bank", Bank), way) == 0
+
+
+def test_processes_that_could_not_be_started_are_not_waited_for(
+    proc: ProcMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = proc.spawn("bank", Bank)
+    with monkeypatch.context() as patch:
+
+        def fail(*_: object) -> None:
+            raise OSError("too many open files")
+
+        patch.setattr(LocalHost, "spawn", fail)
+        with pytest.raises(OSError, match="too many open files"):
+            this_host().spawn_procs()
+    with patch_actor(Account, Broke):
+        assert ask(bank, "here") == 0
 
 
 def test_inner_block_replaces_the_mock_and_restores_it(proc: ProcMesh) -> None:

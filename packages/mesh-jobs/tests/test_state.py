@@ -7,12 +7,14 @@ import json
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import mesh_jobs._state.folder
 from mesh_core import this_host
 from mesh_jobs import Job, JobBusy, JobError, JobMismatch, LocalJob, job_list, job_load
+from mesh_jobs._atomic_files import private_folder
 
 
 @pytest.fixture(autouse=True)
@@ -143,3 +145,21 @@ def test_the_machine_of_the_program_is_a_host() -> None:
     assert sorted(state) == ["ones", "others"]
     assert state.ones == state["others"] == this_host()
     job.kill()
+
+
+def test_a_folder_that_another_program_removes_is_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ".mesh" / "default"
+    removed: list[Path] = []
+    create = Path.mkdir
+
+    def mkdir(path: Path, *args: Any, **kwargs: Any) -> None:
+        if path == folder and not removed:
+            folder.parent.rmdir()
+            removed.append(path)
+        create(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    assert private_folder(folder).is_dir()
+    assert removed

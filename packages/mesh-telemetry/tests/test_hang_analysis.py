@@ -171,7 +171,7 @@ def test_a_cycle_of_a_collective_and_a_call_is_a_deadlock() -> None:
 
 
 def test_the_actor_for_which_a_missing_rank_waits_is_named() -> None:
-    store = process(0, groups=(), mesh="store", running=("part",), slot=9)
+    store = process(0, groups=(), mesh="store", running=("part",), slot=9, pid=900)
     asks = process(3, call(0), waits=(Wait("trainers", "part", store.proc, 2.0),))
     hang = only([*others(3, call(0), waiting(1)), asks, store])
     assert (hang.kind, hang.is_certain, hang.culprits[0].mesh) == ("blocked", True, "store")
@@ -235,3 +235,11 @@ def test_the_end_of_a_chain_of_calls_is_named() -> None:
         "rank 1 of 'data' (process 0.2, pid 101, host node0) serves 'read', for which process 0.1 "
         "of 'train' waits\n    at /job/loader.py:88 in work"
     )
+
+
+def test_a_script_and_the_process_that_has_started_it_are_two() -> None:
+    # Both have the same slot; the starter waits for no collective and has nothing to do.
+    starter = process(3, groups=(), pid=900)
+    script = process(3, call(0), is_script=True, mesh="train.py", running=None)
+    hang = only([*others(3, call(0), waiting(1)), starter, script])
+    assert (hang.kind, hang.culprits[0].mesh, hang.culprits[0].pid) == ("blocked", "train.py", 103)

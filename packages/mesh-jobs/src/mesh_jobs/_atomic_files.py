@@ -12,6 +12,8 @@ from typing import Any
 
 __all__ = ["check_owner", "private_folder", "read_json", "write_json", "write_private"]
 
+_TRIES_MAX = 100
+
 
 def private_folder(path: Path) -> Path:
     """Create a folder that only its owner can access, and its missing parents.
@@ -19,10 +21,17 @@ def private_folder(path: Path) -> Path:
     Raises:
         OSError: The folder cannot be created, or it exists and belongs to another user.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(FileExistsError):
-        path.mkdir(mode=0o700)
-    check_owner(path)
+    for left in reversed(range(_TRIES_MAX)):
+        # Another program that removes its job may remove the folders between any two steps.
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+            check_owner(path)
+            break
+        except FileNotFoundError:
+            if not left:
+                raise
     return path
 
 

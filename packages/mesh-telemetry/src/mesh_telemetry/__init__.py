@@ -16,6 +16,7 @@ from mesh_telemetry._errors import TelemetryError as TelemetryError
 from mesh_telemetry._hangs.hang import Culprit as Culprit
 from mesh_telemetry._hangs.hang import Hang as Hang
 from mesh_telemetry._hangs.hang import WaitingCollective as WaitingCollective
+from mesh_telemetry._hangs.slow_ranks import SlowRank as SlowRank
 from mesh_telemetry._options import TelemetryConfig as TelemetryConfig
 from mesh_telemetry._otlp.options import OtlpConfig as OtlpConfig
 from mesh_telemetry._query.coverage import Coverage as Coverage

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from mesh_core import Future, HostMesh, ProcMesh
     from mesh_telemetry._hangs.hang import Hang
+    from mesh_telemetry._hangs.slow_ranks import SlowRank
     from mesh_telemetry._profile.file import TraceFile
     from mesh_telemetry._query.coverage import Coverage, QueryResult
     from mesh_telemetry._query.stream import Stream
@@ -208,6 +209,25 @@ class Telemetry:
             ...     print(hang)
         """
         return self._loaded_client().why()
+
+    def slow_ranks(self) -> list[SlowRank]:
+        """Return the ranks that make all others wait, although they join every collective.
+
+        Ranks are compared by the time that they need between collectives, over the latest
+        operations of each process group; there must be about a hundred. The clocks of hosts need
+        not agree.
+
+        Returns:
+            The ranks that need at least 3 percent more time than the others.
+
+        Raises:
+            TelemetryError: Telemetry is not started.
+
+        Example:
+            >>> for slow in telemetry.slow_ranks():
+            ...     print(slow)
+        """
+        return self._loaded_client().slow_ranks()
 
     def pyspy_dump(
         self,

@@ -13,6 +13,7 @@ from mesh_telemetry._debug.routes import debug_routes
 from mesh_telemetry._events.program_line import program_line
 from mesh_telemetry._hangs.hang_watch import ProcessStates, look_for_hangs
 from mesh_telemetry._hangs.routes import hang_routes
+from mesh_telemetry._hangs.slow_ranks import find_slow_ranks
 from mesh_telemetry._profile.file import trace_path, write_trace
 from mesh_telemetry._profile.routes import profile_routes
 from mesh_telemetry._query.client import QueryClient, QueryOptions
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh_telemetry._hangs.hang import Hang
+    from mesh_telemetry._hangs.slow_ranks import SlowRank
     from mesh_telemetry._hosts.coordinator import Coordinator
     from mesh_telemetry._profile.file import TraceFile
     from mesh_telemetry._query.coverage import Coverage, QueryResult
@@ -174,9 +176,11 @@ class TelemetryClient:
 
     def why(self) -> list[Hang]:
         """Return which ranks keep others waiting."""
-        coordinator = self._coordinator()
-        states = ProcessStates(lambda: coordinator.hosts.call_one().get(_HOSTS_S))
-        return look_for_hangs(states, 0.0)
+        return look_for_hangs(self._process_states(), 0.0)
+
+    def slow_ranks(self) -> list[SlowRank]:
+        """Return which ranks make others wait in every collective."""
+        return find_slow_ranks(self._process_states().now())
 
     def serve(
         self, port: int, flight_port: int, token: str | None, act_token: str | None
@@ -201,10 +205,14 @@ class TelemetryClient:
         return [
             *action_routes(self._coordinator()),
             *debug_routes(lambda: Debugging(self._coordinator()), self._debug_on_failure),
-            *hang_routes(self.why),
+            *hang_routes(self.why, self.slow_ranks),
             *profile_routes(self._run_long_query, self.tables()),
             *pyspy_routes(self.pyspy_dump, self._sample_stacks),
         ]
+
+    def _process_states(self) -> ProcessStates:
+        coordinator = self._coordinator()
+        return ProcessStates(lambda: coordinator.hosts.call_one().get(_HOSTS_S))
 
     def _sample_stacks(
         self, proc: str, options: FlameOptions, cancellation: Cancellation

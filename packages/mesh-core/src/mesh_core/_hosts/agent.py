@@ -164,7 +164,18 @@ class HostAgent:
         for spec in specs:
             self._runtime.engine.proc_started(proc_id(me, spec.slot), spec.incarnation)
             self._note_start(spec.slot)
-        self._host.spawn(specs, self._modules_for(request))
+        self._spawn(specs, request)
+
+    def _spawn(self, specs: Sequence[ProcSpec], request: StartRequest) -> None:
+        """Start processes in their slots; if that fails, no process is expected there."""
+        try:
+            self._host.spawn(specs, self._modules_for(request))
+        except BaseException:
+            with self._changed:
+                for spec in specs:
+                    self._slots[spec.slot].is_alive = False
+                self._changed.notify_all()
+            raise
 
     def preload(self, modules: Sequence[str]) -> None:
         """Start to import modules in the template, and return before they are imported."""
@@ -258,7 +269,7 @@ class HostAgent:
         proc = proc_id(self._runtime.identity.host, number)
         self._runtime.engine.proc_started(proc, slot.incarnation)
         self._note_start(number)
-        self._host.spawn([spec], self._modules_for(slot.request))
+        self._spawn([spec], slot.request)
         return slot.incarnation
 
     def _lost_slot(self, number: int, request: StartRequest | None) -> _Slot:

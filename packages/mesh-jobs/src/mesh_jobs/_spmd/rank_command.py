@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from mesh_jobs._exec.rank_environment import rank_environment
 from mesh_jobs._exec.supervised_process import Command
+from mesh_jobs._spmd.script_environment import script_environment
 from mesh_jobs._spmd.torch_variables import RankOfTorch
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class SpmdRequest:
             **self._torch_environment(place),
             **self.env,
         }
+        env |= script_environment(place.rank, env)
         argv = (sys.executable, "-u", *self.python_args)
         return Command(argv, env, self.workdir, _ERROR_FILE)
 

@@ -76,8 +76,7 @@ class Collective(NamedTuple):
     entered_ns: int
     """When the process called it, in nanoseconds since the epoch."""
     left_ns: int
-    """When it ended, or when that was noticed: at the next operation, or a tenth of a second later
-    at most; 0 while it runs."""
+    """When it ended, or when that was noticed, up to a tenth of a second later; 0 while it runs."""
     nbytes: int
     line: int
     is_async: bool
@@ -187,6 +186,12 @@ class CollectivesFile:
                 self._waited[thread] = serial
             self._write_header()
         return serial
+
+    def returned(self, *, is_failed: bool) -> None:
+        """Write the end of the operation that this thread has waited for, if there is one."""
+        serial = self._waited.pop(threading.get_ident(), None)
+        if serial is not None:
+            self.leave(serial, is_failed=is_failed)
 
     def leave(self, serial: int, *, is_failed: bool = False) -> None:
         """Write that an operation has ended; only the first call for an operation counts."""

@@ -36,9 +36,9 @@ _NAMES = {
     "ALLTOALL": "all_to_all",
 }
 _PEER_TO_PEER = frozenset({"SEND", "RECV"})
-# Numbers of hooks, which a group tells apart by them.
+# A group identifies its hooks by these numbers.
 _hook_numbers = itertools.count(0x6D657368)
-# Seconds after which an operation that is still being issued is looked at.
+# Seconds after which `poll` checks an operation that is still being issued.
 _ISSUE_S = 1.0
 _log = logging.getLogger("mesh_telemetry")
 
@@ -51,21 +51,26 @@ class ProcessGroups:
 
     Args:
         folder: The folder of the process.
+        module: `torch.distributed.distributed_c10d`, if its import is just about to end.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, module: ModuleType | None = None) -> None:
         self._folder = folder
         self._pid = os.getpid()
         self._is_over = False
         self._lock = threading.Lock()
         self._file: CollectivesFile | None = None
         self._recorders: list[_GroupRecorder] = []
+        self._waited: dict[int, tuple[int, Any]] = {}
         self._count = 0
         self._module: ModuleType | None = None
-        when_imported(_MODULE, self._attach)
+        if module is not None:
+            self._attach(module)
+        else:
+            when_imported(_MODULE, self._attach)
 
     def poll(self) -> None:
-        """Notice the end of operations and groups that do not report it themselves."""
+        """Record the end of operations and groups that do not report it themselves."""
         groups = getattr(getattr(self._module, "_world", None), "pg_map", None)
         for recorder in tuple(self._recorders):
             if groups is not None and recorder.group not in groups:
@@ -73,6 +78,11 @@ class ProcessGroups:
                 recorder.close()
             else:
                 recorder.poll()
+        for thread, (serial, work) in tuple(self._waited.items()):
+            # PyTorch may wait in C++, and an operation must not be kept longer than it runs.
+            if self._file is not None and _is_completed(work):
+                self._waited.pop(thread, None)
+                self._file.leave(serial)
 
     def close(self) -> None:
         """Remove the hooks."""
@@ -80,6 +90,12 @@ class ProcessGroups:
         _observers.discard(self)
         for recorder in self._recorders:
             recorder.close()
+
+    def returned(self, *, is_failed: bool) -> None:
+        """Record the end of the operation that this thread has waited for."""
+        if self._file is not None and os.getpid() == self._pid:
+            self._waited.pop(threading.get_ident(), None)
+            self._file.returned(is_failed=is_failed)
 
     def add(self, group: Any, about: dict[str, Any]) -> None:
         """Record a new group.
@@ -104,7 +120,8 @@ class ProcessGroups:
                     str(about["backend"]),
                 )
                 self._file.add_group(described)
-                self._recorders.append(_GroupRecorder(self._file, described, group))
+                recorder = _GroupRecorder(self._file, described, group, self._waited)
+                self._recorders.append(recorder)
         except Exception:
             # The program needs the group, not its recording.
             _log.warning("the collectives of a process group are not recorded", exc_info=True)
@@ -135,7 +152,7 @@ _observers: set[ProcessGroups] = set()
 
 
 def _observe(module: Any) -> None:
-    """Let the function that creates groups notify the observers."""
+    """Let the function that creates groups, and the end of each wait, notify the observers."""
     create = getattr(module, _CREATE)
     if getattr(create, "_is_observed", False):
         return
@@ -151,6 +168,23 @@ def _observe(module: Any) -> None:
 
     observed._is_observed = True  # type: ignore[attr-defined]
     setattr(module, _CREATE, observed)
+    _observe_waits(module.Work)
+
+
+def _observe_waits(work: Any) -> None:
+    wait = work.wait
+
+    def observed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        is_failed = True
+        try:
+            result = wait(self, *args, **kwargs)
+            is_failed = False
+            return result
+        finally:
+            for observer in tuple(_observers):
+                observer.returned(is_failed=is_failed)
+
+    work.wait = observed
 
 
 class _Issued(NamedTuple):
@@ -164,9 +198,22 @@ class _Issued(NamedTuple):
 
 
 class _GroupRecorder:
-    """Records one group."""
+    """Records one group.
 
-    def __init__(self, file: CollectivesFile, about: ProcessGroup, group: Any) -> None:
+    Args:
+        file: The file to write to.
+        about: The description of the group.
+        group: The group.
+        waited: The last operation of each thread that the thread itself waits for; of all groups.
+    """
+
+    def __init__(
+        self,
+        file: CollectivesFile,
+        about: ProcessGroup,
+        group: Any,
+        waited: dict[int, tuple[int, Any]],
+    ) -> None:
         self._file = file
         self._pid = os.getpid()
         self._number = about.number
@@ -178,10 +225,10 @@ class _GroupRecorder:
         # Serial numbers of operations that are being issued, by the number that the group gives
         # them.
         self._issuing: dict[int, _Issued] = {}
-        # Operations that have not ended; with what `poll` looks at, if no callback notes the end.
+        # Operations that have not ended; with the work that `poll` checks, or None if a callback
+        # records the end.
         self._running: dict[int, Any] = {}
-        # The last operation of each thread that the thread itself waits for.
-        self._waited: dict[int, tuple[int, Any]] = {}
+        self._waited = waited
         group.register_pre_hook(self._hook_number, self._before)
         group.register_post_hook(self._hook_number, self._after)
 
@@ -190,27 +237,22 @@ class _GroupRecorder:
         with suppress(Exception):
             self.group.unregister_pre_hook(self._hook_number)
             self.group.unregister_post_hook(self._hook_number)
-        waited = (serial for serial, _ in self._waited.values())
-        issuing = (one.serial for one in self._issuing.values())
-        for serial in (*self._running, *waited, *issuing):
+        for serial in (*self._running, *(one.serial for one in self._issuing.values())):
             self._file.leave(serial, is_failed=True)
-        for each in (self._issuing, self._running, self._waited):
-            each.clear()
+        self._issuing.clear()
+        self._running.clear()
 
     def poll(self) -> None:
-        """Notice the end of operations that do not report it themselves."""
+        """Record the end of operations that do not report it themselves."""
         now = time.monotonic()
         for number, one in tuple(self._issuing.items()):
             # An operation that raises an exception while it is issued is not reported.
             if now - one.since > _ISSUE_S and not _is_in_torch(one.thread):
                 self._issuing.pop(number, None)
                 self._file.leave(one.serial, is_failed=True)
-        for serial, work in (*self._running.items(), *self._waited.values()):
+        for serial, work in tuple(self._running.items()):
             if work is not None and _is_completed(work):
                 self._done(serial)
-        for thread, (_, work) in tuple(self._waited.items()):
-            if _is_completed(work):
-                self._waited.pop(thread, None)
 
     def _before(self, begun: Any) -> None:
         if os.getpid() != self._pid:
@@ -252,8 +294,7 @@ class _GroupRecorder:
             if work is None:
                 self._done(one.serial)
             elif one.is_on_cpu and not one.is_async:
-                # A callback would cost a switch of threads. The next operation of this thread
-                # notes the end, or `poll`.
+                # `returned` records the end. A callback would cost a switch of threads.
                 self._waited[one.thread] = one.serial, work
             elif one.is_on_cpu:
                 self._running[one.serial] = None

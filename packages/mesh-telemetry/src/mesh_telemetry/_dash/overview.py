@@ -9,6 +9,7 @@ from typing import Any
 
 from mesh_telemetry._dash.lines import ERROR_PATTERN
 from mesh_telemetry._dash.page_queries import PageQueries
+from mesh_telemetry._hangs.tables import HANG_ROWS, open_hangs
 
 __all__ = ["counts", "overview"]
 
@@ -38,38 +39,50 @@ def overview(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, A
     # The current second is incomplete.
     until_s = int(time.time()) - 1
     since_us, until_us = (until_s - _SECONDS) * 1_000_000, until_s * 1_000_000
-    actors, ended, failed, procs, root, waits, failures, failure_count, lines, hosts, *activity = (
-        queries.rows_of_all(
-            (_ACTORS,),
-            (
-                "select count(distinct actor_id) as n from actor_status_events"
-                " where new_status <> 'running'",
-            ),
-            (
-                "select count(distinct actor_id) as n from actor_status_events"
-                " where new_status = 'failed'",
-            ),
-            (_PROCS,),
-            ("select pid, host, started_us from procs where mesh = 'root' limit 1",),
-            (f"select count(*) as n from waits where waited_ms >= {_WAIT_MS_MIN}",),
-            (
-                "select timestamp_us, kind, mesh, mesh_id, rank, reason, cause, signal, exit_code,"
-                " host, proc from failures order by timestamp_us desc"
-                f" limit {_FAILURES_MAX}",
-            ),
-            ("select count(*) as n from failures",),
-            (
-                "select timestamp_us, mesh, rank, line from logs where timestamp_us >= $1"
-                f" and line ~* $2 order by timestamp_us desc limit {_LINES_MAX}",
-                until_us - _LINES_WINDOW_S * 1_000_000,
-                ERROR_PATTERN,
-            ),
-            (
-                "select host, proc, cpus, load_1m, memory_total_bytes, memory_free_bytes, gpus,"
-                f" gpus_json from hosts order by host, proc limit {_HOSTS_MAX}",
-            ),
-            *(_per_second(table, since_us, until_us) for table in ("messages", "spans", "logs")),
-        )
+    (
+        actors,
+        ended,
+        failed,
+        procs,
+        root,
+        waits,
+        failures,
+        failure_count,
+        lines,
+        hosts,
+        hangs,
+        *rest,
+    ) = queries.rows_of_all(
+        (_ACTORS,),
+        (
+            "select count(distinct actor_id) as n from actor_status_events"
+            " where new_status <> 'running'",
+        ),
+        (
+            "select count(distinct actor_id) as n from actor_status_events"
+            " where new_status = 'failed'",
+        ),
+        (_PROCS,),
+        ("select pid, host, started_us from procs where mesh = 'root' limit 1",),
+        (f"select count(*) as n from waits where waited_ms >= {_WAIT_MS_MIN}",),
+        (
+            "select timestamp_us, kind, mesh, mesh_id, rank, reason, cause, signal, exit_code,"
+            " host, proc from failures order by timestamp_us desc"
+            f" limit {_FAILURES_MAX}",
+        ),
+        ("select count(*) as n from failures",),
+        (
+            "select timestamp_us, mesh, rank, line from logs where timestamp_us >= $1"
+            f" and line ~* $2 order by timestamp_us desc limit {_LINES_MAX}",
+            until_us - _LINES_WINDOW_S * 1_000_000,
+            ERROR_PATTERN,
+        ),
+        (
+            "select host, proc, cpus, load_1m, memory_total_bytes, memory_free_bytes, gpus,"
+            f" gpus_json from hosts order by host, proc limit {_HOSTS_MAX}",
+        ),
+        (HANG_ROWS,),
+        *(_per_second(table, since_us, until_us) for table in ("messages", "spans", "logs")),
     )
     return {
         **_counts_of(actors, procs),
@@ -82,9 +95,10 @@ def overview(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, A
         "failures": failures,
         "error_lines": lines,
         "hosts": [_host(row) for row in hosts],
+        "hangs": open_hangs(hangs),
         "activity": {
             name: _series(rows, until_s)
-            for name, rows in zip(("messages", "spans", "logs"), activity, strict=True)
+            for name, rows in zip(("messages", "spans", "logs"), rest, strict=True)
         },
     }
 

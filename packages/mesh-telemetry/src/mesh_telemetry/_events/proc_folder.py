@@ -19,10 +19,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["CachedFolder", "ProcFolder", "ProcIdentity", "proc_folders"]
+__all__ = ["CachedFolder", "ProcFolder", "ProcIdentity", "proc_folders", "script_folders"]
 
 # Number of dots in a folder name, which separate slot, process id and a random suffix.
 _DOTS = 2
+# The beginning of the name of a script's folder.
+_SCRIPT = "script."
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,11 @@ class ProcFolder:
         # A string, because building paths is slow.
         self._folder = str(path)
         self.is_alive = path != spilled and is_locked(self._folder)
+
+    @property
+    def is_script(self) -> bool:
+        """Whether it is the folder of a script."""
+        return self.path.name.startswith(_SCRIPT)
 
     @property
     def own_ports(self) -> frozenset[int]:
@@ -203,6 +210,22 @@ def proc_folders(
         known.pop(gone, None)
     known.update(seen)
     return sorted(found.values(), key=lambda folder: folder.identity.started_us)
+
+
+def script_folders(host_folder: Path) -> list[ProcFolder]:
+    """Return the folders of scripts that processes of a host have started.
+
+    They have collectives, and no events.
+    """
+    found = []
+    with suppress(OSError):
+        for name in os.listdir(host_folder):
+            if name.startswith(_SCRIPT):
+                path = host_folder / name
+                identity = _read_identity(path)
+                if identity is not None:
+                    found.append(ProcFolder(path, None, identity))
+    return sorted(found, key=lambda folder: folder.identity.started_us)
 
 
 def _names(folder: Path) -> list[str]:

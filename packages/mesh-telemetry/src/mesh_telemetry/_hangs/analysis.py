@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from mesh_telemetry._hangs.process_state import ProcessState
     from mesh_telemetry._hangs.stalls import Stall
 
+    # `ProcessState.key`.
+    _Key = tuple[int, int]
+
 __all__ = ["find_hangs"]
 
 _NS = 1_000_000_000
@@ -57,7 +60,7 @@ def find_hangs(
         patience_s: How long an operation may take before a rank is suspected, in seconds.
 
     Returns:
-        The hangs; those whose culprits will not continue by themselves have `is_certain` set.
+        The hangs; `is_certain` is set if the evidence shows that the culprits cannot continue.
     """
     return _Analysis(before, now, patience_s).hangs()
 
@@ -66,10 +69,12 @@ class _Analysis:
     def __init__(
         self, before: Iterable[ProcessState], now: Iterable[ProcessState], patience_s: float
     ) -> None:
-        self._before = {(one.proc, one.pid): one for one in before}
-        self._procs = {one.proc: one for one in now}
+        self._before = {one.key: one for one in before}
+        self._states = {one.key: one for one in now}
+        # Scripts have no actors that others could call.
+        self._procs = {one.proc: one for one in self._states.values() if not one.is_script}
         self._patience_s = patience_s
-        self._stalls = find_stalls(self._procs.values())
+        self._stalls = find_stalls(self._states.values())
         self._waiting_for = self._edges()
 
     def hangs(self) -> list[Hang]:
@@ -80,23 +85,22 @@ class _Analysis:
                 found.setdefault(hang.key[0], hang)
         return list(found.values())
 
-    def _edges(self) -> dict[int, set[int]]:
+    def _edges(self) -> dict[_Key, set[_Key]]:
         """Return for each waiting process the processes that it waits for."""
-        edges: dict[int, set[int]] = defaultdict(set)
+        edges: dict[_Key, set[_Key]] = defaultdict(set)
         for stall in self._stalls:
             others = {
-                stall.members[rank].state.proc for rank in stall.missing if rank in stall.members
+                stall.members[rank].state.key for rank in stall.missing if rank in stall.members
             }
             for rank in stall.joined:
-                edges[stall.members[rank].state.proc] |= others
+                edges[stall.members[rank].state.key] |= others
         in_collective = set(edges)
         for state in self._procs.values():
             wait = wait_of(state)
             # A call of a process that is in a collective is described as a deadlock.
-            if wait is None or state.proc in in_collective or wait.proc in in_collective:
-                continue
-            if wait.proc in self._procs:
-                edges[state.proc].add(wait.proc)
+            awaited = None if wait is None else self._procs.get(wait.proc)
+            if awaited is not None and not {state.key, awaited.key} & in_collective:
+                edges[state.key].add(awaited.key)
         return edges
 
     def _hangs_of(self, stall: Stall) -> list[Hang]:
@@ -115,19 +119,19 @@ class _Analysis:
 
     def _roots(self, stall: Stall) -> list[ProcessState]:
         """Return the processes at the ends of all paths of waits; none if the paths are cycles."""
-        found: dict[int, ProcessState] = {}
-        seen: set[int] = set()
-        left = [stall.members[rank].state.proc for rank in stall.missing]
+        found = []
+        seen: set[_Key] = set()
+        left = [stall.members[rank].state.key for rank in stall.missing]
         while left:
-            proc = left.pop()
-            if proc in seen:
+            key = left.pop()
+            if key in seen:
                 continue
-            seen.add(proc)
-            if self._waiting_for.get(proc):
-                left += self._waiting_for[proc]
+            seen.add(key)
+            if self._waiting_for.get(key):
+                left += self._waiting_for[key]
             else:
-                found[proc] = self._procs[proc]
-        return list(found.values())
+                found.append(self._states[key])
+        return found
 
     def _hang_at(self, state: ProcessState, stall: Stall, at: WaitingCollective) -> Hang:
         """Describe a process at the end of a path of waits."""
@@ -222,7 +226,7 @@ class _Analysis:
 
     def _is_busy(self, state: ProcessState) -> bool:
         """Return whether a process computes, or would if a processor were free."""
-        before = self._before.get((state.proc, state.pid))
+        before = self._before.get(state.key)
         if before is None or before is state:
             return state.is_busy
         passed_s = max((state.now_ns - before.now_ns) / _NS, 1e-3)
@@ -290,7 +294,7 @@ def _shape(one: Collective) -> str:
 
 
 def _usual(calls: Mapping[int, Collective], value_of: Callable[[Collective], str]) -> Collective:
-    """Return a call with the most frequent value; of equally frequent ones, that of rank 0."""
+    """Return a call with the most frequent value; the lowest rank decides between equal counts."""
     values = {rank: value_of(one) for rank, one in calls.items()}
     counts = Counter(values.values())
     return calls[min(values, key=lambda rank: (-counts[values[rank]], rank))]

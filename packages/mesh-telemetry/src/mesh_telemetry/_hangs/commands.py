@@ -34,8 +34,9 @@ def why(
 ) -> None:
     """Show which ranks keep a running program waiting, where they are, and why.
 
-    For a collective of torch.distributed, these are the ranks that have not joined it; for a call,
-    the actor at the end of the chain of waits. The program must serve telemetry.
+    For a collective of torch.distributed, these are the ranks that have not joined it, and ranks
+    that are slower than the others; for a call, the actor at the end of the chain of waits. The
+    program must serve telemetry.
     """
     with ProgramClient(served_program(pid)) as client:
         found = json.loads(b"".join(client.pieces("/why", timeout_s=_REPLY_S)))
@@ -48,5 +49,7 @@ def why(
         for culprit in hang["culprits"] if has_stacks else ():
             print(f"  stack of rank {culprit['rank']}:")
             print("".join(f"    {line}\n" for line in culprit["stack"]), end="")
-    if not found["hangs"]:
+    for slow in found["slow_ranks"]:
+        print(slow["text"])
+    if not found["hangs"] and not found["slow_ranks"]:
         print("no rank keeps another one waiting")

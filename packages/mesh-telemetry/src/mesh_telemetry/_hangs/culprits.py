@@ -75,7 +75,8 @@ def culprit_out_of_call(
         reason = "does not reply: it holds the GIL, or is starved"
     elif stack is None or (state.slot and state.running == ()):
         after = "" if last is None else f", after {last.operation} #{last.sequence}"
-        reason = f"does not call it: its endpoint has returned{after}"
+        what = "it runs no code of the program" if state.is_script else "its endpoint has returned"
+        reason = f"does not call it: {what}{after}"
         where = "" if last is None else caller_in(last)
         return _culprit(state, rank, "missing_call", reason, where, None)
     elif any(_DATA_LOADER in frame.file for frame in stack.frames):

@@ -1,4 +1,4 @@
-"""A hang: which ranks keep others waiting, where they are, and why."""
+"""A hang: the ranks that keep others waiting, their lines, and the reasons."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Culprit:
     """A rank that keeps others waiting.
 
     Attributes:
-        rank: The rank in the world of the process group; in the mesh if there is no group.
+        rank: The rank in the world of the process group; in the mesh if the hang is a call.
         kind: One of the kinds of `Hang`.
         reason: What the rank does instead, for humans.
         where: The line at which it is, as `file:line in function`; empty if it is not known.
@@ -77,7 +77,7 @@ class Hang:
             `deadlock`, `blocked`, `busy`, `lost`, or `link` if all ranks have joined.
         collective: The collective in which ranks wait; None for a call of an actor.
         culprits: The ranks that keep the others waiting.
-        is_certain: Whether the culprits will not continue by themselves, as far as can be seen.
+        is_certain: Whether the evidence shows that the culprits cannot continue.
     """
 
     kind: str

@@ -26,15 +26,13 @@ __all__ = ["HangWatch", "ProcessStates", "look_for_hangs"]
 # The time between the two observations that are compared.
 _INTERVAL_S = 0.25
 _REPLY_S = 1.0
-# How often an unclear or known hang is looked at again.
-_PERIOD_S = 0.5
 # A hang has ended if no host has reported a slow collective for so long.
 _QUIET_S = 1.0
 _log = logging.getLogger("mesh_telemetry")
 
 
 class ProcessStates:
-    """Asks all hosts for the states of their processes, and remembers the last reply of each.
+    """Requests the states of the processes of all hosts, and keeps the last reply of each host.
 
     Args:
         hosts: Returns the current hosts.
@@ -47,13 +45,13 @@ class ProcessStates:
     def now(self) -> list[ProcessState]:
         """Return the state of each process; of hosts that do not reply, the last that is known."""
         handles = self._hosts()
-        asked = [
+        requests = [
             (handle.number, None if handle.rows is None else handle.rows.process_states.call_one())
             for handle in handles
         ]
         until = time.monotonic() + _REPLY_S
         found: list[ProcessState] = []
-        for number, reply in asked:
+        for number, reply in requests:
             try:
                 if reply is None:
                     raise TimeoutError
@@ -80,13 +78,13 @@ class HangWatch:
 
     Args:
         hosts: Returns the current hosts.
-        patience_s: How long a collective may take before anybody is suspected, in seconds.
+        patience_s: How long a collective may take before a rank is suspected, in seconds.
     """
 
     def __init__(self, hosts: Hosts, patience_s: float) -> None:
         self._states = ProcessStates(hosts)
         self._patience_s = patience_s
-        self._has_news = threading.Event()
+        self._is_requested = threading.Event()
         self._is_over = False
         self._open: dict[tuple[object, ...], Hang] = {}
         self._thread = threading.Thread(target=self._run, name="mesh-hang-watch", daemon=True)
@@ -94,23 +92,23 @@ class HangWatch:
 
     def stalled(self) -> None:
         """Look for hangs now, because a host reports a slow collective."""
-        self._has_news.set()
+        self._is_requested.set()
 
     def close(self) -> None:
         """Stop."""
         self._is_over = True
-        self._has_news.set()
+        self._is_requested.set()
 
     def _run(self) -> None:
         while not self._is_over:
-            is_stalled = self._has_news.wait(_QUIET_S if self._open else None)
-            self._has_news.clear()
+            is_stalled = self._is_requested.wait(_QUIET_S if self._open else None)
+            self._is_requested.clear()
             if self._is_over:
                 return
             try:
                 self._look(is_stalled)
             except (MeshError, TimeoutError):
-                # The hosts are asked again at the next report.
+                # The next report of a host repeats the request.
                 continue
 
     def _look(self, is_stalled: bool) -> None:

@@ -85,12 +85,19 @@ class ProcessState(NamedTuple):
     """None if the process has not replied."""
     waits: tuple[Wait, ...]
     running: tuple[str, ...] | None
-    """The endpoints that its actors serve; None if the process has not replied."""
+    """The endpoints that its actors serve; None if it has no actors, or has not replied."""
+    is_script: bool = False
+    """Whether it is a script that the process of this slot has started."""
 
     @property
     def proc(self) -> int:
         """The process as one number: host in the upper 32 bits, slot in the lower."""
         return self.host << 32 | self.slot
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The host and the pid, which also tell a script and its starter apart."""
+        return self.host, self.pid
 
     @property
     def name(self) -> str:
@@ -100,7 +107,7 @@ class ProcessState(NamedTuple):
 
 def process_states(folders: Sequence[ProcFolder]) -> list[ProcessState]:
     """Read the state of the recorded processes of a host; of each slot, the latest process."""
-    latest = {folder.identity.slot: folder for folder in folders}.values()
+    latest = {(one.identity.slot, one.is_script): one for one in folders}.values()
     replies = request_all(
         [folder.path for folder in latest if folder.is_alive], STATE, _REPLY_TIMEOUT_S
     )
@@ -137,6 +144,7 @@ def _state_of(folder: ProcFolder, stacks: Any, waits: Any, activity: Any) -> Pro
         else tuple(
             one.last for one in map(Activity._make, activity) if one.port not in own and one.running
         ),
+        is_script=folder.is_script,
     )
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["StallMonitor"]
 
 _PERIOD_S = 0.2
-# Number of dots in the name of a folder of a process.
-_DOTS = 2
+# Number of dots in the names of folders of processes and scripts.
+_DOTS = (2, 3)
 _NS = 1_000_000_000
 
 
@@ -56,7 +56,7 @@ class StallMonitor:
         is_stalled = False
         names = []
         with suppress(OSError):
-            names = [name for name in os.listdir(self._folder) if name.count(".") == _DOTS]
+            names = [name for name in os.listdir(self._folder) if name.count(".") in _DOTS]
         self._known.intersection_update(names)
         for name in names:
             progress = read_progress(f"{self._folder}/{name}")

@@ -7,11 +7,20 @@ from mesh_telemetry._sources import SourceTable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
     from mesh_telemetry._hangs.hang import Hang
 
-__all__ = ["HANGS", "TABLES", "record_hang"]
+__all__ = ["HANGS", "HANG_ROWS", "TABLES", "hang_line", "open_hangs", "record_hang"]
 
 HANGS = "hangs"
+#: The query whose rows `open_hangs` takes.
+HANG_ROWS = """
+    select timestamp_us, event_type, kind, rank, mesh, culprit_proc, pid, culprit_host, reason, at,
+           operation, sequence, process_group, waited_s
+    from hangs order by timestamp_us desc limit 500
+"""
 TABLES = {
     HANGS: SourceTable(
         "Hangs that were found, one row for each culprit, and another one when it ended.",
@@ -57,3 +66,28 @@ def record_hang(hang: Hang, event_type: str) -> None:
                 "waited_s": None if waiting is None else waiting.waited_s,
             },
         )
+
+
+def open_hangs(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of hangs that have begun and not ended, oldest first.
+
+    Args:
+        rows: Rows of the table `hangs`, latest first.
+    """
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in reversed(list(rows)):
+        key = row["rank"], row["culprit_proc"], row["process_group"], row["sequence"]
+        if row["event_type"] == "begin":
+            found[key] = row
+        else:
+            found.pop(key, None)
+    return list(found.values())
+
+
+def hang_line(row: dict[str, Any]) -> str:
+    """Describe a row of the table `hangs` in one line."""
+    of = f" of {row['mesh']!r}" if row["mesh"] else ""
+    place, _, function = row["at"].rpartition(" in ")
+    at = f" at {place.rpartition('/')[2]} in {function}" if place else ""
+    waits = f"; others wait in {row['operation']} #{row['sequence']}" if row["operation"] else ""
+    return f"rank {row['rank']}{of} {row['reason']}{at}{waits}"

@@ -16,7 +16,7 @@ __all__ = ["find_waits"]
 
 def find_waits(states: Iterable[ProcessState]) -> list[Hang]:
     """Return a hang for each process that others wait for and that waits for none itself."""
-    procs = {state.proc: state for state in states}
+    procs = {state.proc: state for state in states if not state.is_script}
     found: dict[int, Hang] = {}
     for state in procs.values():
         for wait in state.waits:

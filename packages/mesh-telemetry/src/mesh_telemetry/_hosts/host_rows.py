@@ -21,7 +21,7 @@ from mesh_telemetry._events.folders import (
     spill_folder,
     sweep,
 )
-from mesh_telemetry._events.proc_folder import proc_folders
+from mesh_telemetry._events.proc_folder import proc_folders, script_folders
 from mesh_telemetry._events.stops import request_stop
 from mesh_telemetry._hangs.process_state import process_states
 from mesh_telemetry._hangs.stall_monitor import StallMonitor
@@ -271,7 +271,8 @@ class HostRows(Actor):
         await self._close_all(_CLEANUP_S)
 
     def _process_states(self) -> list[ProcessState]:
-        return process_states(proc_folders(self._folder, self._spilled, self._known_folders))
+        folders = proc_folders(self._folder, self._spilled, self._known_folders)
+        return process_states([*folders, *script_folders(self._folder)])
 
     async def _close_all(self, limit_s: float) -> None:
         if self._stalls is not None:

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from mesh_core.spi import Event, ProcessLocation
     from mesh_telemetry._options import TelemetryConfig
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "active_recorder"]
 
 _PERIOD_S = 0.1
 _BUSY_PERIOD_S = 0.01
@@ -447,6 +447,11 @@ def _remove_exited(host_folder: Path, config: TelemetryConfig, spill: Path | Non
                 if spill is not None:
                     move_proc(folder, spill / folder.name)
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def active_recorder() -> Recorder | None:
+    """Return a recorder of this process; None if it is not recorded."""
+    return next((one for one in list(_recorders) if not one.is_orphaned), None)
 
 
 def _do_nothing() -> None:

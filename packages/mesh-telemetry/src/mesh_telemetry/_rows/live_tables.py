@@ -13,6 +13,7 @@ import numpy as np
 
 from mesh_telemetry._events.folders import bytes_below
 from mesh_telemetry._events.own_meshes import OWN_NAMES
+from mesh_telemetry._events.proc_folder import script_folders
 from mesh_telemetry._events.process_socket import ACTIVITY, SESSIONS, STACKS, WAITS, request_all
 from mesh_telemetry._rows.activity_rows import handler_rows, node_rows
 from mesh_telemetry._rows.collective_rows import collective_rows
@@ -60,7 +61,9 @@ def live_batches(table: str, folders: Sequence[ProcFolder]) -> list[pa.RecordBat
     elif table == "hosts":
         rows = [_host_row(folders)] if folders else []
     elif table == "collectives":
-        rows = [row for folder in folders for row in collective_rows(folder)]
+        hosts = {folder.path.parent for folder in folders if folder.is_alive}
+        scripts = [one for host in sorted(hosts) for one in script_folders(host)]
+        rows = [row for folder in (*folders, *scripts) for row in collective_rows(folder)]
     else:
         requests = {
             "active_handlers": (ACTIVITY, handler_rows),

@@ -435,8 +435,8 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "shape s | type and shape of the first tensor, such as `float32[4, 8]`",
         "bytes i64 | the size of its tensors",
         "entered_us i64 | when the process called it",
-        "left_us i64? | when it ended, or was noticed to have ended: at the next operation, or a "
-        "tenth of a second later at most; null while it runs",
+        "left_us i64? | when it ended, or was noticed to have ended, up to a tenth of a second "
+        "later; null while it runs",
         "is_async b | whether the caller waits for it later",
         "is_failed b | whether it failed",
         "file s | the source file of the caller",

@@ -253,6 +253,10 @@ _ACTION_PATHS = {
         _time("since_us", "Start of the trace; the oldest rows if omitted"),
         _time("until_us", "End of the trace, exclusive; now if omitted"),
     ),
+    "/why": _get(
+        "Name the ranks that keep others waiting, and slow ranks.",
+        _done("The hangs and the slow ranks.", _content(_JSON)),
+    ),
     "/pyspy/dump": _post(
         "Read the stacks of processes with py-spy, and store them as rows.",
         _DUMP,

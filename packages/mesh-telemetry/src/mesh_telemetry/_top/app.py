@@ -16,6 +16,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Footer, Input, Static, TabbedContent, TabPane, TextArea
 
 from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._hangs.tables import hang_line
 from mesh_telemetry._serve.program_client import ProgramClient, ProgramUnavailable, is_process_alive
 from mesh_telemetry._serve.program_files import ServedProgram, served_programs
 from mesh_telemetry._serve.scopes import Scope
@@ -41,6 +42,8 @@ _REQUESTER = "mesh top"
 _REST_S = 0.15
 _PROGRAM_LEN_MAX = 40
 _TAB_ON_DEMAND = "Stacks"
+# The number of hangs that are described in the status.
+_HANGS_MAX = 4
 
 ACTIONS: list[BindingType] = [
     Binding("q", "quit", "Quit"),
@@ -196,10 +199,16 @@ class Top(App[None]):
             self._set_status(str(error))
             return
         self.model = model
-        unresponsive_hosts = model.snapshot.unresponsive_hosts
+        snapshot = model.snapshot
         self._set_status(
-            "; ".join(
-                f"host {host} did not reply: {cause}" for host, cause in unresponsive_hosts.items()
+            "\n".join(
+                [
+                    *map(hang_line, snapshot.hangs[:_HANGS_MAX]),
+                    *(
+                        f"host {host} did not reply: {cause}"
+                        for host, cause in snapshot.unresponsive_hosts.items()
+                    ),
+                ]
             )
         )
         self._show()
@@ -254,6 +263,8 @@ class Top(App[None]):
         text.append(f"{len(snapshot.hosts)} hosts, {len(alive)} processes, {actors} actors")
         if snapshot.failures:
             text.append(f"  {_counted(len(snapshot.failures), 'failure')}", "bold red")
+        if snapshot.hangs:
+            text.append(f"  {_counted(len(snapshot.hangs), 'hang')}", "bold red")
         if snapshot.deadlocks:
             text.append(f"  {_counted(len(snapshot.deadlocks), 'deadlock')}", "bold magenta")
         view = self.view

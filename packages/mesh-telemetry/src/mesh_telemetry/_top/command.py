@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._hangs.tables import hang_line
 from mesh_telemetry._serve.program_client import ProgramClient
 from mesh_telemetry._serve.program_files import served_program
 from mesh_telemetry._top.json_snapshot import is_healthy, plain
@@ -41,7 +42,8 @@ def top(
 ) -> None:
     """Watch a running program of this user on this machine that serves telemetry.
 
-    With --once, exit with status 1 if there is a failure, a deadlock or an unresponsive host.
+    With --once, exit with status 1 if there is a failure, a hang, a deadlock or an unresponsive
+    host.
     """
     if is_once:
         raise typer.Exit(_once(ctx.obj, pid, is_json))
@@ -85,6 +87,8 @@ def _once(command: _CommandContext, pid: int | None, is_json: bool) -> int:
     for cycle in snapshot.deadlocks:
         names = " -> ".join(f"{row['actor']}[{row['rank']}]" for row in [*cycle, cycle[0]])
         print(f"deadlock: {names}")
+    for row in snapshot.hangs:
+        print(f"hang: {hang_line(row)}")
     for host, cause in snapshot.unresponsive_hosts.items():
         print(f"host {host} did not reply: {cause}")
     return 0 if is_healthy(snapshot) else 1

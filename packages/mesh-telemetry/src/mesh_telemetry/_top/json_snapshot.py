@@ -11,8 +11,9 @@ __all__ = ["is_healthy", "plain"]
 
 
 def is_healthy(snapshot: Snapshot) -> bool:
-    """Return whether nothing has failed or is deadlocked, and all hosts have replied."""
-    return not (snapshot.failures or snapshot.deadlocks or snapshot.unresponsive_hosts)
+    """Return whether nothing has failed, hangs or is deadlocked, and all hosts have replied."""
+    problems = (snapshot.failures, snapshot.deadlocks, snapshot.hangs, snapshot.unresponsive_hosts)
+    return not any(problems)
 
 
 def plain(snapshot: Snapshot, pid: int) -> dict[str, Any]:
@@ -26,6 +27,7 @@ def plain(snapshot: Snapshot, pid: int) -> dict[str, Any]:
         "meshes": [{**one.row, "actors": one.actors} for one in snapshot.meshes.values()],
         "failures": snapshot.failures,
         "deadlocks": [[_wait(row) for row in cycle] for cycle in snapshot.deadlocks],
+        "hangs": snapshot.hangs,
         "unresponsive_hosts": snapshot.unresponsive_hosts,
     }
 

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mesh_telemetry._hangs.tables import HANG_ROWS, open_hangs
 from mesh_telemetry._top.deadlocks import deadlocks
 from mesh_telemetry._top.queries import (
     COUNTS,
@@ -96,6 +97,7 @@ class Snapshot:
         failures: The rows of `failures`, latest first.
         waits: The rows of `waits`.
         deadlocks: For each deadlock, the rows of `waits` along its cycle.
+        hangs: The rows of `hangs` that have begun and not ended.
         unresponsive_hosts: Hosts that did not reply, with the cause.
     """
 
@@ -106,6 +108,7 @@ class Snapshot:
     failures: list[Row] = field(default_factory=list)
     waits: list[Row] = field(default_factory=list)
     deadlocks: list[list[Row]] = field(default_factory=list)
+    hangs: list[Row] = field(default_factory=list)
     unresponsive_hosts: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -169,6 +172,7 @@ def take_snapshot(client: ProgramClient, before: Snapshot | None) -> Snapshot:
         failures,
         waits,
         _deadlocks(waits),
+        open_hangs(rows(HANG_ROWS)),
         unresponsive_hosts,
     )
 

@@ -28,11 +28,13 @@ export function open(root, page) {
   };
   const parts = Object.fromEntries(["endpoints", "hosts", "calls", "lines"].map((name) => [name, h("div", { class: "part", "data-part": name }, loading())]));
   const failures = h("div", { class: "part", id: "failures" }, loading());
+  const hangs = h("div", { class: "part", "data-part": "hangs" });
   const program = h("div", { class: "program", "data-part": "program" }, h("span", { class: "muted" }, "Loading…"));
   const panel = (name, content) => h("section", { class: "panel" }, h("h2", {}, name), content);
   setChildren(
     root,
     program,
+    hangs,
     h("div", { class: "cards" }, Object.values(cards).map((one) => one.element)),
     h("div", { class: "columns" }, Object.values(charts).map((one) => one.element)),
     h("div", { class: "columns two" }, panel("Endpoints, last minute", parts.endpoints), panel("Hosts", parts.hosts)),
@@ -44,6 +46,7 @@ export function open(root, page) {
     program: showChanges(program, programLine),
     hosts: showChanges(parts.hosts, hostTable),
     failures: showChanges(failures, failureTable),
+    hangs: showChanges(hangs, hangPanel),
     lines: showChanges(parts.lines, lineTable),
     endpoints: showChanges(parts.endpoints, endpointTable),
     calls: showChanges(parts.calls, failedCallTable),
@@ -74,6 +77,7 @@ export function open(root, page) {
     show.program(value.program);
     show.hosts(value.hosts, coverage.failed);
     show.failures(value.failures);
+    show.hangs(value.hangs);
     show.lines(value.error_lines);
   };
   const showCalls = (value) => {
@@ -114,6 +118,23 @@ function ended(value) {
 function programLine(program) {
   const facts = [`pid ${program.pid ?? "–"}`, program.host && `on ${program.host}`, program.age_s !== null && `running for ${age(program.age_s)}`];
   return [h("h1", { title: program.line }, programName(program.line)), facts.filter(Boolean).map((words) => h("span", { class: "muted" }, words))];
+}
+
+function hangPanel(rows) {
+  if (!rows.length) return [];
+  const content = table(
+    [["Since", "tight"], ["Rank", "tight"], ["Host", "tight"], ["What it does"], ["At", "mono"], ["Others wait in", "tight"]],
+    rows.map((row) => [
+      clock(row.timestamp_us, 0),
+      h("span", { class: "bad" }, `${SIGNS.failed} ${row.mesh}[${row.rank}]`),
+      row.culprit_host || "–",
+      row.reason,
+      row.at || "–",
+      row.operation === null ? "–" : `${row.operation} #${row.sequence}`,
+    ]),
+    "Hangs",
+  );
+  return h("section", { class: "panel" }, h("h2", {}, "Ranks that keep others waiting"), content);
 }
 
 function lineTable(rows) {
