@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import suppress
 
 from mesh_core import MeshError
 from mesh_telemetry._hangs.analysis import find_hangs
@@ -15,6 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mesh_core import Future
     from mesh_telemetry._hangs.hang import Hang
     from mesh_telemetry._hangs.process_state import ProcessState
     from mesh_telemetry._hosts.host_handle import HostHandle
@@ -40,15 +42,23 @@ class ProcessStates:
 
     def __init__(self, hosts: Hosts) -> None:
         self._hosts = hosts
+        self._handles: Sequence[HostHandle] = ()
         self._last: dict[int, list[ProcessState]] = {}
 
     def now(self) -> list[ProcessState]:
-        """Return the state of each process; of hosts that do not reply, the last that is known."""
-        handles = self._hosts()
-        requests = [
-            (handle.number, None if handle.rows is None else handle.rows.process_states.call_one())
-            for handle in handles
-        ]
+        """Return the state of each process; of hosts that do not reply, the last that is known.
+
+        Raises:
+            MeshError: The hosts are not known.
+            TimeoutError: The same.
+        """
+        try:
+            self._handles = self._hosts()
+        except (MeshError, TimeoutError):
+            # The list may wait for a host that does not reply. The previous list is still usable.
+            if not self._handles:
+                raise
+        requests = [(handle.number, _request(handle)) for handle in self._handles]
         until = time.monotonic() + _REPLY_S
         found: list[ProcessState] = []
         for number, reply in requests:
@@ -63,6 +73,14 @@ class ProcessStates:
                     for state in self._last.get(number, ())
                 )
         return found
+
+
+def _request(handle: HostHandle) -> Future[list[ProcessState]] | None:
+    """Request the states of a host; None if it cannot be called."""
+    if handle.rows is not None:
+        with suppress(MeshError):
+            return handle.rows.process_states.call_one()
+    return None
 
 
 def look_for_hangs(states: ProcessStates, patience_s: float) -> list[Hang]:

@@ -39,7 +39,9 @@ COORDINATOR_NAME = "mesh-telemetry-coordinator"
 _PROC_NAME = "mesh-telemetry"
 # Seconds between two attempts to start the telemetry process of a host.
 _RETRY_S = 1.0
-_RULES_S = _HOSTS_S = 10.0
+_RULES_S = 10.0
+# The time limit for the list of hosts if a hang is suspected.
+_LIST_S = 1.0
 # Interval at which a closing process is checked, and the time it has to respond.
 _ALIVE_CHECK_PERIOD_S = 1.0
 _ALIVE_TIMEOUT_S = 5.0
@@ -154,7 +156,7 @@ class Coordinator(Actor):
             coordinator, patience_s = self._own_handle, self._config.hang_timeout_s
             assert patience_s is not None, "hosts report nothing without a limit"
             self._hang_watch = HangWatch(
-                lambda: coordinator.hosts.call_one().get(_HOSTS_S), patience_s
+                lambda: coordinator.hosts.call_one().get(_LIST_S), patience_s
             )
         if self._hang_watch is not None:
             self._hang_watch.stalled()
