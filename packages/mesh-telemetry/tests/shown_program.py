@@ -107,6 +107,12 @@ class ShownProgram:
                 procs.stop().get(60)
 
 
+def name_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the program the command line of a user's program instead of that of the tests."""
+    for module in ("_telemetry_client", "_hosts.coordinator"):
+        monkeypatch.setattr(f"mesh_telemetry.{module}.program_line", lambda: "python train.py")
+
+
 @contextmanager
 def browser() -> Iterator[Any]:
     """Run Debian's Chromium in headless mode."""

@@ -13,6 +13,7 @@ from shown_program import (
     Boss,
     Partner,
     browser,
+    name_program,
     page_of,
     point_at_call,
     ready,
@@ -80,6 +81,12 @@ def train(steps: int, driver: Any, learners: Any, loaders: Any) -> None:
         driver.round.call_one(number, learners, loaders).get()
     with suppress(OSError):
         learners.slice(gpus=0).save.call_one("/checkpoints/step-0040").get()
+
+
+@pytest.fixture(autouse=True)
+def named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name the program in all pictures."""
+    name_program(monkeypatch)
 
 
 @pytest.mark.slow

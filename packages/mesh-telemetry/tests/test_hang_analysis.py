@@ -243,3 +243,12 @@ def test_a_script_and_the_process_that_has_started_it_are_two() -> None:
     script = process(3, call(0), is_script=True, mesh="train.py", running=None)
     hang = only([*others(3, call(0), waiting(1)), starter, script])
     assert (hang.kind, hang.culprits[0].mesh, hang.culprits[0].pid) == ("blocked", "train.py", 103)
+
+
+def test_threads_of_mesh_itself_are_not_taken_for_the_program() -> None:
+    own = Stack("mesh-telemetry", 9, None, (Frame("stacks", "/env/mesh_telemetry/socket.py", 1),))
+    theirs = Stack("mesh-reader", 8, None, (Frame("read", "/job/reader.py", 5),))
+    reader = process(1, groups=(), mesh="data", stacks=(own, theirs))
+    program = process(0, groups=(), slot=0, waits=(Wait("", "read", reader.proc, None),))
+    (hang,) = find_waits([program, reader])
+    assert hang.culprits[0].where == "/job/reader.py:5 in read"

@@ -11,7 +11,7 @@ import pytest
 from collective_actors import SIZE, Trainer, make_fifos, release
 from recorded_actors import LIMIT_S
 from recorded_program import config
-from shown_program import browser, page_of, ready
+from shown_program import browser, name_program, page_of, ready
 from textual.widgets import Static
 from top_pilot import Person, top
 
@@ -27,6 +27,7 @@ LENGTH_MAX = 150_000
 def serving(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
     """A served program whose rank 2 does not join the sixth collective."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    name_program(monkeypatch)
     make_fifos(str(tmp_path))
     with Telemetry(config(place)) as telemetry, telemetry.serve() as serving:
         procs = this_host().spawn_procs({"gpus": SIZE}, name="train")

@@ -27,7 +27,10 @@ __all__ = [
 STOPPED = "is stopped: it received SIGSTOP, or a debugger holds it"
 _DATA_LOADER = f"{os.sep}torch{os.sep}utils{os.sep}data{os.sep}"
 _SITE_PACKAGES = f"{os.sep}site-packages{os.sep}"
-_LIBRARIES = (f"{os.sep}torch{os.sep}", f"{os.sep}mesh_core{os.sep}", "<frozen", "<string>")
+_PACKAGES = (
+    "torch", "mesh_core", "mesh_fs", "mesh_jobs", "mesh_rdma", "mesh_telemetry", "mesh_tensor"
+)  # fmt: skip
+_LIBRARIES = (*(f"{os.sep}{name}{os.sep}" for name in _PACKAGES), "<frozen", "<string>")
 _STANDARD_LIBRARY = os.path.dirname(os.__file__)
 
 

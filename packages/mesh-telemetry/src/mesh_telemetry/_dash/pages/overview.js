@@ -129,12 +129,13 @@ function hangPanel(rows) {
       h("span", { class: "bad" }, `${SIGNS.failed} ${row.mesh}[${row.rank}]`),
       row.culprit_host || "–",
       row.reason,
-      row.at || "–",
+      // The folders of a source file are long, and rarely matter.
+      row.at ? h("span", { title: row.at }, row.at.split("/").at(-1)) : "–",
       row.operation === null ? "–" : `${row.operation} #${row.sequence}`,
     ]),
     "Hangs",
   );
-  return h("section", { class: "panel" }, h("h2", {}, "Ranks that keep others waiting"), content);
+  return h("section", { class: "panel hangs" }, h("h2", {}, "Ranks that keep others waiting"), content);
 }
 
 function lineTable(rows) {
