@@ -202,7 +202,7 @@ class TestListenAddress:
     @pytest.mark.parametrize(
         ("text", "why"),
         [
-            ("tcp://*:1@tcp://*:2", "names no machine before the @"),
+            ("tcp://*:1@tcp://*:2", "does not name a machine before the @"),
             ("fd://stdin", "is not a descriptor: write fd://3"),
             ("fd://99999", "is not a socket of this process: Bad file descriptor"),
             ("fd://{connected}", "is not a listening TCP socket"),

@@ -1,4 +1,4 @@
-"""Where a worker listens, and the address at which clients reach it."""
+"""The address on which a worker listens, and the address to which clients connect."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class ListenAddress:
         and the worker listens on the second one.
 
         Raises:
-            ValueError: The text is not an address, or the descriptor is no listening TCP socket.
+            ValueError: The text is not an address, or the descriptor is not a listening TCP socket.
         """
         first, is_alias, second = text.partition("@")
         dial = Address.parse(first) if is_alias else None
         if dial is not None and dial.host == "*":
             raise ValueError(
-                f"{text!r} names no machine before the @: write the address that clients use there"
+                f"{text!r} does not name a machine before the @: write the address that clients use"
             )
         bind = second if is_alias else first
         if bind.startswith(_INHERITED):
