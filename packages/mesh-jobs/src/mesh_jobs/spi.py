@@ -6,6 +6,9 @@ group `mesh_jobs.backends`. It must pass the tests in `mesh_jobs.testing`.
 Additional resources of hosts, such as files, implement `JobExtension` and are passed to
 `Job.add_extensions`. Commands can keep extensions open that are registered under a name in the
 group `mesh_jobs.extensions`; they open them through a `CommandContext`.
+
+Functions in the group `mesh_jobs.script_environment` add variables to the environment of scripts
+that `run_spmd` starts. Each takes the rank and the variables so far, and returns more of them.
 """
 
 from mesh_jobs._atomic_files import read_json as read_json
