@@ -96,5 +96,10 @@ def test_the_monitor_of_a_host_notifies_once_of_a_new_process_and_while_one_is_s
     serial = enter(file, 0)
     while not monitor.is_stalled():
         os.sched_yield()
+    # The operation of a process that has exited never ends.
+    (folder / "lock").touch()
+    assert not monitor.is_stalled()
+    (folder / "lock").unlink()
+    assert monitor.is_stalled()
     file.leave(serial)
     assert not monitor.is_stalled()

@@ -28,6 +28,8 @@ __all__ = ["HangWatch", "ProcessStates", "look_for_hangs"]
 # The time between the two observations that are compared.
 _INTERVAL_S = 0.25
 _REPLY_S = 1.0
+# The pauses between two looks: hosts report five times a second while a collective takes long.
+_PAUSE_S, _PAUSE_AFTER_REPORT_S = 0.3, 2.0
 # A hang has ended if no host has reported a slow collective for so long.
 _QUIET_S = 1.0
 _log = logging.getLogger("mesh_telemetry")
@@ -103,7 +105,7 @@ class HangWatch:
         self._states = ProcessStates(hosts)
         self._patience_s = patience_s
         self._is_requested = threading.Event()
-        self._is_over = False
+        self._closing = threading.Event()
         self._open: dict[tuple[object, ...], Hang] = {}
         self._thread = threading.Thread(target=self._run, name="mesh-hang-watch", daemon=True)
         self._thread.start()
@@ -114,20 +116,19 @@ class HangWatch:
 
     def close(self) -> None:
         """Stop."""
-        self._is_over = True
+        self._closing.set()
         self._is_requested.set()
 
     def _run(self) -> None:
-        while not self._is_over:
+        while not self._closing.is_set():
             is_stalled = self._is_requested.wait(_QUIET_S if self._open else None)
             self._is_requested.clear()
-            if self._is_over:
+            if self._closing.is_set():
                 return
-            try:
+            # If it fails, the next report of a host repeats the request.
+            with suppress(MeshError, TimeoutError):
                 self._look(is_stalled)
-            except (MeshError, TimeoutError):
-                # The next report of a host repeats the request.
-                continue
+            self._closing.wait(_PAUSE_AFTER_REPORT_S if self._open else _PAUSE_S)
 
     def _look(self, is_stalled: bool) -> None:
         hangs = self._certain_hangs() if is_stalled else []

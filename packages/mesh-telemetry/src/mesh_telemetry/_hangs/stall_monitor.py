@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 
 from mesh_telemetry._collectives.collectives_file import read_progress
+from mesh_telemetry._events.folders import is_locked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,11 +60,13 @@ class StallMonitor:
             names = [name for name in os.listdir(self._folder) if name.count(".") in _DOTS]
         self._known.intersection_update(names)
         for name in names:
-            progress = read_progress(f"{self._folder}/{name}")
+            folder = f"{self._folder}/{name}"
+            progress = read_progress(folder)
             if progress is None:
                 continue
             if name not in self._known:
                 self._known.add(name)
                 is_stalled = True
-            is_stalled |= 0 < progress.running_since_ns < latest_ns
+            # An operation of a process that was killed never ends.
+            is_stalled |= 0 < progress.running_since_ns < latest_ns and is_locked(folder)
         return is_stalled
