@@ -44,23 +44,11 @@ class ProcessStates:
 
     def __init__(self, hosts: Hosts) -> None:
         self._hosts = hosts
-        self._handles: Sequence[HostHandle] = ()
         self._last: dict[int, list[ProcessState]] = {}
 
     def now(self) -> list[ProcessState]:
-        """Return the state of each process; of hosts that do not reply, the last that is known.
-
-        Raises:
-            MeshError: The hosts are not known.
-            TimeoutError: The same.
-        """
-        try:
-            self._handles = self._hosts()
-        except (MeshError, TimeoutError):
-            # The list may wait for a host that does not reply. The previous list is still usable.
-            if not self._handles:
-                raise
-        requests = [(handle.number, _request(handle)) for handle in self._handles]
+        """Return the state of each process; of hosts that do not reply, the last that is known."""
+        requests = [(handle.number, _request(handle)) for handle in self._hosts()]
         until = time.monotonic() + _REPLY_S
         found: list[ProcessState] = []
         for number, reply in requests:
@@ -97,12 +85,12 @@ class HangWatch:
     """Reports hangs in the log and in the table `hangs`, once each, and when they end.
 
     Args:
-        hosts: Returns the current hosts.
         patience_s: How long a collective may take before a rank is suspected, in seconds.
     """
 
-    def __init__(self, hosts: Hosts, patience_s: float) -> None:
-        self._states = ProcessStates(hosts)
+    def __init__(self, patience_s: float) -> None:
+        self._handles: Sequence[HostHandle] = ()
+        self._states = ProcessStates(lambda: self._handles)
         self._patience_s = patience_s
         self._is_requested = threading.Event()
         self._closing = threading.Event()
@@ -110,8 +98,13 @@ class HangWatch:
         self._thread = threading.Thread(target=self._run, name="mesh-hang-watch", daemon=True)
         self._thread.start()
 
-    def stalled(self) -> None:
-        """Look for hangs now, because a host reports a slow collective."""
+    def stalled(self, hosts: Sequence[HostHandle]) -> None:
+        """Look for hangs now, because a host reports a slow collective.
+
+        Args:
+            hosts: The current hosts.
+        """
+        self._handles = hosts
         self._is_requested.set()
 
     def close(self) -> None:
@@ -125,9 +118,7 @@ class HangWatch:
             self._is_requested.clear()
             if self._closing.is_set():
                 return
-            # If it fails, the next report of a host repeats the request.
-            with suppress(MeshError, TimeoutError):
-                self._look(is_stalled)
+            self._look(is_stalled)
             self._closing.wait(_PAUSE_AFTER_REPORT_S if self._open else _PAUSE_S)
 
     def _look(self, is_stalled: bool) -> None:

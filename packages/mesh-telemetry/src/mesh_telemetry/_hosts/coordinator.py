@@ -40,8 +40,6 @@ _PROC_NAME = "mesh-telemetry"
 # Seconds between two attempts to start the telemetry process of a host.
 _RETRY_S = 1.0
 _RULES_S = 10.0
-# The time limit for the list of hosts if a hang is suspected.
-_LIST_S = 1.0
 # Interval at which a closing process is checked, and the time it has to respond.
 _ALIVE_CHECK_PERIOD_S = 1.0
 _ALIVE_TIMEOUT_S = 5.0
@@ -152,14 +150,12 @@ class Coordinator(Actor):
     @endpoint
     def stalled(self) -> None:
         """Look for hangs, because collectives take long on a host."""
-        if self._hang_watch is None and self._own_handle is not None and not self._is_closed:
-            coordinator, patience_s = self._own_handle, self._config.hang_timeout_s
-            assert patience_s is not None, "hosts report nothing without a limit"
-            self._hang_watch = HangWatch(
-                lambda: coordinator.hosts.call_one().get(_LIST_S), patience_s
-            )
+        patience_s = self._config.hang_timeout_s
+        if self._hang_watch is None and patience_s is not None and not self._is_closed:
+            self._hang_watch = HangWatch(patience_s)
         if self._hang_watch is not None:
-            self._hang_watch.stalled()
+            # Unlike `hosts`, this starts no lost telemetry process, which may take long.
+            self._hang_watch.stalled([state.handle() for state in self._hosts.values()])
 
     @endpoint
     def lost(self, number: int, rows: HostRows, cause: str) -> None:
