@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.hosts.crew.two_hosts import crew as crew
+from tests.outcome_table import print_outcomes
+
 HEAD = ("hang", "seed", "culprit", "found as", "at", "after")
 ROWS = pytest.StashKey[list[tuple[str, ...]]]()
 
@@ -17,9 +20,6 @@ def outcomes(request: pytest.FixtureRequest) -> list[tuple[str, ...]]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the table."""
-    rows = [HEAD, *sorted(terminalreporter.config.stash.get(ROWS, []))]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-    terminalreporter.section("planted hangs, on two hosts")
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        terminalreporter.line("  ".join(cells).rstrip())
+    rows = terminalreporter.config.stash.get(ROWS, [])
+    title = "planted hangs, on two hosts"
+    print_outcomes(terminalreporter, title, HEAD, rows)

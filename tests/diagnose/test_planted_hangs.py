@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,7 @@ import pytest
 
 from tests.diagnose.planted_hangs import plan
 from tests.hosts.crew import Crew
-from tests.hosts.world import World
 from tests.hosts.world.faults import Fault
-from tests.hosts.world.possible import why_not
 from tools.workspace import ROOT
 
 PROGRAM = Path(__file__).with_name("planted_hangs.py")
@@ -61,21 +59,6 @@ HANGS = [
 ]
 #: Variants of others that every change need not run.
 SLOW = ("own_loader", "pipe", "other_actor")
-
-
-@pytest.fixture(scope="module")
-def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
-    """A client and two hosts with workers."""
-    if reason := why_not():
-        pytest.skip(reason)
-    folder = tmp_path_factory.mktemp("crew")
-    world = World(["client", "w0", "w1"], shared=[folder])
-    try:
-        crew = Crew(world, folder)
-        yield crew
-        crew.close()
-    finally:
-        world.close()
 
 
 def line_of(mark: str) -> int:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.hosts.crew.two_hosts import crew as crew
+from tests.outcome_table import print_outcomes
+
 HEAD = ("bug", "replay of the case", "generated test", "after the correction")
 ROWS = pytest.StashKey[list[tuple[str, str, str, str]]]()
 
@@ -17,9 +20,6 @@ def outcomes(request: pytest.FixtureRequest) -> list[tuple[str, str, str, str]]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the table."""
-    rows = [HEAD, *sorted(terminalreporter.config.stash.get(ROWS, []))]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-    terminalreporter.section("planted bugs, recorded on two hosts and replayed without them")
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        terminalreporter.line("  ".join(cells).rstrip())
+    rows = terminalreporter.config.stash.get(ROWS, [])
+    title = "planted bugs, recorded on two hosts and replayed without them"
+    print_outcomes(terminalreporter, title, HEAD, rows)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.hosts.crew import Crew
-from tests.hosts.world import World
-from tests.hosts.world.possible import why_not
 from tools.workspace import ROOT
 
 PROGRAM = Path(__file__).with_name("planted_bugs.py")
@@ -81,21 +78,6 @@ BUGS = [
         why_not="such as the global state that it shared with setter[0]",
     ),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
-    """A client and two hosts with workers."""
-    if reason := why_not():
-        pytest.skip(reason)
-    folder = tmp_path_factory.mktemp("crew")
-    world = World(["client", "w0", "w1"], shared=[folder])
-    try:
-        crew = Crew(world, folder)
-        yield crew
-        crew.close()
-    finally:
-        world.close()
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
