@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,9 +18,16 @@ from mesh_telemetry._events.write_progress import read_write_progress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
-__all__ = ["CachedFolder", "ProcFolder", "ProcIdentity", "proc_folders", "script_folders"]
+__all__ = [
+    "CachedFolder",
+    "ProcFolder",
+    "ProcIdentity",
+    "proc_folders",
+    "script_folders",
+    "write_identity",
+]
 
 # Number of dots in a folder name, which separate slot, process id and a random suffix.
 _DOTS = 2
@@ -210,6 +218,23 @@ def proc_folders(
         known.pop(gone, None)
     known.update(seen)
     return sorted(found.values(), key=lambda folder: folder.identity.started_us)
+
+
+def write_identity(folder: Path, fields: Mapping[str, object]) -> None:
+    """Write the description of this process, which makes its folder visible to readers.
+
+    Args:
+        folder: The folder of the process.
+        fields: The fields of `ProcIdentity` except those that this function knows.
+    """
+    own = {
+        "pid": os.getpid(),
+        "started_us": time.time_ns() // 1000,
+        "token": int.from_bytes(os.urandom(8), "little"),
+    }
+    temporary = folder / "identity.new"
+    temporary.write_text(json.dumps({**fields, **own}))
+    temporary.rename(folder / "identity.json")
 
 
 def script_folders(host_folder: Path) -> list[ProcFolder]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import select
@@ -33,6 +32,7 @@ from mesh_telemetry._events.folders import (
 from mesh_telemetry._events.measurements import Measurements
 from mesh_telemetry._events.message_segments import MessageSegments
 from mesh_telemetry._events.own_meshes import OWN_NAMES
+from mesh_telemetry._events.proc_folder import write_identity
 from mesh_telemetry._events.process_socket import (
     ACTIVITY,
     FLUSH,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mesh_core.spi import Event, ProcessLocation
+    from mesh_core.spi import Event
     from mesh_telemetry._options import TelemetryConfig
 
 __all__ = ["Recorder", "active_recorder"]
@@ -121,7 +121,7 @@ class Recorder:
         self.folder: Path = self._host_folder / name
         self.folder.mkdir(mode=0o700)
         self._folder_lock = Lock(self.folder, is_shared=False)
-        self._write_identity(location)
+        write_identity(self.folder, location._asdict())
         self._process_groups = ProcessGroups(self.folder)
         self._breakpoints = Breakpoints(self.folder, self._host_folder)
         self._socket = ProcessSocket(self.folder, self._handlers(), {ROWS: live_rows})
@@ -209,17 +209,6 @@ class Recorder:
 
     def _bytes_max(self, family: str) -> int:
         return self._config.proc_bytes * FAMILIES[family] // sum(FAMILIES.values())
-
-    def _write_identity(self, location: ProcessLocation) -> None:
-        fields = {
-            **location._asdict(),
-            "pid": os.getpid(),
-            "started_us": time.time_ns() // 1000,
-            "token": int.from_bytes(os.urandom(8), "little"),
-        }
-        temporary = self.folder / "identity.new"
-        temporary.write_text(json.dumps(fields))
-        temporary.rename(self.folder / "identity.json")
 
     def _run(self) -> None:
         period_s = _PERIOD_S

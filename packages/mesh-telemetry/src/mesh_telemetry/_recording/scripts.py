@@ -11,12 +11,13 @@ import os
 import select
 import sys
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
+from mesh_core.spi import current_process
 from mesh_telemetry._collectives.process_groups import ProcessGroups
 from mesh_telemetry._events.folders import Lock
+from mesh_telemetry._events.proc_folder import write_identity
 from mesh_telemetry._events.process_socket import STACKS, STATE, ProcessSocket, stacks
 from mesh_telemetry._recording.recorder import active_recorder
 
@@ -48,7 +49,7 @@ def script_environment(rank: int, environment: Mapping[str, str]) -> dict[str, s
     recorder = active_recorder()
     if recorder is None:
         return {}
-    about = json.loads((recorder.folder / "identity.json").read_text())
+    about = current_process.location()._asdict()
     about |= {"rank": rank, "host_folder": str(recorder.folder.parent)}
     path = environment.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     entries = [str(_HOOK), *filter(None, path.split(os.pathsep))]
@@ -83,15 +84,8 @@ class _ScriptRecorder:
         self._folder = host_folder / name
         self._folder.mkdir(mode=0o700)
         self._lock = Lock(self._folder, is_shared=False)
-        about |= {
-            "pid": os.getpid(),
-            "mesh_name": os.path.basename(sys.argv[0]) or "script",
-            "started_us": time.time_ns() // 1000,
-            "token": int.from_bytes(os.urandom(8), "little"),
-        }
-        temporary = self._folder / "identity.new"
-        temporary.write_text(json.dumps(about))
-        temporary.rename(self._folder / "identity.json")
+        about["mesh_name"] = os.path.basename(sys.argv[0]) or "script"
+        write_identity(self._folder, about)
         self._pid = os.getpid()
         self._socket = ProcessSocket(self._folder, {STACKS: stacks, STATE: _state}, {})
         self._groups = ProcessGroups(self._folder, module)
