@@ -43,7 +43,7 @@ def test_the_rank_of_a_script_that_hangs_is_named() -> None:
 
         hang = wait_until(certain, LIMIT_S)
         (culprit,) = hang.culprits
-        assert (culprit.kind, culprit.rank, culprit.mesh) == ("blocked", 1, SCRIPT.name)
+        assert (culprit.kind, culprit.rank, culprit.mesh) == ("blocked", 1, SCRIPT.name), str(hang)
         lines = SCRIPT.read_text().splitlines()
         line = next(at for at, text in enumerate(lines, 1) if text.endswith("# hang: script"))
         assert culprit.where == f"{SCRIPT}:{line} in main"

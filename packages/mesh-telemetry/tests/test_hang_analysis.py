@@ -17,14 +17,22 @@ NOW = 1000 * S
 SIZE = 4
 WORLD = "node:1"
 PATIENCE_S = 0.8
+#: The sequence number of the first operation of a test: the program has trained for a while.
+FIRST = 100
 LOADER = "/site-packages/torch/utils/data/dataloader.py"
 
 
 def call(sequence: int, operation: str = "all_reduce", **changed: object) -> Collective:
-    """An operation that was called a tenth of a second after the one before, and has ended."""
+    """An operation that was called a tenth of a second after the one before, and has ended.
+
+    Args:
+        sequence: Its number, from `FIRST`.
+        operation: Its name.
+        changed: Other values of its fields.
+    """
     entered = NOW - 12 * S + sequence * S // 10
     one = Collective(
-        sequence, 0, -1, sequence, entered, entered + S // 100, 16, 31, False, False, 1,
+        sequence, 0, -1, FIRST + sequence, entered, entered + S // 100, 16, 31, False, False, 1,
         operation, "float32[4]", "/job/train.py", "step",
     )  # fmt: skip
     return one._replace(**changed)  # type: ignore[arg-type]
@@ -75,7 +83,7 @@ def test_a_rank_that_is_elsewhere_is_named_with_its_line() -> None:
     assert str(hang) == (
         "rank 2 of 'train' (process 1.1, pid 102, host node1) is blocked, and has not called it\n"
         "    at /job/loader.py:88 in work\n"
-        "rank 0-1, 3 wait in all_reduce #1 of group '0' for 2.0 s\n"
+        "rank 0-1, 3 wait in all_reduce #101 of group '0' for 2.0 s\n"
         "    at /job/train.py:31 in step"
     )
 
@@ -85,7 +93,7 @@ def test_a_rank_that_is_elsewhere_is_named_with_its_line() -> None:
     [
         ({"state": "T"}, "stopped", "SIGSTOP"),
         ({"state": "?", "stacks": None}, "lost", "neither does its host"),
-        ({"running": (), "stacks": ()}, "missing_call", "has returned, after all_reduce #0"),
+        ({"running": (), "stacks": ()}, "missing_call", "has returned, after all_reduce #100"),
         (
             {"stacks": (stack(("_get", LOADER, 7), ("work", "/job/loader.py", 88)),)},
             "data_loader",
@@ -120,6 +128,18 @@ def test_pauses_that_the_group_had_before_make_patient() -> None:
     assert (hang.kind, hang.is_certain) == ("blocked", False)
 
 
+def test_a_rank_that_is_late_for_the_first_operations_may_still_start() -> None:
+    def at_start(waited_s: int, *others_too: ProcessState) -> Hang:
+        first = waiting(0)._replace(sequence=0, entered_ns=NOW - waited_s * S)
+        return only([process(0, first), process(1, first), process(2, first), *others_too])
+
+    # It loads data, or has not created its process group yet.
+    for late in ((process(3),), (process(3, groups=()),), ()):
+        assert not at_start(2, *late).is_certain
+        assert at_start(11, *late).is_certain
+    assert at_start(2, process(3, state="T")).is_certain
+
+
 def test_an_idle_rank_that_is_being_called_is_not_certain() -> None:
     idle = process(3, call(0), running=(), stacks=())
     program = process(0, groups=(), slot=0, mesh="root", waits=(Wait("", "step", idle.proc, 1.0),))
@@ -146,7 +166,7 @@ def test_the_smaller_side_of_a_cycle_of_two_groups_is_named() -> None:
     inner = waiting(0, group=1, line=40)
     hang = only([*others(2, call(0), waiting(1)), process(2, call(0), inner)])
     assert (hang.kind, [one.rank for one in hang.culprits]) == ("different_order", [2])
-    assert "is in all_reduce #0 of group '1'" in hang.culprits[0].reason
+    assert "is in all_reduce #100 of group '1'" in hang.culprits[0].reason
 
 
 def test_the_end_of_a_chain_through_two_groups_is_named() -> None:

@@ -44,6 +44,9 @@ _BUSY_SHARE = 0.3
 _BUSY_S, _BUSY_PAUSES = 10.0, 10
 # The same for ranks that wait for something.
 _BLOCKED_PAUSES = 3
+# Before so many operations of a group, its ranks may still load data, compile or start. Nothing is
+# known of how long that takes, so a rank that is late is suspected only after this time.
+_SETUP_OPERATIONS, _SETUP_S = 3, 10.0
 # An operation that all ranks have joined is certain to hang after this many times the duration of
 # the longest one.
 _LINK_TIMES = 5
@@ -111,7 +114,7 @@ class _Analysis:
             culprits = tuple(
                 Culprit(ranks[rank], "lost", "has exited, or is not recorded") for rank in unknown
             )
-            return [Hang("lost", at, culprits, stall.waited_s >= self._patience_s)]
+            return [Hang("lost", at, culprits, self._is_certain(stall, "lost", _is_setup(stall)))]
         if not stall.missing:
             return [self._all_joined(stall, at)]
         roots = self._roots(stall)
@@ -239,8 +242,12 @@ class _Analysis:
         if may_continue:
             limit_s = max(_BUSY_S, _BUSY_PAUSES * pause_s)
         elif kind not in ("stopped", "deadlock", "lost"):
-            limit_s = max(limit_s, _BLOCKED_PAUSES * pause_s)
+            limit_s = max(limit_s, _BLOCKED_PAUSES * pause_s, _SETUP_S * _is_setup(stall))
         return stall.waited_s >= limit_s
+
+
+def _is_setup(stall: Stall) -> bool:
+    return stall.sequence < _SETUP_OPERATIONS
 
 
 def _described(stall: Stall) -> WaitingCollective:
