@@ -48,7 +48,8 @@ class Worker:
 
     def session(self) -> int:
         """Return the session process that serves the current job, or waits for one."""
-        return children(self.process.pid)[0]
+        # The worker may just have replaced it.
+        return wait_until(lambda: children(self.process.pid)[:1], END_LIMIT_S)[0]
 
     def wait_for_session_after(self, session: int) -> None:
         """Wait until the process of `session` has been replaced by one that waits for a job."""

@@ -41,7 +41,7 @@ class Program:
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = host.popen(
-                [sys.executable, "-m", "tests.hosts.crew.stage"],
+                [sys.executable, "-X", "faulthandler", "-m", "tests.hosts.crew.stage"],
                 stdin=theirs.fileno(),
                 cwd=ROOT,
                 env=env,
@@ -128,5 +128,7 @@ class Program:
                 pending.set_exception(what[0])
         with self._lock:
             left, self._pending = self._pending, {}
-        for pending in left.values():
-            pending.set_exception(ProgramGone("during the step"))
+        if left:
+            status = self.process.wait(LIMIT_S)
+            for pending in left.values():
+                pending.set_exception(ProgramGone(f"during the step, with status {status}"))
