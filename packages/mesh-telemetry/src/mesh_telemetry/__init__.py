@@ -27,6 +27,7 @@ from mesh_telemetry._query.stream import Stream as Stream
 from mesh_telemetry._stacks.dump import ProcFailure as ProcFailure
 from mesh_telemetry._stacks.dump import StackDump as StackDump
 from mesh_telemetry._stacks.flame_graph import FlameGraph as FlameGraph
+from mesh_telemetry._steps.step_recorder import mark_step as mark_step
 from mesh_telemetry._telemetry import Telemetry as Telemetry
 
 

@@ -28,11 +28,13 @@ from mesh_telemetry._stacks.dump import DumpOptions
 from mesh_telemetry._stacks.flame_graph import FlameOptions
 from mesh_telemetry._stacks.pyspy_routes import pyspy_routes
 from mesh_telemetry._stacks.requests import dump_of, flame_graph_of, store_dump_of
+from mesh_telemetry._steps.causes import with_causes
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
+    from typing import Any
 
     import pyarrow as pa
 
@@ -180,7 +182,12 @@ class TelemetryClient:
 
     def slow_ranks(self) -> list[SlowRank]:
         """Return which ranks make others wait in every collective."""
-        return find_slow_ranks(self._process_states().now())
+        found = find_slow_ranks(self._process_states().now())
+        return with_causes(found, self._plain_rows) if found else []
+
+    def _plain_rows(self, sql: str, *values: object) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.query(sql, values).table.to_pylist()
+        return rows
 
     def serve(
         self, port: int, flight_port: int, token: str | None, act_token: str | None

@@ -118,6 +118,8 @@ class CollectivesFile:
         self._serial = 0
         # Entry times of operations that have not ended, oldest first.
         self._running: dict[int, int] = {}
+        # How long any operation was in progress, and since when one is.
+        self._busy_ns = self._busy_since_ns = 0
         # The operation that each thread waits for, which ends before the thread calls another one.
         self._waited: dict[int, int] = {}
         self._write_header()
@@ -181,6 +183,8 @@ class CollectivesFile:
                 file.encode()[-160:],
                 function.encode()[:64],
             )
+            if not self._running:
+                self._busy_since_ns = now_ns
             self._running[serial] = now_ns
             if is_waited:
                 self._waited[thread] = serial
@@ -199,8 +203,19 @@ class CollectivesFile:
             self._leave(serial, time.time_ns(), is_failed=is_failed)
             self._write_header()
 
+    def busy_ns(self) -> int:
+        """Return for how long at least one operation was in progress, in nanoseconds."""
+        with self._lock:
+            now_ns = time.time_ns() if self._running else self._busy_since_ns
+            return self._busy_ns + now_ns - self._busy_since_ns
+
     def _leave(self, serial: int, now_ns: int, *, is_failed: bool) -> None:
-        if self._running.pop(serial, None) is None or self._serial - serial > _COUNT:
+        if self._running.pop(serial, None) is None:
+            return
+        if not self._running:
+            self._busy_ns += now_ns - self._busy_since_ns
+            self._busy_since_ns = now_ns
+        if self._serial - serial > _COUNT:
             return
         at = _HEADER_LEN + serial % _COUNT * _RECORD_LEN
         if is_failed:

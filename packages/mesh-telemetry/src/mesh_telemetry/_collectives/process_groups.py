@@ -69,6 +69,10 @@ class ProcessGroups:
         else:
             when_imported(_MODULE, self._attach)
 
+    def busy_ns(self) -> int:
+        """Return for how long at least one operation was in progress, in nanoseconds."""
+        return 0 if self._file is None else self._file.busy_ns()
+
     def poll(self) -> None:
         """Record the end of operations and groups that do not report it themselves."""
         groups = getattr(getattr(self._module, "_world", None), "pg_map", None)

@@ -13,6 +13,7 @@ from mesh_telemetry._dash.mesh_graph import graph
 from mesh_telemetry._dash.meshes import classes, mesh, meshes
 from mesh_telemetry._dash.overview import counts, overview
 from mesh_telemetry._dash.page_queries import PageQueries, QueryFunction
+from mesh_telemetry._dash.steps import steps
 from mesh_telemetry._dash.timeline import timeline
 from mesh_telemetry._dash.waits import waits
 from mesh_telemetry._rows.schemas import LIVE_TABLES
@@ -56,6 +57,7 @@ TOPICS: Mapping[str, Topic] = {
     "overview": overview,
     "procs": procs,
     "stacks": stacks,
+    "steps": steps,
     "tables": tables,
     "timeline": timeline,
     "waits": waits,

@@ -24,6 +24,7 @@ _OPERATIONS_MIN = 4 * _BLOCKS
 # A rank that is not slow has more time in that many blocks once in 100,000 comparisons.
 _EXCESS_MIN = 0.03
 _BLOCKS_MIN = 22
+_CAUSES = {"": "", "input": ", for its data loader", "computing": ", for computing"}
 
 
 class SlowRank(NamedTuple):
@@ -40,12 +41,16 @@ class SlowRank(NamedTuple):
     host: str
     group: str
     """The name of the process group."""
+    cause: str = ""
+    """What it needs this time for, from the table `steps`: `input` if it waits for its data loader,
+    or `computing`; empty if it has recorded no steps."""
 
     def __str__(self) -> str:
-        return (
+        text = (
             f"rank {self.rank} of {self.mesh!r} (process {self.proc}, pid {self.pid}, host "
             f"{self.host}) needs {self.excess:.0%} more time than the others between collectives"
         )
+        return text + _CAUSES[self.cause]
 
 
 class _Times(NamedTuple):

@@ -55,6 +55,7 @@ from mesh_telemetry._events.stops import stop_mesh
 from mesh_telemetry._events.write_progress import WriteProgressFile
 from mesh_telemetry._sources import live_rows
 from mesh_telemetry._stacks.folder import STACK_FOLDER
+from mesh_telemetry._steps.step_recorder import StepRecorder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ class Recorder:
         self._folder_lock = Lock(self.folder, is_shared=False)
         write_identity(self.folder, location._asdict())
         self._process_groups = ProcessGroups(self.folder)
+        self._steps = StepRecorder(self.folder, self._process_groups.busy_ns)
         self._breakpoints = Breakpoints(self.folder, self._host_folder)
         self._socket = ProcessSocket(self.folder, self._handlers(), {ROWS: live_rows})
         self._waker, self._wake_socket = socket.socketpair()
@@ -238,6 +240,7 @@ class Recorder:
             self._lost_at = -math.inf
             self._write_lost()
         self._breakpoints.close()
+        self._steps.close()
         self._process_groups.close()
         self._events.close()
         self._messages.close()

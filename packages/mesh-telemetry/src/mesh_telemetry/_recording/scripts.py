@@ -20,6 +20,7 @@ from mesh_telemetry._events.folders import Lock
 from mesh_telemetry._events.proc_folder import write_identity
 from mesh_telemetry._events.process_socket import STACKS, STATE, ProcessSocket, stacks
 from mesh_telemetry._recording.recorder import active_recorder
+from mesh_telemetry._steps.step_recorder import StepRecorder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class _ScriptRecorder:
         self._pid = os.getpid()
         self._socket = ProcessSocket(self._folder, {STACKS: stacks, STATE: _state}, {})
         self._groups = ProcessGroups(self._folder, module)
+        self._steps = StepRecorder(self._folder, self._groups.busy_ns)
         os.register_at_fork(after_in_child=self._detach)
         threading.Thread(target=self._run, name="mesh-telemetry", daemon=True).start()
 

@@ -19,6 +19,7 @@ from mesh_telemetry._rows.activity_rows import handler_rows, node_rows
 from mesh_telemetry._rows.collective_rows import collective_rows
 from mesh_telemetry._rows.columns import batch_of, mixed
 from mesh_telemetry._rows.schemas import TABLES
+from mesh_telemetry._rows.step_rows import step_rows
 
 try:
     import pynvml
@@ -48,6 +49,8 @@ _STATES = {
     "I": "idle",
     "X": "dead",
 }
+# Tables of what processes and scripts write to files while they train.
+_TRAINING = {"collectives": collective_rows, "steps": step_rows}
 # Positions in `/proc/<pid>/stat` after the name in parentheses: state, user and system time,
 # threads, pages.
 _STATE, _USER, _SYSTEM, _THREADS, _RSS = 0, 11, 12, 17, 21
@@ -60,10 +63,10 @@ def live_batches(table: str, folders: Sequence[ProcFolder]) -> list[pa.RecordBat
         rows = [_proc_row(folder) for folder in folders]
     elif table == "hosts":
         rows = [_host_row(folders)] if folders else []
-    elif table == "collectives":
+    elif table in _TRAINING:
         hosts = {folder.path.parent for folder in folders if folder.is_alive}
         scripts = [one for host in sorted(hosts) for one in script_folders(host)]
-        rows = [row for folder in (*folders, *scripts) for row in collective_rows(folder)]
+        rows = [row for folder in (*folders, *scripts) for row in _TRAINING[table](folder)]
     else:
         requests = {
             "active_handlers": (ACTIVITY, handler_rows),

@@ -28,6 +28,7 @@ LIVE_TABLES = frozenset(
         "hosts",
         "procs",
         "stacks",
+        "steps",
         "waits",
     }
 )
@@ -442,6 +443,21 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "file s | the source file of the caller",
         "line i64 | the line",
         "function s | the function",
+    ),
+    "steps": _table(
+        "The latest training steps, up to 512 for each process; a step ends when the first "
+        "optimizer of the process has changed its parameters, or at `mark_step`.",
+        "timestamp_us i64 | the time of the query",
+        "mesh s | the name of the process mesh",
+        "rank i64 | the rank of the process in the world of `torch.distributed`, or in the mesh",
+        "step i64 | the number of earlier steps of the process, or the number for `mark_step`",
+        "began_us i64 | when the previous step ended",
+        "duration_us i64 | the time since then",
+        "input_us i64 | how long it waited for a data loader",
+        "communication_us i64 | how long at least one collective was in progress, which includes "
+        "the wait for slower ranks",
+        "compute_us i64 | the rest of the duration",
+        "pid i64 | the pid of the process",
     ),
     "debug_sessions": _table(
         "Code that is paused until a client attaches with `mesh debug`.",

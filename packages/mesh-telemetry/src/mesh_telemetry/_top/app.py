@@ -25,6 +25,7 @@ from mesh_telemetry._top.entries import PAGE_LEN, SORTS, Target, TreeModel, View
 from mesh_telemetry._top.refresh import fetch_model
 from mesh_telemetry._top.screens import HelpScreen, ProgramScreen, StopScreen
 from mesh_telemetry._top.sql_screen import SQL_KEYS, SqlScreen
+from mesh_telemetry._top.steps_screen import STEPS_KEYS, StepsScreen
 from mesh_telemetry._top.tree import TREE_KEYS, EntryTree, heading
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ ACTIONS: list[BindingType] = [
     Binding("r", "refresh", "Refresh"),
     Binding("x", "stop", "Stop"),
     Binding("S,colon", "sql", "SQL", key_display="S"),
+    Binding("t", "steps", "Training steps"),
     Binding("d", "details", "Details"),
     *(Binding(str(at), f"tab('{name}')", name, show=False) for at, name in enumerate(DETAILS, 1)),
     Binding("l", "log_filter", "Filter logs"),
@@ -124,6 +126,7 @@ class Top(App[None]):
         self._scrollables = {name: ScrollableText(id=f"pane-{name}") for name in DETAILS}
         self._texts = {name: Static(id=f"text-{name}") for name in DETAILS}
         self._sql = SqlScreen(lambda: self._program_client)
+        self._steps = StepsScreen(lambda: self._program_client, refresh_s)
         self.view: View = View()
         self.model: TreeModel | None = None
 
@@ -345,7 +348,14 @@ class Top(App[None]):
     def action_help(self) -> None:
         """Show the effect of each key."""
         self.push_screen(
-            HelpScreen({"Everywhere": ACTIONS, "In the tree": TREE_KEYS, "In SQL": SQL_KEYS})
+            HelpScreen(
+                {
+                    "Everywhere": ACTIONS,
+                    "In the tree": TREE_KEYS,
+                    "In SQL": SQL_KEYS,
+                    "In training steps": STEPS_KEYS,
+                }
+            )
         )
 
     def action_filter(self) -> None:
@@ -394,6 +404,10 @@ class Top(App[None]):
     def action_sql(self) -> None:
         """Open the SQL screen."""
         self.push_screen(self._sql)
+
+    def action_steps(self) -> None:
+        """Open the heat map of training steps."""
+        self.push_screen(self._steps)
 
     def action_details(self) -> None:
         """Move the focus to the details."""

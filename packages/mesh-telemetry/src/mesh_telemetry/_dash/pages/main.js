@@ -5,7 +5,7 @@ import { clock } from "./format.js";
 import { fetchTopic, lastReply, ping, storeToken, subscribe, takeTokenFromAddress, UnauthorizedError, UnreachableError } from "./requests.js";
 import * as overview from "./overview.js";
 
-const PAGES = ["overview", "topology", "explorer", "timeline", "logs", "sql", "stacks", "cases"];
+const PAGES = ["overview", "topology", "explorer", "timeline", "steps", "logs", "sql", "stacks", "cases"];
 const NAMES = { sql: "SQL" };
 const RETRY_MS = 3000;
 const LOAD_RETRY_MS = 1000;
