@@ -47,6 +47,8 @@ class TelemetryConfig:
             Never if None.
         hang_timeout_s: How long a collective of `torch.distributed` may take before telemetry looks
             for ranks that have not joined it, in seconds. Never if None.
+        replica_bytes: Space in bytes on another host for a copy of the last minute of each host,
+            which queries read after the host is lost. No copies if 0.
         otlp: Where each host exports its rows with OpenTelemetry. `"env"` reads the standard
             variables of OpenTelemetry in the program. No export if None.
 
@@ -68,6 +70,7 @@ class TelemetryConfig:
     spill_bytes: int | None = None
     snapshot_s: float | None = None
     hang_timeout_s: float | None = 0.8
+    replica_bytes: int = 16 * _MIB
     otlp: OtlpConfig | Literal["env"] | None = None
 
     def __post_init__(self) -> None:
@@ -89,6 +92,8 @@ class TelemetryConfig:
             raise ValueError(f"hang_timeout_s {self.hang_timeout_s} is not positive")
         if self.spill is None and (self.spill_bytes, self.snapshot_s) != (None, None):
             raise ValueError("spill_bytes and snapshot_s require spill: set it too")
+        if self.replica_bytes < 0:
+            raise ValueError(f"replica_bytes {self.replica_bytes} is negative")
         if self.stacks_bytes < 0:
             raise ValueError(f"stacks_bytes {self.stacks_bytes} is negative")
         if self.otlp not in (None, "env") and not isinstance(self.otlp, OtlpConfig):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
+    "LOCK_FILE",
     "SCRATCH_FOLDER",
     "Lock",
     "bytes_below",
@@ -40,7 +41,8 @@ __all__ = [
 
 #: Subfolder of a host's folder with the files of queries that are being run.
 SCRATCH_FOLDER = "queries"
-_LOCK = "lock"
+#: The file in each folder that its process locks.
+LOCK_FILE = "lock"
 _SHARED_MEMORY = "/dev/shm"
 # A folder without a lock is still being created unless it is older than this.
 _NEW_S = 60.0
@@ -53,7 +55,7 @@ class Lock:
 
     def __init__(self, folder: Path, *, is_shared: bool) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._fd: int = os.open(folder / _LOCK, flags, 0o600)
+        self._fd: int = os.open(folder / LOCK_FILE, flags, 0o600)
         how = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
         try:
             _flock(self._fd, how, tries=1 if is_shared else _TRIES_MAX)
@@ -64,7 +66,7 @@ class Lock:
     def is_of(self, folder: Path) -> bool:
         """Return whether the locked folder still exists and has not been replaced by another."""
         try:
-            there = os.stat(folder / _LOCK)
+            there = os.stat(folder / LOCK_FILE)
         except OSError:
             return False
         mine = os.fstat(self._fd)
@@ -123,7 +125,7 @@ def open_host_folder(
 def is_locked(folder: str | Path) -> bool:
     """Return whether a live process holds the lock of a folder or is about to acquire it."""
     try:
-        lock = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        lock = os.open(os.path.join(folder, LOCK_FILE), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return _is_new(folder)
     except OSError:

@@ -40,6 +40,7 @@ _PROC_NAME = "mesh-telemetry"
 # Seconds between two attempts to start the telemetry process of a host.
 _RETRY_S = 1.0
 _RULES_S = 10.0
+_ADOPT_S = 2.0
 # Interval at which a closing process is checked, and the time it has to respond.
 _ALIVE_CHECK_PERIOD_S = 1.0
 _ALIVE_TIMEOUT_S = 5.0
@@ -57,10 +58,33 @@ class _HostState:
         self.name_future: Future[str] | None = None
         self.error: str | None = None
         self.started_at = 0.0
+        self.keeper: _HostState | None = None
+        """The host to which its latest events are copied."""
+        self.is_adopted = False
+        """Whether queries of the keeper include the copy."""
+        self._copying: tuple[HostRows | None, HostRows | None] = None, None
 
     def mark_lost(self, cause: str) -> None:
         """Record that the telemetry process of the host was lost."""
         self.procs, self.rows, self.name_future, self.error = None, None, None, cause
+
+    def copy_to(self, keeper: _HostState | None) -> None:
+        """Copy the latest events of the host to another one."""
+        now = self.rows, None if keeper is None else keeper.rows
+        if now == self._copying or self.rows is None:
+            return
+        self.set_adopted(is_adopted=False)
+        with suppress(MeshError):
+            self.rows.copy_to.broadcast(now[1])
+        self.keeper, self._copying = keeper, now
+
+    def set_adopted(self, *, is_adopted: bool) -> None:
+        """Set whether queries of the keeper include the copy."""
+        if is_adopted == self.is_adopted or self.keeper is None or self.keeper.rows is None:
+            return
+        with suppress(MeshError, TimeoutError):
+            self.keeper.rows.adopt.call_one(self.number, is_adopted).get(_ADOPT_S)
+        self.is_adopted = is_adopted
 
     def handle(self) -> HostHandle:
         """Return the handle; a lost process counts as lost until its replacement has replied."""
@@ -72,7 +96,10 @@ class _HostState:
             else:
                 self.mark_lost(cause_of(failure))
         rows = self.rows if self.error is None else None
-        return HostHandle(self.number, self.name, rows, self.error)
+        error = self.error
+        if rows is None and self.is_adopted and self.keeper is not None:
+            error = f"{error}; its latest rows come from a copy on {self.keeper.name}"
+        return HostHandle(self.number, self.name, rows, error)
 
 
 class Coordinator(Actor):
@@ -103,6 +130,7 @@ class Coordinator(Actor):
                     state.mark_lost(failure.error.how())
             if self._config.otlp is not None and state.rows is None:
                 self._restart_later(state)
+        self._update_copies()
         return True
 
     @endpoint
@@ -145,6 +173,7 @@ class Coordinator(Actor):
         for state in self._hosts.values():
             if state.rows is None and time.monotonic() - state.started_at > _RETRY_S:
                 self._start(state)
+        self._update_copies()
         return [state.handle() for state in self._hosts.values()]
 
     @endpoint
@@ -163,6 +192,7 @@ class Coordinator(Actor):
         state = self._hosts.get(number)
         if state is not None and state.rows == rows:
             state.mark_lost(cause)
+            self._update_copies()
 
     @endpoint
     def set_failure_rule(self, mesh: str | None, limit_s: float | None) -> None:
@@ -197,6 +227,18 @@ class Coordinator(Actor):
             state = self._hosts[number]
             if state.rows is None:
                 self._start(state)
+        self._update_copies()
+
+    def _update_copies(self) -> None:
+        """Let each host copy its latest events to the next one, which keeps them if it is lost."""
+        if not self._config.replica_bytes or self._is_closed:
+            return
+        alive = [state for state in self._hosts.values() if state.rows is not None]
+        for at, state in enumerate(alive):
+            keeper = alive[(at + 1) % len(alive)] if len(alive) > 1 else None
+            state.copy_to(keeper)
+        for state in self._hosts.values():
+            state.set_adopted(is_adopted=state.rows is None)
 
     def _start(self, state: _HostState) -> None:
         """Start the telemetry process of a host; record the error if that fails."""

@@ -30,6 +30,8 @@ from mesh_telemetry._query.query_limits import QueryLimits
 from mesh_telemetry._query.query_request import failure_reply
 from mesh_telemetry._query_process.limits import SLACK_BYTES
 from mesh_telemetry._query_process.pool import FRAGMENTS, OUTSIDE, OWN, QueryPool, Task
+from mesh_telemetry._replicas.replica import Replica
+from mesh_telemetry._replicas.replicator import Replicator
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from mesh_telemetry._hosts.host_handle import HostHandle
     from mesh_telemetry._hosts.host_services import HostServices
     from mesh_telemetry._options import TelemetryConfig
+    from mesh_telemetry._replicas.folder_changes import Change
     from mesh_telemetry._stacks.dump import DumpOptions, HostDump
     from mesh_telemetry._stacks.flame_graph import FlameOptions
 
@@ -97,6 +100,7 @@ class HostRows(Actor):
             self._stalls = StallMonitor(
                 self._folder, config.hang_timeout_s, partial(_notify, coordinator)
             )
+        self._replicator = Replicator(host, self._folder, config.replica_bytes)
         self._is_over = False
         self._services: HostServices | None = None
         self._debugging = HostDebugging(self._folder)
@@ -174,6 +178,25 @@ class HostRows(Actor):
     async def process_states(self) -> list[ProcessState]:
         """Return what each recorded process of this host does, to find out why others wait."""
         return await asyncio.to_thread(self._process_states)
+
+    @concurrent_endpoint
+    async def copy_to(self, other: HostRows | None) -> None:
+        """Copy the latest events of this host to another one from now on; None stops copying."""
+        self._replicator.set_target(other)
+
+    @concurrent_endpoint
+    async def store_replica(self, host: int, changes: list[Change]) -> None:
+        """Store a part of the copy of another host.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        await asyncio.to_thread(self._replica(host).apply, changes)
+
+    @concurrent_endpoint
+    async def adopt(self, host: int, is_adopted: bool) -> None:
+        """Set whether the rows of this host include the copy of another one, which was lost."""
+        self._replica(host).set_adopted(is_adopted=is_adopted)
 
     @concurrent_endpoint
     async def store_pyspy_dump(self, dump_id: str, proc: str, dump_json: str) -> None:
@@ -270,6 +293,9 @@ class HostRows(Actor):
     async def __cleanup__(self, error: Exception | None) -> None:
         await self._close_all(_CLEANUP_S)
 
+    def _replica(self, host: int) -> Replica:
+        return Replica(self._folder, host, self._config.replica_bytes)
+
     def _process_states(self) -> list[ProcessState]:
         folders = proc_folders(self._folder, self._spilled, self._known_folders)
         return process_states([*folders, *script_folders(self._folder)])
@@ -277,6 +303,7 @@ class HostRows(Actor):
     async def _close_all(self, limit_s: float) -> None:
         if self._stalls is not None:
             await asyncio.to_thread(self._stalls.close)
+        await asyncio.to_thread(self._replicator.close)
         if self._services is not None:
             await self._services.stacks.close()
         await self._queries.close()

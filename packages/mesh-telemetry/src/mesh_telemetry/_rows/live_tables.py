@@ -64,7 +64,7 @@ def live_batches(table: str, folders: Sequence[ProcFolder]) -> list[pa.RecordBat
     elif table == "hosts":
         rows = [_host_row(folders)] if folders else []
     elif table in _TRAINING:
-        hosts = {folder.path.parent for folder in folders if folder.is_alive}
+        hosts = {folder.path.parent for folder in folders if folder.path != folder.spilled}
         scripts = [one for host in sorted(hosts) for one in script_folders(host)]
         rows = [row for folder in (*folders, *scripts) for row in _TRAINING[table](folder)]
     else:

@@ -18,6 +18,7 @@ from mesh_telemetry._errors import QueryError
 from mesh_telemetry._events.proc_folder import proc_folders
 from mesh_telemetry._events.process_socket import FLUSH
 from mesh_telemetry._events.segments import FAMILIES
+from mesh_telemetry._replicas.replica import adopted_folders, is_copy
 from mesh_telemetry._rows.live_tables import live_batches, request_state
 from mesh_telemetry._rows.same_batches import are_same
 from mesh_telemetry._rows.schemas import LIVE_TABLES, PERMANENT_TABLES, TABLES
@@ -165,7 +166,8 @@ class HostTables:
     def _folders(self) -> list[ProcFolder]:
         if self._query_folders is not None:
             return self._query_folders
-        return proc_folders(self._folder, self._spill, self._known)
+        own = proc_folders(self._folder, self._spill, self._known)
+        return own + adopted_folders(self._folder)
 
     def _distinct(self, table: str, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """Return one row of each id; the same batches again while nothing has been added."""
@@ -178,7 +180,11 @@ class HostTables:
     def _live(self, table: str, until_us: int | None) -> list[pa.RecordBatch]:
         """Return a live table now, or its last snapshot before a time."""
         if until_us is None and not self._is_over:
-            return live_batches(table, self._folders())
+            folders = self._folders()
+            if table == "hosts":
+                # What the kernel reports concerns this host only.
+                folders = [one for one in folders if not is_copy(one)]
+            return live_batches(table, folders)
         files = [] if self._stored is None else self._stored.files(table)
         if not files:
             raise QueryError(
