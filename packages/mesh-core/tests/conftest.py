@@ -10,6 +10,7 @@ import pytest
 from host_fixtures import modules as modules
 from host_fixtures import recorder as recorder
 from host_recorder import children, wait_until_gone
+from memory_cgroup import limited as limited
 
 import mesh_core
 from mesh_core import this_host

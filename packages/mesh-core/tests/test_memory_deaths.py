@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,6 @@ import pytest
 from mesh_core._processes.memory_deaths import MemoryDeaths
 
 MIB = 1 << 20
-MEMORY = Path("/sys/fs/cgroup/memory")
-UNIFIED = Path("/sys/fs/cgroup")
 
 
 class Machine:
@@ -88,21 +85,6 @@ def test_a_machine_without_memory(machine: Machine) -> None:
 def test_a_machine_that_shows_nothing(tmp_path: Path) -> None:
     deaths = MemoryDeaths(tmp_path / "none", tmp_path / "nothing")
     assert deaths.cause(deaths.cgroup_of(7), MIB) is None
-
-
-@pytest.fixture
-def limited(tmp_path: Path) -> Iterator[Path]:
-    """A cgroup with a limit of 200 MiB."""
-    is_unified = (UNIFIED / "cgroup.controllers").exists()
-    folder = (UNIFIED if is_unified else MEMORY) / f"mesh-test-{os.getpid()}"
-    name = "memory.max" if is_unified else "memory.limit_in_bytes"
-    try:
-        folder.mkdir()
-        (folder / name).write_text(str(200 * MIB))
-    except OSError as error:
-        pytest.skip(f"no memory cgroup can be created: {error}")
-    yield folder
-    folder.rmdir()
 
 
 PROGRAM = """

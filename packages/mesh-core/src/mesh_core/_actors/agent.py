@@ -29,7 +29,7 @@ from mesh_core._calls.port_transit import drop_ports
 from mesh_core._calls.reduction import cancel_reduction, serve_reduction
 from mesh_core._calls.unread_errors import warn_of_unread
 from mesh_core._core import PortClosed, Targets
-from mesh_core._logging.python_logging import set_level
+from mesh_core._logging.python_logging import set_level, warn
 from mesh_core._meshes.patches import inherit_patches, patch_host
 from mesh_core._runtime.epoch import EPOCH_SHIFT
 from mesh_core._runtime.runtime import value_of
@@ -560,6 +560,10 @@ class Agent:
         assert self._runtime.host_agent is not None
         for line in lines:
             self._runtime.host_agent.show(line)
+
+    def do_warn(self, _message: Message, text: str) -> None:
+        """Log a warning of another host, in the program."""
+        warn(text)
 
     def do_leave(self, _message: Message, is_shutdown: bool) -> None:
         """Make this host leave the job; reply immediately to confirm."""

@@ -12,6 +12,7 @@ from mesh_core._configuration.config import effective
 from mesh_core._core import Targets
 from mesh_core._logging.forwarder import RemoteLog
 from mesh_core._logging.printer import LogPrinter
+from mesh_core._logging.python_logging import warn
 from mesh_core._meshes.patches import patches_here
 from mesh_core._observability.events import recorder
 from mesh_core._processes.job_dir import JobDir
@@ -119,6 +120,7 @@ class HostAgent:
             on_log=self._on_log,
             on_start=None if on_start is None else self._on_start,
             on_look=self._look,
+            on_memory_high=self._on_memory_high,
             tail_lines=config.log_tail_lines,
             log_dir=config.log_dir,
             template_cache=template_cache,
@@ -223,6 +225,7 @@ class HostAgent:
             bind=None if binds is None else binds[rank % request.table.per_host],
             proc_count=request.table.per_host,
             unresponsive_timeout_s=slot.unresponsive_timeout_s,
+            memory_limit_bytes=request.memory_limit_bytes,
         )
 
     def living(self) -> list[int]:
@@ -494,6 +497,21 @@ class HostAgent:
             slot = self._slots[number]
         if self._tell_start is not None:
             self._tell_start(pid, _log_name(slot.request.table, slot.rank))
+
+    def _on_memory_high(self, number: int, text: str) -> None:
+        """Let the program log that a process is close to its memory limit."""
+        with self._changed:
+            slot = self._slots.get(number)
+        pid = self._host.pid(number)
+        if slot is None or pid is None:
+            return  # It has exited, and its exit report is on the way.
+        name = _log_name(slot.request.table, slot.rank)
+        host_name = self._runtime.identity.host_name
+        message = f"{name} (rank {slot.rank}, pid {pid} on {host_name}) may be killed soon: {text}"
+        if self._runtime.is_root:
+            warn(message)
+        else:
+            self._runtime.tell_agent(_ROOT, "warn", message)
 
     def _on_exit(self, report: ExitReport) -> None:
         with self._changed:

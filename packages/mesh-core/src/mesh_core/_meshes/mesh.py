@@ -41,6 +41,7 @@ from mesh_core._meshes.spawn_checks import (
 from mesh_core._meshes.spawn_request import SpawnRequest
 from mesh_core._meshes.start_request import StartRequest
 from mesh_core._observability.events import recorder
+from mesh_core._processes.byte_size import parse_memory_limit
 from mesh_core._processes.command import BootstrapCommand
 from mesh_core._runtime.handle_job import runtime_of_job
 from mesh_core._runtime.runtime import is_running, runtime
@@ -122,6 +123,7 @@ class HostMesh(ContextMesh):
         name: str | None = None,
         proc_bind: Sequence[Mapping[str, str]] | Mapping[str, str] | None = None,
         bootstrap_command: BootstrapCommand | Callable[[Point], BootstrapCommand] | None = None,
+        memory_limit: int | str | None = None,
         **dims: int,
     ) -> ProcMesh:
         """Start processes on every host and return before they run.
@@ -140,12 +142,17 @@ class HostMesh(ContextMesh):
                 `"auto"` gives each process its share of the host: `{"gpus": "auto"}`.
             bootstrap_command: The command to execute instead of a fork of the warm template, or a
                 function that returns it for a position in the mesh.
+            memory_limit: The memory that each process may use together with its child processes:
+                bytes, or text such as `"8GiB"`. At 90%, the program logs a warning. At the limit,
+                the process is killed, and its calls raise `ProcDied` with the reason. Default: no
+                limit.
             **dims: More dimensions to add.
 
         Raises:
             TypeError: `per_host` is neither a number nor a mapping, or an option does not exist.
-            ValueError: A size is not a positive integer, a dimension name is taken, or the length
-                of `proc_bind` is not the number of processes per host.
+            ValueError: A size is not a positive integer, a dimension name is taken, the length of
+                `proc_bind` is not the number of processes per host, or `memory_limit` is not a size
+                of at least 16 MiB.
             RuntimeError: Mesh is shut down.
             ForeignHandle: The hosts belong to a job of this program that has ended.
         """
@@ -161,6 +168,7 @@ class HostMesh(ContextMesh):
                 f"proc_bind has {len(proc_bind)} entries for {count} processes of a host: "
                 "give one for each"
             )
+        limit_bytes = None if memory_limit is None else parse_memory_limit(memory_limit)
         current = runtime()
         region = Region.row_major(
             [*self._region.labels, *dims], [*self._region.sizes, *dims.values()]
@@ -185,7 +193,7 @@ class HostMesh(ContextMesh):
             binds = [dict(bind) for bind in proc_bind]
         config = effective().as_mapping()
         early = recorder.early_events_max()
-        request = StartRequest(table, setup, commands, binds, config, preload, early)
+        request = StartRequest(table, setup, commands, binds, config, preload, early, limit_bytes)
         current.start_requests[table.uid] = request
         policy = RestartPolicy("never")
         current.ownership.announce(table.owner[1], mesh, policy)

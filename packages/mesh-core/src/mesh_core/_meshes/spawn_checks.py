@@ -23,7 +23,9 @@ __all__ = [
 ]
 
 _DEFAULT_DIM = "procs"
-_PROC_OPTIONS = ("per_host", "bootstrap", "name", "proc_bind", "bootstrap_command")
+_PROC_OPTIONS = (
+    "per_host", "bootstrap", "name", "proc_bind", "bootstrap_command", "memory_limit"
+)  # fmt: skip
 
 
 def requested_dims(

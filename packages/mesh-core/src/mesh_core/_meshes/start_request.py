@@ -25,6 +25,7 @@ class StartRequest:
         preload: Modules that the processes will need.
         early_events: The maximum number of message events that each process buffers until it has a
             subscriber.
+        memory_limit_bytes: Bytes of memory at which each process is killed; None for no limit.
     """
 
     __slots__ = (
@@ -33,6 +34,7 @@ class StartRequest:
         "commands",
         "config",
         "early_events",
+        "memory_limit_bytes",
         "preload",
         "table",
     )
@@ -46,6 +48,7 @@ class StartRequest:
         config: Mapping[str, Any],
         preload: tuple[str, ...],
         early_events: int,
+        memory_limit_bytes: int | None,
     ) -> None:
         self.table: ProcTable = table
         self.bootstrap: bytes = bootstrap
@@ -54,3 +57,4 @@ class StartRequest:
         self.config: Mapping[str, Any] = config
         self.preload: tuple[str, ...] = preload
         self.early_events: int = early_events
+        self.memory_limit_bytes: int | None = memory_limit_bytes

@@ -11,6 +11,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from mesh_core._processes.byte_size import byte_size_text
+
 __all__ = ["MemoryDeaths"]
 
 _ROOT = Path("/sys/fs/cgroup")
@@ -18,7 +20,7 @@ _ROOT = Path("/sys/fs/cgroup")
 _NO_LIMIT = 1 << 60
 # The number of processes of a cgroup among which the largest is searched.
 _SEARCHED_MAX = 500
-_GIB, _MIB = 1 << 30, 1 << 20
+_MIB = 1 << 20
 
 
 class MemoryDeaths:
@@ -98,13 +100,14 @@ class MemoryDeaths:
             return "the kernel's OOM killer has chosen it"
         limit, owner = found
         name = "/" + str(owner.relative_to(self._root)).removeprefix("memory").strip("/")
-        return f"the kernel's OOM killer has chosen it: cgroup {name} is limited to {_size(limit)}"
+        size = byte_size_text(limit)
+        return f"the kernel's OOM killer has chosen it: cgroup {name} is limited to {size}"
 
     def _machine(self) -> str:
         total = _number_in(self._proc / "meminfo", "MemTotal:") << 10
         return (
             "the kernel's OOM killer has chosen it: the machine, which has "
-            f"{_size(total)}, ran out of memory"
+            f"{byte_size_text(total)}, ran out of memory"
         )
 
     def _largest_in(self, place: Path) -> str:
@@ -119,7 +122,7 @@ class MemoryDeaths:
         name = "?"
         with suppress(OSError):
             name = (self._proc / str(pid) / "comm").read_text().strip()
-        return f"; the largest one left is {name} (pid {pid}) with {_size(size)}"
+        return f"; the largest one left is {name} (pid {pid}) with {byte_size_text(size)}"
 
     def _resident(self, pid: int) -> int:
         with suppress(OSError, IndexError, ValueError):
@@ -129,11 +132,7 @@ class MemoryDeaths:
 
 
 def _peak(peak_bytes: int) -> str:
-    return f"it has had up to {_size(peak_bytes)}"
-
-
-def _size(count: int) -> str:
-    return f"{count / _GIB:.1f} GiB" if count >= _GIB else f"{count / _MIB:.0f} MiB"
+    return f"it has had up to {byte_size_text(peak_bytes)}"
 
 
 def _number_in(path: Path, name: str) -> int:

@@ -49,6 +49,8 @@ class ProcessStart(NamedTuple):
     """Whether it may be forked from a template that holds user modules."""
     unresponsive_timeout_s: float = 60.0
     """Seconds that it may be stopped before it is killed."""
+    memory_limit_bytes: int | None = None
+    """Bytes of memory at which it is killed, together with its descendants; None for no limit."""
 
 
 class Spawn(NamedTuple):
@@ -163,6 +165,15 @@ class Continued(NamedTuple):
 
     slot: int
     incarnation: int
+
+
+class MemoryHigh(NamedTuple):
+    """Supervisor to controller: this process is close to its memory limit."""
+
+    slot: int
+    incarnation: int
+    text: str
+    """What it uses, as a sentence about `it`."""
 
 
 class Denied(NamedTuple):

@@ -25,6 +25,7 @@ from mesh_core._processes.messages import (
     End,
     Exited,
     Kill,
+    MemoryHigh,
     ProcessStart,
     Spawn,
     Started,
@@ -68,6 +69,8 @@ class ProcSpec(NamedTuple):
     """Number of processes that share the host evenly."""
     unresponsive_timeout_s: float = 60.0
     """Seconds that it may be stopped, or that its start may be delayed by a stopped supervisor."""
+    memory_limit_bytes: int | None = None
+    """Bytes of memory at which it is killed, together with its descendants; None for no limit."""
 
 
 class ExitReport(NamedTuple):
@@ -142,6 +145,8 @@ class LocalHost:
             process may print or send something earlier.
         on_look: Called periodically on a thread of the host, with the running time since the last
             call in seconds.
+        on_memory_high: Called like `on_exit`, with slot and a description, when a process is close
+            to its memory limit.
         on_log: Called on another thread with each line. While it blocks, only processes that print
             much are delayed.
         tail_lines: The number of last lines of a process to keep for its exit report.
@@ -160,6 +165,7 @@ class LocalHost:
         on_log: Callable[[LogLine], None],
         on_start: Callable[[int, int, int], None] | None = None,
         on_look: Callable[[float], None] | None = None,
+        on_memory_high: Callable[[int, str], None] | None = None,
         tail_lines: int = 50,
         log_dir: Path | None = None,
         deny_preload: Sequence[str] = (),
@@ -171,6 +177,7 @@ class LocalHost:
         self._on_exit = on_exit
         self._on_start = on_start
         self._on_look = on_look
+        self._on_memory_high = on_memory_high
         self._tail_lines = tail_lines
         self._log_dir = log_dir
         self._launch = launch
@@ -402,6 +409,9 @@ class LocalHost:
                 self._note_stop(message, Stop(message.signal, time.monotonic()))
             case Continued():
                 self._note_stop(message, None)
+            case MemoryHigh():
+                if self._on_memory_high is not None:
+                    self._call(self._on_memory_high, message.slot, message.text)
             case Denied():
                 with self._lock:
                     self._denied[message.module] = message.why
@@ -559,6 +569,7 @@ def _process_start(
         thread_limit=thread_limit(spec.proc_count, binding.cpus, whole_env),
         is_warm=command is None and not _restricts_processors(spec.bind) and is_same_env,
         unresponsive_timeout_s=spec.unresponsive_timeout_s,
+        memory_limit_bytes=spec.memory_limit_bytes,
     )
 
 

@@ -21,6 +21,7 @@ from mesh_core._processes import template as _template
 from mesh_core._processes.job_dir import hold
 from mesh_core._processes.link import Link
 from mesh_core._processes.memory_deaths import MemoryDeaths
+from mesh_core._processes.memory_watch import MemoryWatch
 from mesh_core._processes.messages import (
     Branch,
     Continued,
@@ -31,6 +32,7 @@ from mesh_core._processes.messages import (
     Fork,
     Forked,
     Kill,
+    MemoryHigh,
     Preload,
     Preloaded,
     ProcessStart,
@@ -148,6 +150,7 @@ class Supervisor:
         self._stopped = StoppedProcs(self._on_stop, self._on_continue, self._kill_stopped)
         self._stopped_templates = StoppedTemplates()
         self._memory_deaths = MemoryDeaths()
+        self._memory_watch = MemoryWatch(self._on_memory_high, self._on_memory_exceeded)
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
         self._links: dict[int, Link] = {}
@@ -202,6 +205,7 @@ class Supervisor:
                 if events & ~select.EPOLLOUT and fd in self._handlers:
                     self._handlers[fd]()
             self._look()
+            self._memory_watch.look()
 
     def _look(self) -> None:
         """Kill processes that have been stopped for too long, if a check is due."""
@@ -231,8 +235,9 @@ class Supervisor:
     def _time_left(self) -> float | None:
         """Return the seconds to wait for events; 0 means that it is time to kill the rest."""
         if self._force_at is None:
+            times = [at for at in (self._look_at, self._memory_watch.look_at) if at is not None]
             # 0 would end everything.
-            return None if self._look_at is None else max(_NOW_S, self._look_at - time.monotonic())
+            return max(_NOW_S, min(times) - time.monotonic()) if times else None
         return max(0.0, self._force_at - time.monotonic()) if self._procs else 0.0
 
     # Requests from the controller.
@@ -452,6 +457,7 @@ class Supervisor:
         self._procs[report.pid] = _Proc(*proc, process.unresponsive_timeout_s)
         self._pids[proc] = report.pid
         self._tell(report)
+        self._memory_watch.add(report.pid, process.memory_limit_bytes)
         if proc in self._killed_before_start:
             self._killed_before_start.discard(proc)
             _kernel.kill_quietly(report.pid, signal.SIGKILL)
@@ -521,6 +527,15 @@ class Supervisor:
         self._procs[pid].why = why
         _kernel.kill_quietly(pid, signal.SIGKILL)
 
+    def _on_memory_high(self, pid: int, text: str) -> None:
+        proc = self._procs[pid]
+        self._tell(MemoryHigh(proc.slot, proc.incarnation, text))
+
+    def _on_memory_exceeded(self, pid: int, why: str) -> None:
+        proc = self._procs[pid]
+        if not proc.is_kill_requested:
+            proc.why = why
+
     def _reap_one(self) -> bool:
         """Reap one exited child and report its exit; return whether one was found."""
         try:
@@ -546,7 +561,11 @@ class Supervisor:
             del self._pids[proc.slot, proc.incarnation]
             why = proc.why
             if why is None and is_unexplained:
-                why = self._memory_deaths.cause(cgroup, usage.ru_maxrss << 10)
+                peak_bytes = usage.ru_maxrss << 10
+                why = self._memory_deaths.cause(cgroup, peak_bytes)
+                if why is not None:
+                    why = self._memory_watch.limit_cause(pid, why, peak_bytes)
+            self._memory_watch.forget(pid)
             self._tell(Exited(proc.slot, proc.incarnation, pid, status, why))
         return True
 

@@ -15,6 +15,9 @@ _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/accel", "/dev/dri/")
 
 # The index of the exit status in /proc/PID/stat, counted from the state.
 _EXIT_CODE = 49
+# The index of the resident memory there, in pages.
+_RESIDENT_PAGES = 21
+_PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 
 # Threads that a library joins before a fork may take a moment to leave the process table.
 _SETTLE_LIMIT_S = 0.2
@@ -127,6 +130,18 @@ def _stat(pid: int) -> list[bytes]:
             return stat.read().rpartition(b")")[2].split()
     except OSError:
         return []
+
+
+def parent_and_session(pid: int) -> tuple[int, int] | None:
+    """Return the parent and the session of a process; None if the process does not exist."""
+    fields = _stat(pid)
+    return (int(fields[1]), int(fields[3])) if fields else None
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the resident memory of a process; 0 if it does not exist or has exited."""
+    fields = _stat(pid)
+    return int(fields[_RESIDENT_PAGES]) * _PAGE_BYTES if fields else 0
 
 
 def leads_session(pid: int) -> bool:

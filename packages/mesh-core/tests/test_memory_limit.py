@@ -1,0 +1,325 @@
+"""Processes with a memory limit: a warning close to it, and a death that names it."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from workers import WorkerProcess
+
+from mesh_core import Actor, BootstrapCommand, ProcDied, attach_to_workers, endpoint, this_host
+from mesh_core._processes.byte_size import parse_memory_limit
+from mesh_core._processes.memory_watch import MemoryWatch
+from mesh_core.testing import simulated, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from mesh_core import ProcMesh
+
+MIB = 1 << 20
+LIMIT_S = 40.0
+# More than an interpreter with Mesh needs, and little enough for several tests at a time.
+LIMIT = "160MiB"
+LIMIT_BYTES = 160 * MIB
+
+
+def allocated(mib: int) -> bytes:
+    """Return resident memory."""
+    return b"x" * (mib * MIB)
+
+
+def proportional_mib() -> int:
+    with open("/proc/self/smaps_rollup") as rollup:
+        return next(int(line.split()[1]) for line in rollup if line.startswith("Pss:")) // 1024
+
+
+def grow_forever() -> None:
+    kept = []
+    while True:
+        kept.append(allocated(1))
+
+
+class Hoarder(Actor):
+    def __init__(self) -> None:
+        self.kept: list[bytes] = []
+
+    @endpoint
+    def grow(self) -> None:
+        grow_forever()
+
+    @endpoint
+    def allocate(self, mib: int) -> int:
+        return len(allocated(mib))
+
+    @endpoint
+    def fill(self, mib: int) -> None:
+        """Use this much memory in total."""
+        self.kept = [allocated(max(mib - proportional_mib(), 0))]
+
+    @endpoint
+    def release(self) -> None:
+        self.kept = []
+
+    @endpoint
+    def grow_child(self, method: str) -> None:
+        context: Any = multiprocessing.get_context(method)
+        child = context.Process(target=grow_forever)
+        child.start()
+        child.join()
+
+    @endpoint
+    def share_with_children(self, mib: int, count: int) -> int:
+        """Let forked child processes use the same memory; return the resident memory of all."""
+        self.kept = [allocated(mib)]
+        read, write = os.pipe()
+        pids = []
+        for _ in range(count):
+            pid = os.fork()
+            if pid == 0:
+                # One byte of each page: the pages become resident in the child process.
+                total = sum(self.kept[0][:: os.sysconf("SC_PAGESIZE")])
+                os.write(write, b"x" if total else b"")
+                signal.pause()
+            pids.append(pid)
+        for _ in pids:
+            os.read(read, 1)
+        return (1 + len(pids)) * mib
+
+    @endpoint
+    def pid(self) -> int:
+        return os.getpid()
+
+
+@pytest.fixture
+def spawned() -> Iterator[Callable[..., ProcMesh]]:
+    """Spawn processes with a limit, and stop them at the end."""
+    meshes: list[ProcMesh] = []
+
+    def spawn(**options: Any) -> ProcMesh:
+        meshes.append(this_host().spawn_procs(**{"memory_limit": LIMIT, **options}))
+        return meshes[-1]
+
+    yield spawn
+    for mesh in meshes:
+        mesh.stop().get(LIMIT_S)
+
+
+def death(call: Any) -> ProcDied:
+    with pytest.raises(ProcDied) as caught:
+        call.get(LIMIT_S)
+    return caught.value
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [text for text in caplog.messages if "of its memory limit" in text]
+
+
+def test_a_process_that_grows_is_killed_at_its_limit(
+    spawned: Callable[..., ProcMesh],
+) -> None:
+    procs = spawned(per_host={"gpus": 2}, name="trainers")
+    hoarders = procs.spawn("hoarders", Hoarder)
+    died = death(hoarders[1].grow.call_one())
+    assert (died.rank, died.signal, died.mesh_name) == (1, 9, "hoarders")
+    assert died.pid is not None
+    assert died.host
+    found = re.fullmatch(r"it exceeded its memory limit of 160 MiB: it had (\d+) MiB", died.reason)
+    assert found is not None, died.reason
+    assert int(found[1]) >= 160
+    assert "it exceeded its memory limit of 160 MiB" in str(died)
+    # The other rank is not affected.
+    assert hoarders[0].allocate.call_one(1).get(LIMIT_S) == MIB
+
+
+def test_one_huge_allocation_is_killed(spawned: Callable[..., ProcMesh]) -> None:
+    hoarder = spawned().spawn("hoarder", Hoarder)
+    died = death(hoarder.allocate.call_one(2000))
+    assert died.reason is not None
+    assert died.reason.startswith("it exceeded its memory limit of 160 MiB: it had ")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_child_process_that_grows_is_named(spawned: Callable[..., ProcMesh], method: str) -> None:
+    hoarder = spawned().spawn("hoarder", Hoarder)
+    died = death(hoarder.grow_child.call_one(method))
+    assert died.reason is not None
+    found = re.search(
+        r"of 160 MiB: it had \d+ MiB together with [12] child process(es)?; "
+        r"the largest is \S+ \(pid (\d+)\) with (\d+) MiB$",
+        died.reason,
+    )
+    assert found is not None, died.reason
+    assert int(found[2]) != died.pid
+    assert int(found[3]) > 80
+    wait_until(lambda: not os.path.exists(f"/proc/{found[2]}"))
+
+
+def test_the_program_is_warned_once_for_each_crossing(
+    spawned: Callable[..., ProcMesh], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "mesh_core")
+    procs = spawned(per_host={"gpus": 2}, name="trainers")
+    hoarders = procs.spawn("hoarders", Hoarder)
+    hoarders[1].fill.call_one(152).get(LIMIT_S)
+    wait_until(lambda: warnings_in(caplog))
+    pid = hoarders[1].pid.call_one().get(LIMIT_S)
+    (text,) = warnings_in(caplog)
+    found = re.fullmatch(
+        rf"trainers{{gpus: 1/2}} \(rank 1, pid {pid} on \S+\) may be killed soon: "
+        r"it uses 9\d% of its memory limit of 160 MiB: 1[45]\d MiB",
+        text,
+    )
+    assert found is not None, text
+
+    def is_warned_again() -> bool:
+        hoarders[1].release.call_one().get(LIMIT_S)
+        hoarders[1].fill.call_one(152).get(LIMIT_S)
+        return len(warnings_in(caplog)) > 1
+
+    # The release has to last until it is noticed.
+    wait_until(is_warned_again, LIMIT_S)
+
+
+def test_memory_that_children_share_counts_once(spawned: Callable[..., ProcMesh]) -> None:
+    procs = spawned()
+    hoarder = procs.spawn("hoarder", Hoarder)
+    assert hoarder.share_with_children.call_one(80, 4).get(LIMIT_S) == 400
+    # A look at all of them is over when another process has been found and killed.
+    other = spawned().spawn("other", Hoarder)
+    death(other.grow.call_one())
+    assert hoarder.allocate.call_one(1).get(LIMIT_S) == MIB
+
+
+def test_a_replaced_rank_keeps_the_limit(spawned: Callable[..., ProcMesh]) -> None:
+    procs = spawned(per_host={"gpus": 2})
+    hoarders = procs.spawn("hoarders", Hoarder)
+    for _ in range(2):
+        died = death(hoarders[0].grow.call_one())
+        assert died.reason is not None
+        assert "its memory limit of 160 MiB" in died.reason
+        procs.replace(0)
+    assert hoarders[0].allocate.call_one(1).get(LIMIT_S) == MIB
+
+
+def test_a_process_with_a_command_of_its_own_is_limited(spawned: Callable[..., ProcMesh]) -> None:
+    command = BootstrapCommand.default().with_env({"MARK": "yes"})
+    hoarder = spawned(bootstrap_command=command).spawn("hoarder", Hoarder)
+    died = death(hoarder.grow.call_one())
+    assert died.reason is not None
+    assert "its memory limit of 160 MiB" in died.reason
+
+
+def test_a_process_without_a_limit_may_use_more(spawned: Callable[..., ProcMesh]) -> None:
+    hoarder = spawned(memory_limit=None).spawn("hoarder", Hoarder)
+    assert hoarder.allocate.call_one(300).get(LIMIT_S) == 300 * MIB
+
+
+def test_processes_of_other_hosts_are_limited(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "mesh_core")
+    with WorkerProcess() as worker:
+        hosts = attach_to_workers([worker.address])
+        procs = hosts.spawn_procs({"gpus": 1}, memory_limit=LIMIT_BYTES, name="far")
+        hoarders = procs.spawn("hoarders", Hoarder)
+        hoarders.fill.call(152).get(LIMIT_S)
+        wait_until(lambda: warnings_in(caplog))
+        assert warnings_in(caplog)[0].startswith("far{")
+        died = death(hoarders.grow.call())
+        assert died.reason is not None
+        assert "it exceeded its memory limit of 160 MiB" in died.reason
+
+
+def test_a_simulated_cluster_accepts_a_limit() -> None:
+    with simulated(seed=1):
+        hoarder = this_host().spawn_procs(memory_limit="1GiB").spawn("hoarder", Hoarder)
+        assert hoarder.allocate.call_one(1).get() == MIB
+
+
+@pytest.mark.parametrize(
+    ("limit", "size"),
+    [
+        ("8GiB", 8 << 30),
+        (" 1.5 gib ", 3 << 29),
+        ("100 MB", 100_000_000),
+        (1 << 30, 1 << 30),
+        ("1048576KiB", 1 << 30),
+    ],
+)
+def test_sizes_have_units(limit: int | str, size: int) -> None:
+    assert parse_memory_limit(limit) == size
+
+
+@pytest.mark.parametrize("limit", ["lots", "", "8", "GiB", "8 XiB", "-1GiB", True, 8.0, b"8GiB"])
+def test_what_is_no_size_is_an_error(limit: Any) -> None:
+    with pytest.raises(ValueError, match=r'is not a size: give bytes as an int, .* as "8GiB"'):
+        this_host().spawn_procs(memory_limit=limit)
+
+
+@pytest.mark.parametrize("limit", [8, 0, -1, "8B", "1MiB", 1 << 61])
+def test_a_limit_that_no_process_fits_is_an_error(limit: Any) -> None:
+    with pytest.raises(ValueError, match=r"bytes: give 16 MiB to 1 EiB .* such as \"8GiB\""):
+        this_host().spawn_procs(memory_limit=limit)
+
+
+# The kernel may be faster than the watch. This program runs in a cgroup that has less memory than
+# the allocation needs, so either of them kills the process.
+RACE = """
+import os, sys
+from pathlib import Path
+
+Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
+
+from mesh_core import Actor, ProcDied, endpoint, this_host
+
+
+class Hoarder(Actor):
+    @endpoint
+    def hoard(self):
+        return len(b"x" * (1 << 30))
+
+
+for limit in ("64MiB", "8GiB"):
+    hoarder = this_host().spawn_procs(memory_limit=limit).spawn("hoarder", Hoarder)
+    try:
+        hoarder.hoard.call_one().get()
+    except ProcDied as died:
+        print(died.signal, died.reason)
+"""
+
+
+def test_a_kill_by_the_kernel_names_the_limit_too(limited: Path, tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(RACE)
+    command = [sys.executable, str(script), str(limited)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    low, high = done.stdout.splitlines()
+    assert low.startswith("9 it exceeded its memory limit of 64 MiB: it had ")
+    assert high.startswith("9 the kernel's OOM killer has chosen it: ")
+    assert high.endswith("; its memory limit is 8.0 GiB")
+
+
+def test_a_peak_that_the_kernel_saw_exceeds_the_limit() -> None:
+    watch = MemoryWatch(lambda _pid, _text: None, lambda _pid, _why: None)
+    watch.add(os.getpid(), 100 * MIB)
+    cause = "the kernel's OOM killer has chosen it"
+    assert watch.limit_cause(os.getpid(), cause, 120 * MIB) == (
+        f"it exceeded its memory limit of 100 MiB: it had 120 MiB; {cause}"
+    )
+    below = watch.limit_cause(os.getpid(), cause, 90 * MIB)
+    assert below == f"{cause}; its memory limit is 100 MiB"
+    watch.forget(os.getpid())
+    assert watch.limit_cause(os.getpid(), cause, 120 * MIB) == cause
+
+
+def test_nothing_is_measured_without_a_limit() -> None:
+    watch = MemoryWatch(lambda _pid, _text: None, lambda _pid, _why: None)
+    watch.add(os.getpid(), None)
+    assert watch.look_at is None
