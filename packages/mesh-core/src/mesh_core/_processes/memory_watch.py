@@ -1,6 +1,6 @@
 """Processes whose memory is limited: each is measured several times a second.
 
-A process is killed when it exceeds its limit. Decision 0051 says why this is not left to cgroups.
+A process is killed when it exceeds its limit. Decision 0052 says why this is not left to cgroups.
 The resident memory of a process and its descendants counts. Their sum counts what they share more
 than once, such as the modules of the template. It is therefore only a first, cheap bound. Close to
 the limit, the proportional set size (PSS) is read, which divides shared memory among its users.
