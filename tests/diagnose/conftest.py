@@ -1,4 +1,4 @@
-"""Prints a table of the planted hangs after the tests."""
+"""Prints a table of the planted hangs and deaths after the tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.hosts.crew.two_hosts import crew as crew
 from tests.outcome_table import print_outcomes
 
-HEAD = ("hang", "seed", "culprit", "found as", "at", "after")
+HEAD = ("planted", "seed", "culprit", "found as", "at", "after")
 ROWS = pytest.StashKey[list[tuple[str, ...]]]()
 
 
@@ -21,5 +21,5 @@ def outcomes(request: pytest.FixtureRequest) -> list[tuple[str, ...]]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the table."""
     rows = terminalreporter.config.stash.get(ROWS, [])
-    title = "planted hangs, on two hosts"
+    title = "planted hangs and memory deaths, on two hosts"
     print_outcomes(terminalreporter, title, HEAD, rows)

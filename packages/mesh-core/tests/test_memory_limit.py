@@ -132,9 +132,16 @@ def test_a_process_that_grows_is_killed_at_its_limit(
     assert (died.rank, died.signal, died.mesh_name) == (1, 9, "hoarders")
     assert died.pid is not None
     assert died.host
-    found = re.fullmatch(r"it exceeded its memory limit of 160 MiB: it had (\d+) MiB", died.reason)
+    found = re.fullmatch(
+        r"it exceeded its memory limit of 160 MiB: it had (\d+) MiB; "
+        r"it executed (\w+) at (.+):\d+",
+        died.reason,
+    )
     assert found is not None, died.reason
     assert int(found[1]) >= 160
+    # The line allocates, or keeps what was allocated.
+    assert found[2] in ("allocated", "grow_forever")
+    assert found[3] == __file__
     assert "it exceeded its memory limit of 160 MiB" in str(died)
     # The other rank is not affected.
     assert hoarders[0].allocate.call_one(1).get(LIMIT_S) == MIB
@@ -154,7 +161,7 @@ def test_a_child_process_that_grows_is_named(spawned: Callable[..., ProcMesh], m
     assert died.reason is not None
     found = re.search(
         r"of 160 MiB: it had \d+ MiB together with [12] child process(es)?; "
-        r"the largest is \S+ \(pid (\d+)\) with (\d+) MiB$",
+        r"the largest is \S+ \(pid (\d+)\) with (\d+) MiB; it executed grow_child at .+$",
         died.reason,
     )
     assert found is not None, died.reason

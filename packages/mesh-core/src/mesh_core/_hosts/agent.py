@@ -212,6 +212,7 @@ class HostAgent:
                 "host_epochs": dict(self._runtime.host_epochs),
                 "bootstrap": request.bootstrap,
                 "early_events": request.early_events,
+                "is_memory_limited": request.memory_limit_bytes is not None,
                 "patches": patches_here(),
             },
             5,

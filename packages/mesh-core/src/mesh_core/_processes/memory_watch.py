@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from mesh_core._processes.byte_size import byte_size_text
 from mesh_core._processes.process_trees import ProcessTrees
+from mesh_core._processes.requested_stack import requested_place
 from mesh_core._system import kernel as _kernel
 
 __all__ = ["MemoryWatch"]
@@ -29,6 +30,8 @@ _REARM_SHARE = 0.8
 # Reading PSS takes about 2 ms for each GiB. It takes at most this share of the time, unless the
 # memory has grown enough to reach a limit.
 _EXACT_SHARE = 0.05
+# The time that a process has to say which line it executes before it is killed.
+_PLACE_S = 0.03
 
 
 class _Measurement(NamedTuple):
@@ -128,6 +131,9 @@ class MemoryWatch:
         if found.total >= limited.limit:
             limit = byte_size_text(limited.limit)
             text = _described(limited.pid, found)
+            place = requested_place(limited.pid, _PLACE_S)
+            if place is not None:
+                text = f"{text}; it executed {place}"
             self._on_exceeded(
                 limited.pid, f"it exceeded its memory limit of {limit}: it had {text}"
             )

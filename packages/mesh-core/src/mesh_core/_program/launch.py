@@ -11,6 +11,7 @@ import threading
 
 from mesh_core._configuration.config import inherit
 from mesh_core._meshes.patches import inherit_patches
+from mesh_core._processes.requested_stack import offer_stack
 from mesh_core._program.assembly import assemble
 from mesh_core._program.bootstrap import run_set_up
 from mesh_core._program.recording import start_recording
@@ -58,6 +59,8 @@ def serve(facts: dict[str, Any], lifecycle: ProcLifecycle, engine: Engine | None
         engine: Its engine. Default: a new one.
     """
     inherit(facts["config"])
+    if facts["is_memory_limited"]:
+        offer_stack()
     runtime = assemble(Identity(**facts["identity"]), lifecycle, engine)
     if facts["early_events"]:
         runtime.engine.start_early_events(facts["early_events"])
