@@ -300,7 +300,7 @@ def reproduce(session: nox.Session) -> None:
 
 @nox.session
 def diagnose(session: nox.Session) -> None:
-    """Plant hangs in training on two hosts, and check that telemetry names the culprits."""
+    """Plant hangs and memory deaths in training on two hosts, and check that they are named."""
     _install(session, "tensor", "mesh-jobs", "mesh-telemetry")
     _have(session, system.HOSTS)
     _pytest(session, "tests/diagnose", *session.posargs)
