@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
     Record = Callable[[str, FlameOptions, Cancellation], FlameGraph]
 
-__all__ = ["pyspy_routes"]
+__all__ = ["CONCURRENT_MAX", "flag", "handling", "pyspy_routes", "seconds_in"]
 
 SVG = "image/svg+xml"
-_CONCURRENT_MAX = 4
+#: The number of requests of one kind that are served at a time.
+CONCURRENT_MAX = 4
 _TIMEOUT_S_MAX = 300.0
 _RATE = 100
 
@@ -41,7 +42,7 @@ def pyspy_routes(take: Callable[..., StackDump], record: Record) -> list[Route]:
         take: `Telemetry.pyspy_dump`.
         record: Samples what a process executes until it is cancelled.
     """
-    slots = BoundedSemaphore(_CONCURRENT_MAX)
+    slots = BoundedSemaphore(CONCURRENT_MAX)
 
     def dump(request: Request) -> Reply:
         body = request.json_object()
@@ -49,9 +50,9 @@ def pyspy_routes(take: Callable[..., StackDump], record: Record) -> list[Route]:
         if not (where is None or isinstance(where, str) or _is_names(where)):
             text = "invalid where: send a condition over procs, or a list of names"
             raise RequestError(400, "bad_json", text)
-        native, has_locals = _flag(body, "native"), _flag(body, "locals")
-        has_subprocesses, timeout = _flag(body, "subprocesses"), _seconds(body, "timeout", 10.0)
-        with _handling(slots):
+        native, has_locals = flag(body, "native"), flag(body, "locals")
+        has_subprocesses, timeout = flag(body, "subprocesses"), seconds_in(body, "timeout", 10.0)
+        with handling(slots):
             made = take(
                 where,
                 native=native,
@@ -68,11 +69,11 @@ def pyspy_routes(take: Callable[..., StackDump], record: Record) -> list[Route]:
             raise RequestError(
                 400, "bad_json", "invalid proc: send the name of a process, such as 0.3"
             )
-        seconds, has_rows = _seconds(body, "seconds", 5.0), _flag(body, "rows")
-        native, idle = _flag(body, "native"), _flag(body, "idle")
+        seconds, has_rows = seconds_in(body, "seconds", 5.0), flag(body, "rows")
+        native, idle = flag(body, "native"), flag(body, "idle")
         # The recording is cancelled if the client disconnects, because it takes long and few can
         # run at once.
-        with _handling(slots), request.cancellation() as cancellation:
+        with handling(slots), request.cancellation() as cancellation:
             options = FlameOptions(seconds, _RATE, native, idle)
             graph = record(proc, options, cancellation)
         if has_rows:
@@ -83,10 +84,10 @@ def pyspy_routes(take: Callable[..., StackDump], record: Record) -> list[Route]:
 
 
 @contextmanager
-def _handling(slots: BoundedSemaphore) -> Iterator[None]:
+def handling(slots: BoundedSemaphore) -> Iterator[None]:
     """Limit concurrency, and convert errors to responses."""
     if not slots.acquire(blocking=False):
-        text = f"too many concurrent requests (limit {_CONCURRENT_MAX}): try again later"
+        text = f"too many concurrent requests (limit {CONCURRENT_MAX}): try again later"
         raise RequestError(503, "busy", text)
     try:
         yield
@@ -104,14 +105,16 @@ def _is_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
-def _flag(body: dict[str, Any], name: str) -> bool:
+def flag(body: dict[str, Any], name: str) -> bool:
+    """Return a truth value of a request, by default False."""
     value = body.get(name, False)
     if not isinstance(value, bool):
         raise RequestError(400, "bad_json", f"invalid {name}: send true or false")
     return value
 
 
-def _seconds(body: dict[str, Any], name: str, otherwise: float) -> float:
+def seconds_in(body: dict[str, Any], name: str, otherwise: float) -> float:
+    """Return a duration of a request, or a default."""
     value = body.get(name, otherwise)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise RequestError(400, "bad_json", f"invalid {name}: send a number of seconds")

@@ -73,7 +73,7 @@ def dump_rows(dump_json: str | Mapping[str, Any], origin: DumpOrigin) -> dict[st
             "pyspy_stack_traces": _threads(threads, pid),
             **_frames_and_locals(threads, pid),
         }
-        return {table: _batch(table, columns, origin) for table, columns in made.items()}
+        return {table: _batch(table, made[table], origin) for table in PYSPY_TABLES}
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         # These include the errors of Arrow.
         raise TelemetryError(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     SendRequest = Callable[[HostRows], Future[Any]]
 
-__all__ = ["dump_of", "flame_graph_of", "store_dump_of"]
+__all__ = ["Outcome", "dump_of", "flame_graph_of", "outcomes_of", "store_dump_of"]
 
 # Hosts enforce the timeout; this is the additional time for hosts that do not respond.
 _MORE_S = 5.0
@@ -40,7 +40,7 @@ _HOSTS_S = 10.0
 _CAUSES_MAX = 3
 
 
-class _Outcome(NamedTuple):
+class Outcome(NamedTuple):
     """The result of a request to a host."""
 
     value: Any
@@ -64,7 +64,7 @@ def dump_of(
         wanted = None if named is None else frozenset(named[str(host.number)])
         return lambda rows: rows.dump_stacks.call_one(dump_id, wanted, options, timeout_s)
 
-    outcomes = _outcomes_of([(host, request(host)) for host in requests], timeout_s + _MORE_S)
+    outcomes = outcomes_of([(host, request(host)) for host in requests], timeout_s + _MORE_S)
     done: list[str] = []
     failed: list[ProcFailure] = []
     hosts_failed: list[HostFailure] = []
@@ -115,7 +115,7 @@ def flame_graph_of(
         return lambda rows: rows.record_stacks.call_one(proc, options)
 
     limit_s = options.seconds + _RECORDING_MORE_S
-    outcomes = _outcomes_of(
+    outcomes = outcomes_of(
         [(host, request(proc)) for proc, host in requests], limit_s, cancellation
     )
     rows: list[tuple[str, str, int]] = []
@@ -170,11 +170,11 @@ def store_dump_of(
         raise TelemetryError(cause_of(error)) from None
 
 
-def _outcomes_of(
+def outcomes_of(
     requests: Sequence[tuple[HostHandle, SendRequest]],
     timeout_s: float,
     cancellation: Cancellation | None = None,
-) -> list[_Outcome]:
+) -> list[Outcome]:
     """Send requests to hosts concurrently; they are cancelled if the caller is interrupted."""
     deadline = time.monotonic() + timeout_s
     futures = [
@@ -194,15 +194,15 @@ def _outcomes_of(
         cancel()
 
 
-def _outcome(host: HostHandle, future: Future[Any] | None, deadline: float) -> _Outcome:
+def _outcome(host: HostHandle, future: Future[Any] | None, deadline: float) -> Outcome:
     if future is None:
-        return _Outcome(None, host.error or "it is restarting")
+        return Outcome(None, host.error or "it is restarting")
     try:
-        return _Outcome(future.get(max(deadline - time.monotonic(), 0.0)), None)
+        return Outcome(future.get(max(deadline - time.monotonic(), 0.0)), None)
     except TimeoutError:
-        return _Outcome(None, "it did not reply in time")
+        return Outcome(None, "it did not reply in time")
     except MeshError as error:
-        return _Outcome(None, cause_of(error))
+        return Outcome(None, cause_of(error))
 
 
 def _by_host(procs: Iterable[str]) -> dict[str, list[str]]:

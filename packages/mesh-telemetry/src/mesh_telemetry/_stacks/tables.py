@@ -16,14 +16,14 @@ from mesh_telemetry._stacks.folder import StackFile, stack_files
 from mesh_telemetry._stacks.pyspy_tables import PYSPY_TABLES, dump_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
     from typing import Any
 
     from mesh_telemetry._stacks.folder import StackFolder
     from mesh_telemetry._stacks.pyspy_tables import DumpOrigin
 
-__all__ = ["StackTables", "store_dump"]
+__all__ = ["StackTables", "store_dump", "store_rows"]
 
 # Upper bound for the size of a stream without its batch.
 _AROUND_BATCH = 8192
@@ -36,16 +36,29 @@ def store_dump(folder: StackFolder, dump_json: str | Mapping[str, Any], origin: 
         TelemetryError: The text is not a dump.
         StorageError: The space is insufficient.
     """
-    rows = dump_rows(dump_json, origin)
+    store_rows(folder, origin.timestamp_us, dump_rows(dump_json, origin))
+
+
+def store_rows(folder: StackFolder, timestamp_us: int, rows: Mapping[str, pa.RecordBatch]) -> None:
+    """Add a file with the rows of some tables, in this order, to the folder of a host.
+
+    Args:
+        folder: The folder.
+        timestamp_us: The time of the rows, in microseconds since the epoch.
+        rows: The rows by table.
+
+    Raises:
+        StorageError: The space is insufficient.
+    """
     size = sum(pa.ipc.get_record_batch_size(batch) + _AROUND_BATCH for batch in rows.values())
 
     def write(path: Path) -> None:
         with pa.OSFile(str(path), "wb") as sink:
-            for table in PYSPY_TABLES:
+            for table, batch in rows.items():
                 with pa.ipc.new_stream(sink, TABLES[table]) as writer:
-                    writer.write_batch(rows[table])
+                    writer.write_batch(batch)
 
-    folder.add(origin.timestamp_us, size, write)
+    folder.add(timestamp_us, size, write)
 
 
 class StackTables:
@@ -53,10 +66,12 @@ class StackTables:
 
     Args:
         folder: The folder that contains them.
+        tables: The tables in each file, in their order.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tables: Sequence[str] = PYSPY_TABLES) -> None:
         self._folder = folder
+        self._tables = tables
         self._opened: dict[str, dict[str, pa.RecordBatch]] = {}
         self._lock = threading.Lock()
 
@@ -76,17 +91,17 @@ class StackTables:
         """Return the rows of a file; none if it was removed concurrently."""
         if file.path not in self._opened:
             try:
-                self._opened[file.path] = _mapped(file.path)
+                self._opened[file.path] = _mapped(file.path, self._tables)
             except FileNotFoundError:
                 return {}
         return self._opened[file.path]
 
 
-def _mapped(path: str) -> dict[str, pa.RecordBatch]:
+def _mapped(path: str, tables: Sequence[str]) -> dict[str, pa.RecordBatch]:
     # The mapping exists as long as one of its columns; it needs no descriptor.
     with pa.memory_map(path) as source:
         found = {}
-        for table in PYSPY_TABLES:
+        for table in tables:
             (found[table],) = pa.ipc.open_stream(source)
         return found
 
