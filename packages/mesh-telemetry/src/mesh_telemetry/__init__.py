@@ -9,6 +9,7 @@ from mesh_telemetry._debug.debugging import DebugConsole as DebugConsole
 from mesh_telemetry._disk.stored_runs import Run as Run
 from mesh_telemetry._errors import CoverageError as CoverageError
 from mesh_telemetry._errors import DebugError as DebugError
+from mesh_telemetry._errors import HeapError as HeapError
 from mesh_telemetry._errors import PySpyError as PySpyError
 from mesh_telemetry._errors import QueryError as QueryError
 from mesh_telemetry._errors import StorageError as StorageError
@@ -17,6 +18,7 @@ from mesh_telemetry._hangs.hang import Culprit as Culprit
 from mesh_telemetry._hangs.hang import Hang as Hang
 from mesh_telemetry._hangs.hang import WaitingCollective as WaitingCollective
 from mesh_telemetry._hangs.slow_ranks import SlowRank as SlowRank
+from mesh_telemetry._heap.snapshot import HeapSnapshot as HeapSnapshot
 from mesh_telemetry._options import TelemetryConfig as TelemetryConfig
 from mesh_telemetry._otlp.options import OtlpConfig as OtlpConfig
 from mesh_telemetry._query.coverage import Coverage as Coverage

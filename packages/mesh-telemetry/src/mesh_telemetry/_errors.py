@@ -7,6 +7,7 @@ from mesh_core import MeshError, SupervisionError
 __all__ = [
     "CoverageError",
     "DebugError",
+    "HeapError",
     "PySpyError",
     "QueryError",
     "StorageError",
@@ -29,6 +30,10 @@ class DebugError(TelemetryError):
 
 class PySpyError(TelemetryError):
     """Raised if py-spy cannot take stacks; the message names the processes and the causes."""
+
+
+class HeapError(TelemetryError):
+    """Raised if memray cannot take a heap snapshot; the message names the processes and causes."""
 
 
 class QueryError(TelemetryError):

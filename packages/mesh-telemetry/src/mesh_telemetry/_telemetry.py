@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mesh_core import Future, HostMesh, ProcMesh
     from mesh_telemetry._hangs.hang import Hang
     from mesh_telemetry._hangs.slow_ranks import SlowRank
+    from mesh_telemetry._heap.snapshot import HeapSnapshot
     from mesh_telemetry._profile.file import TraceFile
     from mesh_telemetry._query.coverage import Coverage, QueryResult
     from mesh_telemetry._query.stream import Stream
@@ -306,6 +307,50 @@ class Telemetry:
         """
         return self._loaded_client().flame_graph(
             proc, seconds=seconds, rate=rate, native=native, idle=idle, path=path
+        )
+
+    def heap_snapshot(
+        self,
+        proc: str | Sequence[str],
+        *,
+        seconds: float = 5.0,
+        peak: bool = False,
+        native: bool = False,
+        objects: bool = False,
+        path: str | os.PathLike[str] | None = None,
+    ) -> HeapSnapshot:
+        """Track for some seconds what processes allocate, with memray in these processes.
+
+        The snapshot contains the memory that was allocated in this time and is still in use at its
+        end. The rows are also in the table `heap`. Processes become slower while they are tracked.
+        memray has to be installed on the hosts: `pip install 'mesh-telemetry[memray]'`.
+
+        Args:
+            proc: The name of a process, such as `0.3`, or several names; they are tracked
+                concurrently.
+            seconds: The duration; at most 300.
+            peak: Show what was in use when the memory was at its maximum, and not at the end.
+            native: Include native frames.
+            objects: Track each object that Python's own allocator serves. Without this, small
+                objects appear as the blocks of 256 KiB or 1 MiB from which they are served.
+            path: Where to write the flame graph: an HTML file, or a directory if there are several
+                processes.
+
+        Returns:
+            The memory by the call that has allocated it, and the flame graph.
+
+        Raises:
+            HeapError: There is no snapshot of any of the processes: memray is not installed on
+                their hosts, they have exited, or they do not reply.
+            TelemetryError: Telemetry is not started.
+            ValueError: `seconds` is out of range.
+
+        Example:
+            >>> snapshot = telemetry.heap_snapshot("0.3", seconds=10, path="heap.html")
+            >>> snapshot.table.select(["function", "file", "line", "bytes"]).slice(0, 5)
+        """
+        return self._loaded_client().heap_snapshot(
+            proc, seconds=seconds, peak=peak, native=native, objects=objects, path=path
         )
 
     def save(

@@ -14,6 +14,9 @@ from mesh_telemetry._events.program_line import program_line
 from mesh_telemetry._hangs.hang_watch import ProcessStates, look_for_hangs
 from mesh_telemetry._hangs.routes import hang_routes
 from mesh_telemetry._hangs.slow_ranks import find_slow_ranks
+from mesh_telemetry._heap.options import HeapOptions
+from mesh_telemetry._heap.requests import heap_snapshot_of
+from mesh_telemetry._heap.routes import heap_routes
 from mesh_telemetry._profile.file import trace_path, write_trace
 from mesh_telemetry._profile.routes import profile_routes
 from mesh_telemetry._query.client import QueryClient, QueryOptions
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 
     from mesh_telemetry._hangs.hang import Hang
     from mesh_telemetry._hangs.slow_ranks import SlowRank
+    from mesh_telemetry._heap.snapshot import HeapSnapshot
     from mesh_telemetry._hosts.coordinator import Coordinator
     from mesh_telemetry._profile.file import TraceFile
     from mesh_telemetry._query.coverage import Coverage, QueryResult
@@ -153,6 +157,21 @@ class TelemetryClient:
         options = FlameOptions(seconds, rate, native, idle)
         return flame_graph_of(self._coordinator(), procs, options, path)
 
+    def heap_snapshot(
+        self,
+        proc: str | Sequence[str],
+        *,
+        seconds: float,
+        peak: bool,
+        native: bool,
+        objects: bool,
+        path: str | os.PathLike[str] | None,
+    ) -> HeapSnapshot:
+        """Track for some seconds what processes allocate, with memray in these processes."""
+        procs = [proc] if isinstance(proc, str) else list(proc)
+        options = HeapOptions(seconds, peak, native, objects)
+        return heap_snapshot_of(self._coordinator(), procs, options, path)
+
     def save(self, folder: str | Path, timeout: float, require_full: bool) -> Coverage:
         """Write all current rows of all hosts to a directory on this machine, for `Archive`."""
 
@@ -215,6 +234,7 @@ class TelemetryClient:
             *hang_routes(self.why, self.slow_ranks),
             *profile_routes(self._run_long_query, self.tables()),
             *pyspy_routes(self.pyspy_dump, self._sample_stacks),
+            *heap_routes(self._track_heap),
         ]
 
     def _process_states(self) -> ProcessStates:
@@ -226,6 +246,12 @@ class TelemetryClient:
     ) -> FlameGraph:
         """Do the same as `flame_graph` for one process, and stop when it is cancelled."""
         return flame_graph_of(self._coordinator(), [proc], options, None, cancellation)
+
+    def _track_heap(
+        self, proc: str, options: HeapOptions, cancellation: Cancellation
+    ) -> HeapSnapshot:
+        """Do the same as `heap_snapshot` for one process, and stop when it is cancelled."""
+        return heap_snapshot_of(self._coordinator(), [proc], options, cancellation=cancellation)
 
     def _run_long_query(self, sql: str, until_us: int | None) -> QueryResult:
         """Run a query with a long timeout over rows up to a time, which the query also contains."""

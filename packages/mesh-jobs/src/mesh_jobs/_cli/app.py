@@ -63,7 +63,8 @@ _COMMANDS: dict[str, Callable[..., None]] = {
 _ELSEWHERE = {
     **dict.fromkeys(("mount", "mounts", "sync", "umount"), "mesh-fs"),
     **dict.fromkeys(
-        ("dash", "debug", "dump", "flame", "profile", "query", "top", "why"), "mesh-telemetry"
+        ("dash", "debug", "dump", "flame", "heap", "profile", "query", "top", "why"),
+        "mesh-telemetry",
     ),
 }
 # What such a command needs beyond its package.

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from mesh_telemetry._debug.host_debugging import CommandResult
     from mesh_telemetry._events.proc_folder import CachedFolder
     from mesh_telemetry._hangs.process_state import ProcessState
+    from mesh_telemetry._heap.options import HeapOptions
+    from mesh_telemetry._heap.snapshot import HostHeap
     from mesh_telemetry._hosts.coordinator import Coordinator
     from mesh_telemetry._hosts.host_handle import HostHandle
     from mesh_telemetry._hosts.host_services import HostServices
@@ -232,6 +234,16 @@ class HostRows(Actor):
         return await services.stacks.record(proc, options)
 
     @concurrent_endpoint
+    async def snapshot_heap(self, snapshot_id: str, proc: str, options: HeapOptions) -> HostHeap:
+        """Track what a process of this host allocates, and store and return the rows.
+
+        Raises:
+            HeapError: No snapshot could be taken.
+        """
+        services = await asyncio.to_thread(self._loaded_services)
+        return await services.heaps.take(snapshot_id, proc, options)
+
+    @concurrent_endpoint
     async def stop_mesh(self, slot: int, mesh_id: int, by: str) -> dict[str, str]:
         """Request that a process of this host stops a mesh that it owns; see `request_stop`."""
         return await asyncio.to_thread(request_stop, self._folder, slot, mesh_id, by)
@@ -306,6 +318,7 @@ class HostRows(Actor):
         await asyncio.to_thread(self._replicator.close)
         if self._services is not None:
             await self._services.stacks.close()
+            await self._services.heaps.close()
         await self._queries.close()
         await asyncio.to_thread(self._close, limit_s)
 

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from mesh_telemetry._disk.spill import Spill
+from mesh_telemetry._heap.host_heaps import HostHeaps
 from mesh_telemetry._otlp.options import OtlpConfig
 from mesh_telemetry._stacks.host_stacks import HostStacks
 
@@ -36,6 +37,7 @@ class HostServices:
 
     Attributes:
         stacks: Takes stacks and stores them.
+        heaps: Takes heap snapshots and stores their rows.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class HostServices:
         self._spill: Spill | None = None
         self._export: OtlpExport | None = None
         self.stacks: HostStacks = HostStacks(folder, metadata.name, config)
+        self.heaps: HostHeaps = HostHeaps(folder, metadata.name, config)
 
     def start(self) -> None:
         """Start writing evicted rows to disk and exporting rows, if this is configured."""

@@ -53,6 +53,12 @@ from mesh_telemetry._events.segment_export import make_folder, move_proc
 from mesh_telemetry._events.segments import FAMILIES, MESSAGES, SegmentWriter
 from mesh_telemetry._events.stops import stop_mesh
 from mesh_telemetry._events.write_progress import WriteProgressFile
+from mesh_telemetry._heap.tracked_process import (
+    HEAP_FOLDER,
+    HEAP_START,
+    HEAP_STOP,
+    TrackedProcess,
+)
 from mesh_telemetry._sources import live_rows
 from mesh_telemetry._stacks.folder import STACK_FOLDER
 from mesh_telemetry._steps.step_recorder import StepRecorder
@@ -126,7 +132,9 @@ class Recorder:
         self._process_groups = ProcessGroups(self.folder)
         self._steps = StepRecorder(self.folder, self._process_groups.busy_ns)
         self._breakpoints = Breakpoints(self.folder, self._host_folder)
-        self._socket = ProcessSocket(self.folder, self._handlers(), {ROWS: live_rows})
+        self._heap = TrackedProcess(self._host_folder)
+        slow_handlers = {HEAP_START: self._heap.start, ROWS: live_rows}
+        self._socket = ProcessSocket(self.folder, self._handlers(), slow_handlers)
         self._waker, self._wake_socket = socket.socketpair()
         self._progress = WriteProgressFile(self.folder)
         # The log comes first, because it contains the messages from before any subscription.
@@ -163,6 +171,7 @@ class Recorder:
         if self._is_over or os.getpid() != self._pid:
             return
         self._is_over = True
+        self._heap.close()
         self._breakpoints.close()
         with suppress(OSError):
             self._waker.send(b"x")
@@ -187,6 +196,7 @@ class Recorder:
         return {
             ACTIVITY: activities,
             FLUSH: self._flush,
+            HEAP_STOP: self._heap.stop,
             RULES: self._breakpoints.read_rules,
             SESSIONS: self._breakpoints.rows,
             STACKS: stacks,
@@ -423,7 +433,7 @@ def _remove_exited(host_folder: Path, config: TelemetryConfig, spill: Path | Non
     """
     bytes_left = config.proc_bytes * _EXITED_SHARES
     # Dumps of stacks have separate limits.
-    others = (SCRATCH_FOLDER, STACK_FOLDER)
+    others = (HEAP_FOLDER, SCRATCH_FOLDER, STACK_FOLDER)
     folders = [one for one in host_folder.iterdir() if one.is_dir() and one.name not in others]
     dead = []
     for folder in folders:

@@ -342,6 +342,20 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "arg b | whether it is an argument",
         "repr s? | the value, truncated",
     ),
+    "heap": _table(
+        "Heap snapshots: a row for each call that has allocated memory while it was tracked, the "
+        "largest 10,000 of each process.",
+        "snapshot_id s | the snapshot; the same for all processes of one request",
+        "timestamp_us i64 | when it was stored, in microseconds since the epoch",
+        "pid i32 | the pid of the process",
+        "kind s | `left`: memory that was not freed at the end; `peak`: memory that was allocated "
+        "when there was the most",
+        "function s | the innermost Python function of the call",
+        "file s | its file",
+        "line i32 | the line; 0 if it is not known",
+        "bytes u64 | the size of the memory",
+        "allocations u64 | the number of allocations",
+    ),
     "procs": _table(
         "The processes of a host; exited processes as long as their rows are kept.",
         "timestamp_us i64 | the time of the query",

@@ -90,6 +90,26 @@ _FLAME = {
         **{name: _OPTIONS[name] for name in ("seconds", "native", "idle")},
     },
 }
+_HEAP = {
+    "type": "object",
+    "required": ["proc"],
+    "properties": {
+        "proc": {"type": "string", "description": "The process, such as 0.3."},
+        "rows": {
+            "type": "boolean",
+            "description": "Return JSON: the graph as html, and the rows of the table heap.",
+        },
+        "peak": {
+            "type": "boolean",
+            "description": "Show the maximum, and not what is left at the end.",
+        },
+        "objects": {
+            "type": "boolean",
+            "description": "Track each object of Python's own allocator, which is slower.",
+        },
+        **{name: _OPTIONS[name] for name in ("seconds", "native")},
+    },
+}
 _SESSIONS = {
     "type": "array",
     "items": {"type": "string"},
@@ -266,6 +286,11 @@ _ACTION_PATHS = {
         "Record a flame graph of a process with py-spy; closing the connection cancels it.",
         _FLAME,
         _done("The flame graph.", _content("image/svg+xml") | _content(_JSON)),
+    ),
+    "/memray/heap": _post(
+        "Track what a process allocates with memray; closing the connection cancels it.",
+        _HEAP,
+        _done("The flame graph.", _content("text/html") | _content(_JSON)),
     ),
 }
 _DEBUG_PATHS = {

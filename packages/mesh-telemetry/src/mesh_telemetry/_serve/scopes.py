@@ -40,6 +40,7 @@ ROUTE_SCOPES: Mapping[tuple[str, str], Scope] = {
     ("POST", "/stop"): Scope.ACT,
     ("POST", "/pyspy/dump"): Scope.ACT,
     ("POST", "/pyspy/flame"): Scope.ACT,
+    ("POST", "/memray/heap"): Scope.ACT,
     ("POST", "/debug/attach/*"): Scope.ACT,
     ("POST", "/debug/run"): Scope.ACT,
     ("POST", "/debug/continue"): Scope.ACT,

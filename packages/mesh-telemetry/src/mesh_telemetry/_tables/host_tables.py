@@ -18,6 +18,8 @@ from mesh_telemetry._errors import QueryError
 from mesh_telemetry._events.proc_folder import proc_folders
 from mesh_telemetry._events.process_socket import FLUSH
 from mesh_telemetry._events.segments import FAMILIES
+from mesh_telemetry._heap.tables import HEAP_TABLES
+from mesh_telemetry._heap.tracked_process import HEAP_FOLDER
 from mesh_telemetry._replicas.replica import adopted_folders, is_copy
 from mesh_telemetry._rows.live_tables import live_batches, request_state
 from mesh_telemetry._rows.same_batches import are_same
@@ -82,7 +84,9 @@ class HostTables:
         self._is_over = is_over
         self.scratch: Path = scratch or Path(tempfile.gettempdir())
         self._stored = None if spill is None else StoredTables(spill)
-        self._stacks = StackTables(folder / STACK_FOLDER)
+        stacks = StackTables(folder / STACK_FOLDER)
+        heaps = StackTables(folder / HEAP_FOLDER, HEAP_TABLES)
+        self._dumps = dict.fromkeys(PYSPY_TABLES, stacks) | dict.fromkeys(HEAP_TABLES, heaps)
 
     def refresh(self, timeout_s: float = _FLUSH_S) -> int:
         """Request that all processes write their events; return how many did so in time."""
@@ -137,11 +141,11 @@ class HostTables:
             return TableRows(self._live(table, until_us))
         # Dumps are not spilled.
         is_kept = table in PERMANENT_TABLES or self._spill is not None
-        if not is_kept or table in PYSPY_TABLES:
+        if not is_kept or table in self._dumps:
             oldest_us = int((time.time() - self._retention_s) * 1e6)
             since_us = oldest_us if since_us is None else max(since_us, oldest_us)
-        if table in PYSPY_TABLES:
-            return TableRows(self._stacks.batches(table, since_us, until_us))
+        if table in self._dumps:
+            return TableRows(self._dumps[table].batches(table, since_us, until_us))
         for _ in range(_TRIES_MAX):
             found, files, has_moved = self._recorded(table, since_us, until_us)
             if not has_moved:

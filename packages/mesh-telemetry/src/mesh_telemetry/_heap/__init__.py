@@ -1,0 +1,1 @@
+"""Heap snapshots of processes, taken with memray."""

@@ -1,0 +1,68 @@
+"""Program that reads a file of memray: it prints the allocations and draws a flame graph.
+
+It runs as a separate process, because reading may take long and much memory, and is killed if it
+exceeds its limits. It is executed by its path, and imports nothing of Mesh.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from collections import defaultdict
+from typing import Any
+
+import memray
+from memray.commands import main as run_memray
+
+_MEMORY_BYTES_MAX = 4 << 30
+_NO_FRAME = ("<no Python frame>", "", 0)
+
+
+def rows(path: str, *, is_peak: bool, is_native: bool, count_max: int) -> dict[str, Any]:
+    """Return the allocations by the innermost call, largest first.
+
+    Args:
+        path: The file of memray.
+        is_peak: Whether to show the maximum, and not what is left.
+        is_native: Whether the innermost call may be a native one.
+        count_max: The number of calls to return; the rest is only summed.
+    """
+    found: defaultdict[tuple[str, str, int], list[int]] = defaultdict(lambda: [0, 0])
+    with memray.FileReader(path) as reader:
+        if is_peak:
+            records = reader.get_high_watermark_allocation_records(merge_threads=True)
+        else:
+            records = reader.get_leaked_allocation_records(merge_threads=True)
+        for record in records:
+            stack = record.hybrid_stack_trace(1) if is_native else record.stack_trace(1)
+            sums = found[tuple(stack[0]) if stack else _NO_FRAME]
+            sums[0] += record.size
+            sums[1] += record.n_allocations
+    ordered = sorted(found.items(), key=lambda item: -item[1][0])
+    return {
+        "rows": [[*call, *sums] for call, sums in ordered[:count_max]],
+        "bytes": sum(sums[0] for sums in found.values()),
+        "allocations": sum(sums[1] for sums in found.values()),
+    }
+
+
+def draw(path: str, html: str, *, is_peak: bool) -> None:
+    """Write the flame graph as a page that needs no network."""
+    kind = [] if is_peak else ["--leaks"]
+    status = run_memray(["flamegraph", "--force", "--no-web", *kind, "--output", html, path])
+    if status:
+        raise SystemExit(status)
+
+
+def main() -> None:
+    """Read the arguments, draw, and print the rows as the last line."""
+    path, html, is_peak, is_native, count_max = sys.argv[1:]
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES_MAX, _MEMORY_BYTES_MAX))
+    found = rows(path, is_peak=is_peak == "1", is_native=is_native == "1", count_max=int(count_max))
+    draw(path, html, is_peak=is_peak == "1")
+    print("\n" + json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

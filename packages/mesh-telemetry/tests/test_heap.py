@@ -1,0 +1,273 @@
+"""Heap snapshots of processes, taken with memray."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import leaking_actors
+import pytest
+import typer
+from leaking_actors import MIB, Leaky
+from recorded_actors import LIMIT_S
+from recorded_program import config
+from typer.testing import CliRunner
+from workers import workers
+
+from mesh_core import ProcMesh, attach_to_workers, shutdown_context, this_host
+from mesh_core.testing import wait_until
+from mesh_telemetry import HeapError, HeapSnapshot, Telemetry
+from mesh_telemetry._heap.commands import heap
+from mesh_telemetry._heap.options import HeapOptions
+
+SOURCE = Path(leaking_actors.__file__)
+LEAK_LINE = 1 + next(
+    at for at, line in enumerate(SOURCE.read_text().splitlines()) if "# the leak" in line
+)
+LEAK = {"function": "leak", "file": str(SOURCE), "line": LEAK_LINE}
+
+
+class Team:
+    """Two processes that are recorded."""
+
+    def __init__(self, place: Path) -> None:
+        self.telemetry = Telemetry(config(place)).start()
+        self.procs: ProcMesh = this_host().spawn_procs({"gpus": 2}, name="team")
+        self.actors: Any = self.procs.spawn("leaky", Leaky)
+        self.actors.leak.call().get(LIMIT_S)
+        rows = self.telemetry.query("select proc from procs where mesh = 'team' order by rank")
+        self.names: list[str] = rows.table.column("proc").to_pylist()
+
+    def pid(self, rank: int) -> int:
+        found: int = list(self.actors.pid.call().get(LIMIT_S).values())[rank]
+        return found
+
+    def close(self) -> None:
+        self.telemetry.close()
+        self.procs.stop().get(LIMIT_S)
+
+
+@pytest.fixture
+def team(place: Path) -> Iterator[Team]:
+    made = Team(place)
+    yield made
+    made.close()
+
+
+def while_it_runs(take: Callable[[], Any], act: Callable[[], object]) -> Any:
+    """Repeat an action while a snapshot is taken; return the snapshot."""
+    with ThreadPoolExecutor(1) as pool:
+        taking: Future[Any] = pool.submit(take)
+        while not taking.done():
+            act()
+        return taking.result()
+
+
+def leaks_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if {name: row[name] for name in LEAK} == LEAK]
+
+
+def test_the_line_that_leaks_is_found(team: Team, tmp_path: Path) -> None:
+    path = tmp_path / "heap.html"
+    snapshot: HeapSnapshot = while_it_runs(
+        lambda: team.telemetry.heap_snapshot(team.names[1], seconds=1.0, path=path),
+        lambda: team.actors.leak.call().get(LIMIT_S),
+    )
+    assert snapshot.failed == ()
+    largest = snapshot.table.to_pylist()[0]
+    assert leaks_of([largest]) == [largest]
+    assert largest["proc"] == team.names[1]
+    assert largest["pid"] == team.pid(1)
+    assert largest["kind"] == "left"
+    # The list that keeps them is allocated there, too.
+    assert largest["allocations"] > 2
+    assert largest["bytes"] >= (largest["allocations"] - 1) * MIB
+    assert path.read_text() == snapshot.html
+    assert "# the leak" in snapshot.html
+    sql = "select * from heap where snapshot_id = $1 order by bytes desc"
+    stored = team.telemetry.query(sql, [snapshot.snapshot_id]).table.to_pylist()
+    assert stored[0] == largest
+
+
+def test_the_peak_has_memory_that_was_freed(team: Team) -> None:
+    snapshot: HeapSnapshot = while_it_runs(
+        lambda: team.telemetry.heap_snapshot(team.names, seconds=1.0, peak=True),
+        lambda: team.actors.use.call().get(LIMIT_S),
+    )
+    assert sorted(snapshot.htmls) == team.names
+    for proc in team.names:
+        rows = [row for row in snapshot.table.to_pylist() if row["proc"] == proc]
+        assert (rows[0]["function"], rows[0]["kind"]) == ("use", "peak")
+        assert rows[0]["bytes"] >= 64 * MIB
+    with pytest.raises(ValueError, match="use one of htmls"):
+        assert snapshot.html
+
+
+def test_a_process_is_tracked_again_and_once_at_a_time(team: Team) -> None:
+    name = team.names[0]
+    team.telemetry.heap_snapshot(name, seconds=0.1)
+    with ThreadPoolExecutor(1) as pool:
+        taking = pool.submit(team.telemetry.heap_snapshot, name, seconds=3.0)
+        wait_until(lambda: has_part(team.pid(0)), LIMIT_S)
+        with pytest.raises(HeapError, match="another heap snapshot of this process is in progress"):
+            team.telemetry.heap_snapshot(name, seconds=0.1)
+        taking.result(LIMIT_S)
+
+
+def has_part(pid: int) -> bool:
+    """Return whether a process has the file open into which memray writes."""
+    folder = f"/proc/{pid}/fd"
+    for fd in os.listdir(folder):
+        with suppress(FileNotFoundError):
+            if "/heaps/part-" in os.readlink(f"{folder}/{fd}"):
+                return True
+    return False
+
+
+def test_a_process_that_dies_meanwhile_is_an_error(team: Team) -> None:
+    pid = team.pid(1)
+    with ThreadPoolExecutor(1) as pool:
+        taking = pool.submit(team.telemetry.heap_snapshot, team.names[1], seconds=200.0)
+        wait_until(lambda: has_part(pid), LIMIT_S)
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(HeapError, match=f"process {team.names[1]}: it has exited"):
+            taking.result(LIMIT_S)
+    assert team.actors.pid.call().exception(LIMIT_S) is not None
+
+
+def test_names_that_do_not_exist_and_durations_are_errors(team: Team) -> None:
+    for name in ("0.999", "77.1"):
+        with pytest.raises(HeapError, match=f"no heap snapshot was taken: process {name}: "):
+            team.telemetry.heap_snapshot(name, seconds=0.1)
+    partly = team.telemetry.heap_snapshot([team.names[0], "0.999"], seconds=0.1)
+    assert [one.proc for one in partly.failed] == ["0.999"]
+    for seconds in (0.0, -1.0, 301.0):
+        with pytest.raises(ValueError, match="use a value above 0 and up to 300"):
+            team.telemetry.heap_snapshot(team.names[0], seconds=seconds)
+
+
+def test_a_host_without_memray_is_told_to_install_it(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "memray.py").write_text("raise ImportError('it is missing')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    team = Team(place)
+    try:
+        with pytest.raises(HeapError, match=r"pip install 'mesh-telemetry\[memray\]'"):
+            team.telemetry.heap_snapshot(team.names[0], seconds=0.1)
+    finally:
+        team.close()
+
+
+def test_processes_of_other_hosts_are_tracked(place: Path) -> None:
+    with workers(1) as started, Telemetry(config(place)) as telemetry:
+        hosts = attach_to_workers([worker.address for worker in started])
+        procs = hosts.spawn_procs({"gpus": 1}, name="far")
+        actors: Any = procs.spawn("leaky", Leaky)
+        actors.leak.call().get(LIMIT_S)
+        rows = telemetry.query("select proc from procs where mesh = 'far'").table.to_pylist()
+        snapshot: HeapSnapshot = while_it_runs(
+            lambda: telemetry.heap_snapshot(rows[0]["proc"], seconds=1.0),
+            lambda: actors.leak.call().get(LIMIT_S),
+        )
+        assert leaks_of(snapshot.table.to_pylist())
+        shutdown_context().get(LIMIT_S)
+
+
+def test_options_survive_the_socket() -> None:
+    options = HeapOptions(2.5, True, False, True)
+    assert HeapOptions.parsed(options.words()) == options
+
+
+class ServedTeam(Team):
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+        self.serving = self.telemetry.serve()
+
+    def post(self, **said: object) -> tuple[int, str, bytes]:
+        asked = urllib.request.Request(
+            self.serving.url + "/memray/heap",
+            json.dumps(said).encode(),
+            {"Authorization": f"Bearer {self.serving.act_token}"},
+        )
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(asked, timeout=LIMIT_S) as reply:
+                return reply.status, reply.headers["Content-Type"], reply.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.headers["Content-Type"], error.read()
+
+
+@pytest.fixture
+def served(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedTeam]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    made = ServedTeam(place)
+    yield made
+    made.close()
+
+
+def test_snapshots_are_taken_in_a_shell(served: ServedTeam, tmp_path: Path) -> None:
+    app = typer.Typer()
+    app.command("heap")(heap)
+    path = tmp_path / "leaks.html"
+    words = [served.names[0], "--seconds", "1", "-o", str(path), "--pid", str(os.getpid())]
+    result = while_it_runs(
+        lambda: CliRunner().invoke(app, words, catch_exceptions=False),
+        lambda: served.actors.leak.call().get(LIMIT_S),
+    )
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert f"leak ({SOURCE}:{LEAK_LINE})" in lines[0]
+    assert lines[-1].startswith(f"{path}: ")
+    assert "# the leak" in path.read_text()
+
+
+def test_snapshots_are_taken_over_http(served: ServedTeam) -> None:
+    status, kind, body = served.post(proc=served.names[0], seconds=0.1)
+    assert (status, kind) == (200, "text/html; charset=utf-8")
+    assert b"<html" in body
+    status, kind, body = served.post(proc=served.names[0], seconds=0.1, rows=True, objects=True)
+    assert (status, kind) == (200, "application/json")
+    assert {"snapshot_id", "html", "rows"} == json.loads(body).keys()
+    for said, code, name in (
+        ({}, 400, "bad_json"),
+        ({"proc": "0.0", "seconds": 301}, 400, "bad_json"),
+        ({"proc": "0.0", "peak": 1}, 400, "bad_json"),
+        ({"proc": "0.999", "seconds": 0.1}, 502, "no_snapshot"),
+    ):
+        status, _, body = served.post(**said)
+        assert (status, json.loads(body)["error"]["code"]) == (code, name)
+
+
+def test_a_cancelled_snapshot_stops_the_tracking(team: Team) -> None:
+    (host,) = team.telemetry._started().hosts.call_one().get(LIMIT_S)
+    options = HeapOptions(200.0, False, False, False)
+    taking = host.rows.snapshot_heap.call_one("id", team.names[0], options)
+    pid = team.pid(0)
+    wait_until(lambda: has_part(pid), LIMIT_S)
+    taking.cancel()
+    wait_until(lambda: not has_part(pid), LIMIT_S)
+
+
+def test_a_client_that_disconnects_stops_the_tracking(served: ServedTeam) -> None:
+    pid = served.pid(0)
+    client = HTTPConnection(urlsplit(served.serving.url).netloc, timeout=LIMIT_S)
+    said = json.dumps({"proc": served.names[0], "seconds": 200})
+    client.request(
+        "POST", "/memray/heap", said, {"Authorization": f"Bearer {served.serving.act_token}"}
+    )
+    wait_until(lambda: has_part(pid), LIMIT_S)
+    client.close()
+    wait_until(lambda: not has_part(pid), LIMIT_S)
