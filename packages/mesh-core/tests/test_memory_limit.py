@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,11 +18,12 @@ from workers import WorkerProcess
 from mesh_core import Actor, BootstrapCommand, ProcDied, attach_to_workers, endpoint, this_host
 from mesh_core._processes.byte_size import parse_memory_limit
 from mesh_core._processes.memory_watch import MemoryWatch
+from mesh_core._processes.process_trees import ProcessTrees
+from mesh_core._system.kernel import parent_and_session
 from mesh_core.testing import simulated, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from mesh_core import ProcMesh
 
@@ -168,6 +170,39 @@ def test_a_child_process_that_grows_is_named(spawned: Callable[..., ProcMesh], m
     assert int(found[2]) != died.pid
     assert int(found[3]) > 80
     wait_until(lambda: not os.path.exists(f"/proc/{found[2]}"))
+
+
+def test_a_descendant_that_becomes_a_daemon_counts() -> None:
+    # The innermost process leads its own session.
+    inner = "sh -c 'setsid sleep 600 & wait' & wait"
+    with subprocess.Popen(["sh", "-c", inner], start_new_session=True) as root:
+        trees = ProcessTrees()
+        trees.add(root.pid)
+
+        def sleeper() -> int | None:
+            pids = trees.look(0.0)[root.pid]
+            return next((pid for pid in pids if name_of(pid) == "sleep"), None)
+
+        leaf = wait_until(sleeper)
+        assert leaf is not None
+        place = parent_and_session(leaf)
+        assert place is not None
+        assert place[1] == leaf
+        os.kill(place[0], signal.SIGKILL)
+        wait_until(lambda: parent_and_session(leaf) != place)
+        for _ in range(50):
+            assert leaf in trees.look(0.0)[root.pid]
+        os.kill(leaf, signal.SIGKILL)
+        root.kill()
+    trees.remove(root.pid)
+    assert trees.look(0.0) == {}
+
+
+def name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def test_the_program_is_warned_once_for_each_crossing(

@@ -99,7 +99,7 @@ class MemoryWatch:
         began = self._clock()
         if not self._limited or began < self._look_at:
             return
-        members = self._trees.look()
+        members = self._trees.look(began)
         for limited in list(self._limited.values()):
             self._check(limited, members[limited.pid])
         now = self._clock()

@@ -1,20 +1,26 @@
 """The descendants of some processes, found again and again at little cost.
 
 A process is a descendant if its parent is one, or if it belongs to the session of the first
-process, which every process of a mesh leads. The session finds a process whose parent has exited.
+process, which every process of a mesh leads. The session finds a process whose parent has exited. A
+process stays a descendant once it has been found, so a daemon that leaves its parent and its
+session counts too, unless it does so before the first look.
+
 The kernel cannot list descendants. A look therefore lists all pids of the machine, but reads only
 those that it has not seen before.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from mesh_core._system import kernel as _kernel
 
 __all__ = ["ProcessTrees"]
 
-# After this number of looks all pids are read again, because a pid may have been reused.
+# After this number of looks the pids of other processes are read again, because they may have been
+# reused.
 _LOOKS_PER_SCAN = 20
+# After a longer pause, such as that of a stopped supervisor, any pid may have been reused.
+_PAUSE_S_MAX = 5.0
 
 
 class ProcessTrees:
@@ -25,24 +31,33 @@ class ProcessTrees:
         self._root_of: dict[int, int | None] = {}
         self._roots: set[int] = set()
         self._looks_left = 0
+        self._looked_at = 0.0
 
     def add(self, root: int) -> None:
         """Add a root."""
         self._roots.add(root)
+        self._root_of[root] = root
         # Its children may have been read before.
         self._looks_left = 0
 
     def remove(self, root: int) -> None:
         """Remove a root, which has exited."""
         self._roots.discard(root)
-        self._looks_left = 0
+        self._keep(lambda known: known != root)
 
-    def look(self) -> dict[int, list[int]]:
-        """Return the pids of each root, which is the first of them, and its descendants."""
+    def look(self, now: float) -> dict[int, list[int]]:
+        """Return the pids of each root, which is the first of them, and its descendants.
+
+        Args:
+            now: The monotonic time in seconds.
+        """
         pids = _listed_pids()
+        if now - self._looked_at > _PAUSE_S_MAX:
+            self._root_of.clear()
+        self._looked_at = now
         if self._looks_left <= 0:
             self._looks_left = _LOOKS_PER_SCAN
-            self._root_of.clear()
+            self._keep(lambda known: known is not None)
         self._looks_left -= 1
         for gone in self._root_of.keys() - pids:
             del self._root_of[gone]
@@ -52,6 +67,10 @@ class ProcessTrees:
             if root is not None and root != pid:
                 found[root].append(pid)
         return found
+
+    def _keep(self, is_kept: Callable[[int | None], bool]) -> None:
+        """Forget the processes of some roots, or those without one."""
+        self._root_of = {pid: root for pid, root in self._root_of.items() if is_kept(root)}
 
     def _read(self, pids: Iterable[int]) -> None:
         """Find the roots of new processes."""
