@@ -330,7 +330,7 @@ class Telemetry:
                 concurrently.
             seconds: The duration; at most 300.
             peak: Show what was in use when the memory was at its maximum, and not at the end.
-            native: Include native frames.
+            native: Include native frames in the flame graph; rows are for Python functions.
             objects: Track each object that Python's own allocator serves. Without this, small
                 objects appear as the blocks of 256 KiB or 1 MiB from which they are served.
             path: Where to write the flame graph: an HTML file, or a directory if there are several

@@ -111,7 +111,7 @@ class HostHeaps:
         snapshot_id: str,
         folder: ProcFolder,
         options: HeapOptions,
-        found: dict[str, Any],
+        found: list[list[Any]],
         html: str,
     ) -> HostHeap:
         identity = folder.identity
@@ -124,7 +124,7 @@ class HostHeaps:
             "host": self._host_name,
             "proc": identity.proc,
         }
-        batch = heap_rows(found["rows"], origin)
+        batch = heap_rows(found, origin)
         store_rows(self._kept, now_us, {"heap": batch})
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:

@@ -21,7 +21,7 @@ class HeapOptions:
         seconds: The time for which allocations are tracked.
         is_peak: Show what was allocated when the memory was at its maximum, and not what is left at
             the end.
-        is_native: Include native frames.
+        is_native: Include native frames in the flame graph.
         has_objects: Track each object that Python's own allocator serves, and not only the blocks
             that this allocator requests.
     """

@@ -19,14 +19,13 @@ _MEMORY_BYTES_MAX = 4 << 30
 _NO_FRAME = ("<no Python frame>", "", 0)
 
 
-def rows(path: str, *, is_peak: bool, is_native: bool, count_max: int) -> dict[str, Any]:
-    """Return the allocations by the innermost call, largest first.
+def rows(path: str, *, is_peak: bool, count_max: int) -> list[list[Any]]:
+    """Return the allocations by the innermost Python call, largest first.
 
     Args:
         path: The file of memray.
         is_peak: Whether to show the maximum, and not what is left.
-        is_native: Whether the innermost call may be a native one.
-        count_max: The number of calls to return; the rest is only summed.
+        count_max: The number of calls to return; smaller ones are left out.
     """
     found: defaultdict[tuple[str, str, int], list[int]] = defaultdict(lambda: [0, 0])
     with memray.FileReader(path) as reader:
@@ -35,16 +34,12 @@ def rows(path: str, *, is_peak: bool, is_native: bool, count_max: int) -> dict[s
         else:
             records = reader.get_leaked_allocation_records(merge_threads=True)
         for record in records:
-            stack = record.hybrid_stack_trace(1) if is_native else record.stack_trace(1)
+            stack = record.stack_trace(1)
             sums = found[tuple(stack[0]) if stack else _NO_FRAME]
             sums[0] += record.size
             sums[1] += record.n_allocations
     ordered = sorted(found.items(), key=lambda item: -item[1][0])
-    return {
-        "rows": [[*call, *sums] for call, sums in ordered[:count_max]],
-        "bytes": sum(sums[0] for sums in found.values()),
-        "allocations": sum(sums[1] for sums in found.values()),
-    }
+    return [[*call, *sums] for call, sums in ordered[:count_max]]
 
 
 def draw(path: str, html: str, *, is_peak: bool) -> None:
@@ -57,9 +52,9 @@ def draw(path: str, html: str, *, is_peak: bool) -> None:
 
 def main() -> None:
     """Read the arguments, draw, and print the rows as the last line."""
-    path, html, is_peak, is_native, count_max = sys.argv[1:]
+    path, html, is_peak, count_max = sys.argv[1:]
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES_MAX, _MEMORY_BYTES_MAX))
-    found = rows(path, is_peak=is_peak == "1", is_native=is_native == "1", count_max=int(count_max))
+    found = rows(path, is_peak=is_peak == "1", count_max=int(count_max))
     draw(path, html, is_peak=is_peak == "1")
     print("\n" + json.dumps(found))
 

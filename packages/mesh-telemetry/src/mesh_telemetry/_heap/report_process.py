@@ -29,7 +29,7 @@ _CAUSE_LEN_MAX = 300
 
 async def run_report(
     path: Path, options: HeapOptions, deadline: float
-) -> tuple[dict[str, Any], str]:
+) -> tuple[list[list[Any]], str]:
     """Return the allocations in a file of memray, and the flame graph as HTML.
 
     Args:
@@ -41,14 +41,13 @@ async def run_report(
         HeapError: The file cannot be read.
     """
     html_path = path.with_name(f"html-{path.name}")
-    flags = (str(int(flag)) for flag in (options.is_peak, options.is_native))
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             str(_REPORT),
             str(path),
             str(html_path),
-            *flags,
+            str(int(options.is_peak)),
             str(ROWS_MAX),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
