@@ -10,18 +10,18 @@ import faulthandler
 import os
 import re
 import signal
-import sys
-import sysconfig
 import time
 
 __all__ = ["offer_stack", "requested_place"]
 
 _NAME = "mesh-stack"
-# No other library uses this one, as far as we know; C libraries use the first two of these signals.
+# The C library uses the first real-time signals.
 _SIGNAL = signal.SIGRTMIN + 11
 _LOOK_S = 0.002
 _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
-_ENDS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}mesh_core{os.sep}", "<frozen", "<string>")
+# Files that are not of the program.
+_STANDARD = os.path.dirname(os.__file__) + os.sep
+_LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}mesh_core{os.sep}", "<frozen", "<string>")
 
 
 def offer_stack() -> None:
@@ -86,12 +86,11 @@ def _opened(pid: int) -> int | None:
 
 def _place_in(dump: str) -> str | None:
     """Return the innermost line of the program in the first stack that has one."""
-    standard = sysconfig.get_path("stdlib") or sys.prefix
     for line in dump.splitlines():
         frame = _FRAME.fullmatch(line)
         if frame is None:
             continue
         path, number, function = frame.groups()
-        if not path.startswith(standard) and not any(end in path for end in _ENDS):
+        if not path.startswith(_STANDARD) and not any(part in path for part in _LIBRARIES):
             return f"{function} at {path}:{number}"
     return None
