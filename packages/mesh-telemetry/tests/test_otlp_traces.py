@@ -12,8 +12,8 @@ pytest.importorskip("opentelemetry.proto.trace.v1.trace_pb2")
 
 from mesh_telemetry._events.proc_folder import ProcIdentity
 from mesh_telemetry._otlp.options import OtlpConfig
-from mesh_telemetry._otlp.segment_tail import NewRows
 from mesh_telemetry._otlp.traces import TRACE_TABLES, SpanConverter
+from mesh_telemetry._rows.segment_tail import NewRows
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 CALLER, CALLEE = "00f067aa0ba902b7", "00f067aa0ba902b8"

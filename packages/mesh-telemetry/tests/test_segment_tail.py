@@ -11,7 +11,7 @@ import pytest
 
 from mesh_telemetry._events.folders import Lock
 from mesh_telemetry._events.segments import SegmentWriter
-from mesh_telemetry._otlp.segment_tail import SegmentTail
+from mesh_telemetry._rows.segment_tail import SegmentTail
 
 IDENTITY = {
     "host": 0,

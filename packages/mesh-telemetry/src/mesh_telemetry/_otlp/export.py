@@ -17,15 +17,15 @@ from mesh_telemetry._otlp.client import OtlpClient, PostOutcome, PostResponse
 from mesh_telemetry._otlp.logs import LOG_TABLES, LogConverter
 from mesh_telemetry._otlp.metrics import METRIC_TABLES, MetricConverter, dropped_metric
 from mesh_telemetry._otlp.requests import Item, rejected, requests, resource_of
-from mesh_telemetry._otlp.segment_tail import SegmentTail
 from mesh_telemetry._otlp.traces import TRACE_TABLES, SpanConverter
+from mesh_telemetry._rows.segment_tail import SegmentTail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh_telemetry._events.proc_folder import ProcIdentity
     from mesh_telemetry._otlp.options import OtlpConfig
-    from mesh_telemetry._otlp.segment_tail import NewRows
+    from mesh_telemetry._rows.segment_tail import NewRows
 
 __all__ = ["OtlpExport"]
 

@@ -14,7 +14,7 @@ from mesh_telemetry._otlp.requests import Item, attributes_of, resource_of
 if TYPE_CHECKING:
     from mesh_telemetry._events.proc_folder import ProcIdentity
     from mesh_telemetry._otlp.options import OtlpConfig
-    from mesh_telemetry._otlp.segment_tail import NewRows
+    from mesh_telemetry._rows.segment_tail import NewRows
 
 __all__ = ["LOG_TABLES", "LogConverter"]
 

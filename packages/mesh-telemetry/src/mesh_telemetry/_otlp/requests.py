@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from mesh_telemetry._events.proc_folder import ProcIdentity
     from mesh_telemetry._otlp.options import OtlpConfig
 
-__all__ = ["Item", "attributes_of", "json_attributes", "rejected", "requests", "resource_of"]
+__all__ = ["Item", "attributes_of", "rejected", "requests", "resource_of"]
 
 _SCOPE = "mesh"
 # Collectors accept at least 4 MiB.
@@ -91,12 +90,6 @@ def rejected(signal: str, reply: bytes) -> int:
 def attributes_of(attributes: Mapping[str, Any]) -> list[KeyValue]:
     """Return attributes; values that are None are omitted."""
     return [KeyValue(key=key, value=_value(it)) for key, it in attributes.items() if it is not None]
-
-
-def json_attributes(text: str) -> dict[str, Any]:
-    """Parse the attributes of a row."""
-    attributes = json.loads(text)
-    return attributes if isinstance(attributes, dict) else {}
 
 
 def _value(value: Any, depth: int = 0) -> AnyValue:

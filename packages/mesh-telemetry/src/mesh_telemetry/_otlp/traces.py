@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from mesh_telemetry._otlp.requests import Item, attributes_of, json_attributes, resource_of
+from mesh_telemetry._otlp.requests import Item, attributes_of, resource_of
+from mesh_telemetry._rows.attributes import json_attributes
 from mesh_telemetry._rows.columns import mixed
 
 if TYPE_CHECKING:
     from mesh_telemetry._events.proc_folder import ProcIdentity
     from mesh_telemetry._otlp.options import OtlpConfig
     from mesh_telemetry._otlp.requests import Resource
-    from mesh_telemetry._otlp.segment_tail import NewRows
+    from mesh_telemetry._rows.segment_tail import NewRows
 
     Row = dict[str, Any]
 

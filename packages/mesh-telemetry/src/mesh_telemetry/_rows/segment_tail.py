@@ -55,10 +55,13 @@ class SegmentTail:
         spill: The folder with evicted segments, if they are kept.
         tables: The tables to read.
         own_proc: The reading process, which appears in no table.
-        position_file: The file with the position.
+        position_file: The file with the position; None if the caller keeps `positions`.
         bytes_max: The number of bytes to read at a time.
 
     Attributes:
+        positions: What was read: by process and family, the number of the segment, and the length
+            of it that was read.
+        folders: The processes at the last call of `read`.
         lost_segments: The number of segments that were removed before they were read completely.
     """
 
@@ -68,7 +71,7 @@ class SegmentTail:
         spill: Path | None,
         tables: Sequence[str],
         own_proc: int,
-        position_file: Path,
+        position_file: Path | None,
         bytes_max: int = 4 << 20,
     ) -> None:
         self._folder = folder
@@ -81,12 +84,12 @@ class SegmentTail:
         if any(table in MESSAGE_TABLES and table not in LINE_TABLES for table in tables):
             families.add(MESSAGES)
         self._families = sorted(families)
-        #: By process and family: the segment, and the length of it that was read.
-        self._positions: dict[str, list[int]] = {}
-        with suppress(OSError, ValueError):
-            self._positions = {
-                str(key): list(value) for key, value in json.loads(position_file.read_text())
-            }
+        self.positions: dict[str, list[int]] = {}
+        if position_file is not None:
+            with suppress(OSError, ValueError):
+                self.positions = {
+                    str(key): list(value) for key, value in json.loads(position_file.read_text())
+                }
         self._exited: set[str] = set()
         self.lost_segments = 0
         self.folders: list[ProcFolder] = []
@@ -95,8 +98,8 @@ class SegmentTail:
         """Return the new rows, and whether there are more than are read at a time."""
         self.folders = proc_folders(self._folder, self._spill)
         names = {folder.path.name for folder in self.folders}
-        for key in [key for key in self._positions if key.partition("/")[0] not in names]:
-            del self._positions[key]
+        for key in [key for key in self.positions if key.partition("/")[0] not in names]:
+            del self.positions[key]
         self._exited &= names
         found = []
         left = self._bytes_max
@@ -121,9 +124,10 @@ class SegmentTail:
 
     def save(self) -> None:
         """Store the position, so that the returned rows are not read again."""
+        assert self._position_file is not None, "the caller keeps the positions"
         incomplete = self._position_file.with_suffix(".new")
         with suppress(OSError):
-            incomplete.write_text(json.dumps(list(self._positions.items())))
+            incomplete.write_text(json.dumps(list(self.positions.items())))
             incomplete.rename(self._position_file)
 
     def _read(
@@ -131,7 +135,7 @@ class SegmentTail:
     ) -> int:
         key = f"{folder.path.name}/{family}"
         for segment, _ in folder.segments(family):
-            number, offset = self._positions.get(key, (0, 0))
+            number, offset = self.positions.get(key, (0, 0))
             if segment.number < number:
                 continue
             if segment.number > number:
@@ -141,7 +145,7 @@ class SegmentTail:
                 piece = _message_piece(segment, offset, left)
             else:
                 piece = _line_piece(segment, offset, left)
-            self._positions[key] = [segment.number, offset + len(piece.body)]
+            self.positions[key] = [segment.number, offset + len(piece.body)]
             if piece.body:
                 for table, rows in tables.items():
                     rows += self._rows(table, family, piece, folder)

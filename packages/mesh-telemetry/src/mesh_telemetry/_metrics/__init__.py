@@ -1,0 +1,1 @@
+"""Metrics of one process, before they are encoded for a protocol."""
