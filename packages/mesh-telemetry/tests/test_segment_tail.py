@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from mesh_core.spi import MessageLog
+from mesh_telemetry._events.endpoint_names import write_endpoints
 from mesh_telemetry._events.folders import Lock
-from mesh_telemetry._events.segments import SegmentWriter
+from mesh_telemetry._events.segments import SegmentWriter, message_header
+from mesh_telemetry._events.write_progress import WriteProgressFile
 from mesh_telemetry._rows.segment_tail import SegmentTail
 
 IDENTITY = {
@@ -92,6 +95,22 @@ def test_a_line_that_is_not_whole_yet_comes_when_it_is(tmp_path: Path) -> None:
     assert taken(reader)[0] == []
     path.write_bytes(whole)
     assert taken(reader)[0] == [0]
+
+
+def test_messages_come_when_the_names_of_their_endpoints_are_written(tmp_path: Path) -> None:
+    program = Program(tmp_path)
+    progress = WriteProgressFile(program.folder)
+    received = MessageLog.KINDS.index("received")
+    mark, *_ = MessageLog.HEADER.unpack(message_header(0))
+    record = MessageLog.RECORD.pack(1000, 20, 1, 1, 3, 4, received, 0, 1, 0, 0)
+    path = program.folder / "messages.00000001.0.seg"
+    path.write_bytes(MessageLog.HEADER.pack(mark, 0, 1, 1, 0) + record)
+    reader = SegmentTail(tmp_path, None, ("messages",), 0, None)
+    assert reader.read() == ([], False)
+    write_endpoints(program.folder, ["", "step"])
+    progress.publish(1, 1)
+    (fresh,), _ = reader.read()
+    assert [row["endpoint"] for row in fresh.tables["messages"]] == ["step"]
 
 
 def test_what_has_gone_unread_is_counted(tmp_path: Path) -> None:

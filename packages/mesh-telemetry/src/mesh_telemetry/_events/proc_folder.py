@@ -149,6 +149,20 @@ class ProcFolder:
         _, endpoint_count, waiting_count = counts
         return waiting_count > 0 or endpoint_count > progress.endpoint_count
 
+    def has_endpoint_names(self) -> bool:
+        """Return whether `endpoint_names` is complete for the message records so far.
+
+        The core writes records as messages happen; the names follow within a tenth of a second.
+        """
+        if not self.is_alive:
+            return True
+        # The core may just have begun the last file.
+        messages = segments_of(self._folder, MESSAGES)[-2:]
+        counts = [message_counts(segment.path) for segment in messages]
+        progress = read_write_progress(self._folder)
+        endpoint_count = max((one[1] for one in counts if one is not None), default=0)
+        return progress is None or endpoint_count <= progress.endpoint_count
+
     def endpoint_names(self) -> list[str]:
         """Return the endpoint names by their number in the message records so far."""
         kept = read_endpoints(self.path)

@@ -143,6 +143,9 @@ class SegmentTail:
                 offset = _header_len(family)
             if family == MESSAGES:
                 piece = _message_piece(segment, offset, left)
+                if piece.body and not folder.has_endpoint_names():
+                    # These rows would have no endpoint, so they are read at the next call.
+                    return left
             else:
                 piece = _line_piece(segment, offset, left)
             self.positions[key] = [segment.number, offset + len(piece.body)]
