@@ -19,6 +19,8 @@ from mesh_telemetry._heap.requests import heap_snapshot_of
 from mesh_telemetry._heap.routes import heap_routes
 from mesh_telemetry._profile.file import trace_path, write_trace
 from mesh_telemetry._profile.routes import profile_routes
+from mesh_telemetry._prometheus.job_metrics import JobMetrics
+from mesh_telemetry._prometheus.routes import prometheus_routes
 from mesh_telemetry._query.client import QueryClient, QueryOptions
 from mesh_telemetry._query.moments import microseconds
 from mesh_telemetry._rows.added_tables import table_docs
@@ -233,6 +235,7 @@ class TelemetryClient:
             *debug_routes(lambda: Debugging(self._coordinator()), self._debug_on_failure),
             *hang_routes(self.why, self.slow_ranks),
             *profile_routes(self._run_long_query, self.tables()),
+            *prometheus_routes(JobMetrics(self._coordinator)),
             *pyspy_routes(self.pyspy_dump, self._sample_stacks),
             *heap_routes(self._track_heap),
         ]

@@ -5,7 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Culprit", "Hang", "WaitingCollective"]
+__all__ = ["HANG_KINDS", "Culprit", "Hang", "WaitingCollective"]
+
+#: Why ranks keep others waiting.
+HANG_KINDS: tuple[str, ...] = (
+    "missing_call",
+    "different_order",
+    "shape_mismatch",
+    "data_loader",
+    "stopped",
+    "deadlock",
+    "blocked",
+    "busy",
+    "lost",
+    "link",
+)
 
 
 class WaitingCollective(NamedTuple):

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from mesh_telemetry._hosts.host_handle import HostHandle
     from mesh_telemetry._hosts.host_services import HostServices
     from mesh_telemetry._options import TelemetryConfig
+    from mesh_telemetry._prometheus.host_metrics import HostSnapshot
     from mesh_telemetry._replicas.folder_changes import Change
     from mesh_telemetry._stacks.dump import DumpOptions, HostDump
     from mesh_telemetry._stacks.flame_graph import FlameOptions
@@ -199,6 +200,18 @@ class HostRows(Actor):
     async def adopt(self, host: int, is_adopted: bool) -> None:
         """Set whether the rows of this host include the copy of another one, which was lost."""
         self._replica(host).set_adopted(is_adopted=is_adopted)
+
+    @concurrent_endpoint
+    async def metrics(self, count_s: float) -> HostSnapshot:
+        """Return the metrics of this host for Prometheus.
+
+        Args:
+            count_s: The time for counting new events, in seconds.
+
+        Raises:
+            TelemetryError: This process is overloaded.
+        """
+        return await asyncio.to_thread(lambda: self._loaded_services().metrics.snapshot(count_s))
 
     @concurrent_endpoint
     async def store_pyspy_dump(self, dump_id: str, proc: str, dump_json: str) -> None:

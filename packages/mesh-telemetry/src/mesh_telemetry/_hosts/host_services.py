@@ -1,4 +1,7 @@
-"""The services of a host besides queries: stacks, rows on disk, and exports; they need Arrow."""
+"""The services of a host besides queries, which need Arrow.
+
+They are stacks, rows on disk, exports, and metrics for Prometheus.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING
 from mesh_telemetry._disk.spill import Spill
 from mesh_telemetry._heap.host_heaps import HostHeaps
 from mesh_telemetry._otlp.options import OtlpConfig
+from mesh_telemetry._prometheus.host_metrics import HostMetrics
 from mesh_telemetry._stacks.host_stacks import HostStacks
 
 _missing: ImportError | None = None
@@ -27,7 +31,7 @@ __all__ = ["HostServices"]
 
 
 class HostServices:
-    """The stacks of a host, its rows on disk, and their export.
+    """The stacks of a host, its rows on disk, their export, and its metrics.
 
     Args:
         folder: The folder of the host.
@@ -38,6 +42,7 @@ class HostServices:
     Attributes:
         stacks: Takes stacks and stores them.
         heaps: Takes heap snapshots and stores their rows.
+        metrics: Counts events for Prometheus, from the first scrape on.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class HostServices:
         self._export: OtlpExport | None = None
         self.stacks: HostStacks = HostStacks(folder, metadata.name, config)
         self.heaps: HostHeaps = HostHeaps(folder, metadata.name, config)
+        self.metrics: HostMetrics = HostMetrics(folder, spilled, metadata.own_proc, metadata.name)
 
     def start(self) -> None:
         """Start writing evicted rows to disk and exporting rows, if this is configured."""
@@ -74,6 +80,7 @@ class HostServices:
         """
         spill, self._spill = self._spill, None
         export, self._export = self._export, None
+        self.metrics.close()
         if export is not None:
             # The export comes first, because it reads segments that the spill then moves to disk.
             export.close(budget_s)

@@ -277,6 +277,13 @@ _ACTION_PATHS = {
         "Name the ranks that keep others waiting, and slow ranks.",
         _done("The hangs and the slow ranks.", _content(_JSON)),
     ),
+    "/metrics": _get(
+        "Return the metrics of all hosts for Prometheus.",
+        _done(
+            "The metrics in the text format 0.0.4, or in OpenMetrics 1.0 if it is accepted.",
+            _content("text/plain") | _content("application/openmetrics-text"),
+        ),
+    ),
     "/pyspy/dump": _post(
         "Read the stacks of processes with py-spy, and store them as rows.",
         _DUMP,

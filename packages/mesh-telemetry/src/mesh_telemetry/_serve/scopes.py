@@ -36,6 +36,7 @@ ROUTE_SCOPES: Mapping[tuple[str, str], Scope] = {
     ("GET", "/live/*"): Scope.READ,
     ("GET", "/profile"): Scope.READ,
     ("GET", "/why"): Scope.READ,
+    ("GET", "/metrics"): Scope.READ,
     # These routes stop actors, pause processes and read their memory, or run code.
     ("POST", "/stop"): Scope.ACT,
     ("POST", "/pyspy/dump"): Scope.ACT,

@@ -1,0 +1,1 @@
+"""Metrics of the whole program for Prometheus."""
