@@ -8,13 +8,14 @@ refer to are in a second file, one JSON object per line.
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import threading
 import time
 from contextlib import suppress
 from struct import Struct
 from typing import NamedTuple
+
+from mesh_telemetry._collectives.mapped_file import mapped_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -107,13 +108,7 @@ class CollectivesFile:
     def __init__(self, folder: Path) -> None:
         self._groups_path = folder / _GROUPS_FILE_NAME
         length = _HEADER_LEN + _COUNT * _RECORD_LEN
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        file = os.open(folder / _FILE_NAME, flags, 0o600)
-        try:
-            os.posix_fallocate(file, 0, length)
-            self._memory = mmap.mmap(file, length)
-        finally:
-            os.close(file)
+        self._memory = mapped_file(folder / _FILE_NAME, length)
         self._lock = threading.Lock()
         self._serial = 0
         # Entry times of operations that have not ended, oldest first.

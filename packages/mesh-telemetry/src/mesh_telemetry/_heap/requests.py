@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,10 +12,10 @@ from mesh_telemetry._heap.host_heaps import HEAP_MORE_S
 from mesh_telemetry._heap.snapshot import HeapSnapshot
 from mesh_telemetry._rows.schemas import TABLES
 from mesh_telemetry._stacks.dump import ProcFailure
-from mesh_telemetry._stacks.requests import outcomes_of
+from mesh_telemetry._stacks.requests import outcomes_of, write_graphs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from os import PathLike
 
     from mesh_telemetry._heap.options import HeapOptions
@@ -79,7 +78,7 @@ def heap_snapshot_of(
     if failed and not htmls:
         raise HeapError(_described(failed))
     table = pa.Table.from_batches(batches, TABLES["heap"])
-    _write(htmls, path)
+    write_graphs(htmls, path, ".html")
     return HeapSnapshot(snapshot_id, table, htmls, tuple(failed))
 
 
@@ -91,15 +90,3 @@ def _described(failed: Sequence[ProcFailure]) -> str:
     more = len(failed) - len(causes)
     rest = f"; and {more} more" if more > 0 else ""
     return f"no heap snapshot was taken: {'; '.join(causes)}{rest}"
-
-
-def _write(htmls: Mapping[str, str], path: str | PathLike[str] | None) -> None:
-    """Write a flame graph to a file, or several flame graphs to files of a directory."""
-    if path is None:
-        return
-    if len(htmls) == 1:
-        Path(path).write_text(next(iter(htmls.values())))
-        return
-    Path(path).mkdir(parents=True, exist_ok=True)
-    for proc, html in htmls.items():
-        Path(path, f"{proc}.html").write_text(html)

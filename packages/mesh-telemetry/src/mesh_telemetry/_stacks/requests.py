@@ -17,7 +17,7 @@ from mesh_telemetry._stacks.flame_graph import FlameGraph
 from mesh_telemetry._stacks.flame_stacks import folded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from os import PathLike
     from typing import Any
 
@@ -137,7 +137,7 @@ def flame_graph_of(
             "samples": pa.array([samples for _, _, samples in rows], pa.int64()),
         }
     )
-    _write(svgs, path)
+    write_graphs(svgs, path, ".svg")
     return FlameGraph(table, svgs, tuple(failed))
 
 
@@ -222,13 +222,22 @@ def _raise_if_none(failed: Sequence[ProcFailure], hosts_failed: Sequence[HostFai
         raise PySpyError(f"no stacks were read: {'; '.join(causes[:_CAUSES_MAX])}{rest}")
 
 
-def _write(svgs: dict[str, str], path: str | PathLike[str] | None) -> None:
-    """Write a flame graph to a file, or several flame graphs to files of a directory."""
+def write_graphs(graphs: Mapping[str, str], path: str | PathLike[str] | None, suffix: str) -> None:
+    """Write a flame graph to a file, or several flame graphs to files of a directory.
+
+    Args:
+        graphs: The flame graph of each process by its name.
+        path: The file or directory; nothing is written if it is None.
+        suffix: The suffix of files in a directory.
+
+    Raises:
+        OSError: They cannot be written.
+    """
     if path is None:
         return
-    if len(svgs) == 1:
-        Path(path).write_text(next(iter(svgs.values())))
+    if len(graphs) == 1:
+        Path(path).write_text(next(iter(graphs.values())))
         return
     Path(path).mkdir(parents=True, exist_ok=True)
-    for proc, svg in svgs.items():
-        Path(path, f"{proc}.svg").write_text(svg)
+    for proc, graph in graphs.items():
+        Path(path, f"{proc}{suffix}").write_text(graph)

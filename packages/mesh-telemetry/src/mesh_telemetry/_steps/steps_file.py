@@ -5,10 +5,10 @@ The process writes to mapped memory only. The file has a header and a ring of re
 
 from __future__ import annotations
 
-import mmap
-import os
 from struct import Struct
 from typing import NamedTuple
+
+from mesh_telemetry._collectives.mapped_file import mapped_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,14 +56,7 @@ class StepsFile:
 
     def __init__(self, folder: Path) -> None:
         length = _HEADER_LEN + _COUNT * _RECORD.size
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        file = os.open(folder / _FILE_NAME, flags, 0o600)
-        try:
-            # A full disk fails here, not at a later write to the memory.
-            os.posix_fallocate(file, 0, length)
-            self._memory = mmap.mmap(file, length)
-        finally:
-            os.close(file)
+        self._memory = mapped_file(folder / _FILE_NAME, length)
         self._memory[: len(_MAGIC)] = _MAGIC
         self._written = 0
 
