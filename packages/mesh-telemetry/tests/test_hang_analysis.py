@@ -229,6 +229,15 @@ def test_all_ranks_have_joined_and_no_data_arrives() -> None:
     assert (hang.kind, hang.is_certain, len(hang.culprits)) == ("link", True, SIZE)
 
 
+def test_a_rank_whose_data_does_not_arrive_is_not_missing_from_the_next_operation() -> None:
+    # The others have got all data of the first operation, and wait in the second one.
+    states = [*others(2, call(0), call(1), waiting(2)), process(2, call(0), waiting(1))]
+    hang = only(states)
+    assert (hang.kind, [one.rank for one in hang.culprits]) == ("link", [2])
+    assert hang.collective is not None
+    assert hang.collective.sequence == FIRST + 1
+
+
 def test_a_stopped_rank_is_named_although_it_has_joined() -> None:
     states = [process(rank, call(0), waiting(1)) for rank in range(SIZE)]
     states[2] = states[2]._replace(state="T")

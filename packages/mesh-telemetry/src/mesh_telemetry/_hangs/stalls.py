@@ -102,9 +102,21 @@ def _stall_of(members: Mapping[int, Member]) -> Stall | None:
     }
     sequences = sorted({one.sequence for some in running.values() for one in some})
     stalls = [_stall_at(members, running, sequence) for sequence in sequences]
-    # An operation that all have called may only look unfinished, because its process was stopped
-    # before it wrote the end.
-    return next((stall for stall in stalls if stall.missing), stalls[0] if stalls else None)
+    joined_by_all = [stall for stall in stalls if not stall.missing]
+    for stall in stalls:
+        if stall.missing:
+            # Ranks that are still in an operation that all have called cannot call this one. They
+            # may only look so if they were stopped, or hold the GIL, before they wrote the end.
+            late = {rank for rank in stall.missing if _can_write(members.get(rank))}
+            return next((one for one in joined_by_all if late & one.joined.keys()), stall)
+    return next(iter(joined_by_all), None)
+
+
+def _can_write(member: Member | None) -> bool:
+    """Return whether a process would have written the end of an operation."""
+    return (
+        member is not None and member.state.state not in "TX?" and member.state.stacks is not None
+    )
 
 
 def _stall_at(
