@@ -54,14 +54,15 @@ class Replica:
 
         Raises:
             OSError: They cannot be written, for example because the disk is full.
+            ValueError: A name is not that of a file.
         """
         for change in changes:
-            folder = self._folder / os.path.basename(change.proc)
+            folder = self._folder / _checked(change.proc)
             if not folder.exists():
                 folder.mkdir(mode=0o700, parents=True)
                 # A folder without the file counts as one that is being created.
                 (folder / LOCK_FILE).touch(mode=0o600)
-            path = folder / os.path.basename(change.file)
+            path = folder / _checked(change.file)
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 os.pwrite(file, change.content, change.offset)
@@ -102,6 +103,13 @@ class Replica:
                         about = file.stat()
                         is_state = file.name.startswith(_STATE)
                         yield _File(is_state, about.st_mtime, about.st_size, file.path)
+
+
+def _checked(name: str) -> str:
+    """Return a name that another host has sent, if it cannot lead to another folder."""
+    if os.path.basename(name) != name or not name.strip("."):
+        raise ValueError(f"invalid name {name!r}: a host may send names of files only")
+    return name
 
 
 def adopted_folders(host_folder: Path) -> list[ProcFolder]:
