@@ -25,11 +25,13 @@ __all__ = [
     "ProcFolder",
     "ProcIdentity",
     "proc_folders",
+    "recorded_names",
     "script_folders",
     "write_identity",
 ]
 
-# Number of dots in a folder name, which separate slot, process id and a random suffix.
+# Number of dots in a folder name, which separate slot, process id and a random suffix; the names
+# of scripts have one more.
 _DOTS = 2
 # The beginning of the name of a script's folder.
 _SCRIPT = "script."
@@ -265,6 +267,13 @@ def script_folders(host_folder: Path) -> list[ProcFolder]:
                 if identity is not None:
                     found.append(ProcFolder(path, None, identity))
     return sorted(found, key=lambda folder: folder.identity.started_us)
+
+
+def recorded_names(host_folder: str) -> list[str]:
+    """Return the names of the folders of processes and scripts of a host."""
+    with suppress(OSError):
+        return [name for name in os.listdir(host_folder) if name.count(".") in (_DOTS, _DOTS + 1)]
+    return []
 
 
 def _names(folder: Path) -> list[str]:

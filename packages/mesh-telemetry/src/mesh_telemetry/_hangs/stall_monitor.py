@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from contextlib import suppress
 
 from mesh_telemetry._collectives.collectives_file import read_progress
 from mesh_telemetry._events.folders import is_locked
+from mesh_telemetry._events.proc_folder import recorded_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["StallMonitor"]
 
 _PERIOD_S = 0.2
-# Number of dots in the names of folders of processes and scripts.
-_DOTS = (2, 3)
 _NS = 1_000_000_000
 
 
@@ -55,9 +52,7 @@ class StallMonitor:
         """Return whether a collective takes long, or a process has begun to use them."""
         latest_ns = time.time_ns() - int(self._patience_s * _NS)
         is_stalled = False
-        names = []
-        with suppress(OSError):
-            names = [name for name in os.listdir(self._folder) if name.count(".") in _DOTS]
+        names = recorded_names(self._folder)
         self._known.intersection_update(names)
         for name in names:
             folder = f"{self._folder}/{name}"

@@ -8,7 +8,15 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from mesh_core.spi import MessageLog
-from mesh_telemetry._events.segments import MESSAGES, SEGMENT_SUFFIX, Segment
+from mesh_telemetry._events.proc_folder import recorded_names
+from mesh_telemetry._events.segments import (
+    MESSAGES,
+    SEGMENT_SUFFIX,
+    Segment,
+    message_header,
+    message_length,
+    read_messages,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +31,6 @@ _STATE = "lifecycle"
 # Small files whose content changes in place or grows; rings of records begin with a counter.
 _FILES = frozenset({"identity.json", "own", "endpoints", "process_groups", "collectives", "steps"})
 _COUNTER_LEN = 64
-# Number of dots in the names of folders of processes and scripts.
-_DOTS = (2, 3)
 
 
 class Change(NamedTuple):
@@ -58,7 +64,7 @@ class FolderChanges:
         found: list[Change] = []
         seen: set[str] = set()
         segments: list[tuple[str, Segment]] = []
-        for proc in self._procs():
+        for proc in recorded_names(self._folder):
             for name in _names(f"{self._folder}/{proc}"):
                 path = f"{self._folder}/{proc}/{name}"
                 if name in _FILES:
@@ -80,9 +86,6 @@ class FolderChanges:
         for path in self._copied.keys() - seen:
             del self._copied[path]
         return found
-
-    def _procs(self) -> list[str]:
-        return [name for name in _names(self._folder) if name.count(".") in _DOTS]
 
     def _file_changes(self, proc: str, name: str, path: str) -> Iterator[Change]:
         with suppress(OSError), open(path, "rb") as file:
@@ -106,30 +109,22 @@ class FolderChanges:
         end = min(length, copied + bytes_max)
         name = os.path.basename(segment.path)
         if segment.family == MESSAGES:
-            header_len, record_len = MessageLog.HEADER.size, MessageLog.RECORD.size
-            end -= (end - header_len) % record_len
-            if end <= copied:
+            added = read_messages(segment.path, (copied, end))
+            if added is None or not added[1]:
                 return
-            with suppress(OSError), open(segment.path, "rb") as file:
-                header = file.read(header_len)
-                file.seek(max(copied, header_len))
-                records = file.read(end - max(copied, header_len))
-                # The header has the number of records, so it comes after them.
-                yield Change(proc, name, max(copied, header_len), records)
-                yield Change(proc, name, 0, _with_count(header, (end - header_len) // record_len))
-                self._copied[segment.path] = end
+            time_base_ns, records = added
+            begin = max(copied, message_length(0))
+            self._copied[segment.path] = begin + len(records)
+            count = (begin + len(records) - message_length(0)) // MessageLog.RECORD.size
+            # The header has the number of records, so it comes after them.
+            yield Change(proc, name, begin, records)
+            yield Change(proc, name, 0, message_header(time_base_ns, count))
             return
         with suppress(OSError), open(segment.path, "rb") as file:
             file.seek(copied)
             content = file.read(end - copied)
             self._copied[segment.path] = copied + len(content)
             yield Change(proc, name, copied, content)
-
-
-def _with_count(header: bytes, count: int) -> bytes:
-    """Return the header of a message segment with as many messages as were copied."""
-    magic, time_base_ns, _, endpoint_count, _ = MessageLog.HEADER.unpack(header)
-    return MessageLog.HEADER.pack(magic, time_base_ns, count, endpoint_count, 0)
 
 
 def _names(folder: str) -> list[str]:
