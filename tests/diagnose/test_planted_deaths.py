@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+import torch
 
 from mesh_core.testing import wait_until
 from tests.diagnose.planted_deaths import LIMITS, plan
@@ -34,6 +35,7 @@ CGROUP_BYTES = 2 << 30
 @contextmanager
 def limited(host: Host) -> Iterator[str]:
     """Put the processes of a host into a memory cgroup, as a scheduler does; return its name."""
+    load_into_page_cache(Path(torch.__file__).parent / "lib")
     is_unified = (CGROUPS / "cgroup.controllers").exists()
     parent = CGROUPS if is_unified else CGROUPS / "memory"
     folder = parent / f"mesh-diagnose-{os.getpid()}"
@@ -50,6 +52,18 @@ def limited(host: Host) -> Iterator[str]:
         move([int(pid) for pid in (folder / "cgroup.procs").read_text().split()], parent)
         wait_until(lambda: not (folder / "cgroup.procs").read_text(), LIMIT_S)
         folder.rmdir()
+
+
+def load_into_page_cache(folder: Path) -> None:
+    """Read all files, so that their pages are charged to the cgroup of this process.
+
+    If the pages of PyTorch's libraries were charged to a cgroup that reaches its limit, the kernel
+    would free and reload them for minutes before it kills a process.
+    """
+    for path in folder.glob("*.so*"):
+        with path.open("rb") as file:
+            while file.read(16 << 20):
+                pass
 
 
 def move(pids: Sequence[int], folder: Path) -> None:
