@@ -123,7 +123,7 @@ class Trainer(Actor):
 
     def hang(self, hang: str, others: Any, store: Any) -> None:
         """Do what keeps the others waiting, unless the data or the test does it."""
-        if hang in ("", "none", "own_loader", "loader_workers"):
+        if hang in ("", "own_loader", "loader_workers"):
             return
         say_when()
         if hang == "order":
@@ -178,7 +178,7 @@ def plan(seed: int) -> tuple[int, int]:
 
 
 def main(hang: str, seed: str, keys: str, *addresses: str) -> None:
-    """Run a program until its hang is reported, or for some seconds."""
+    """Run a program until its hang is reported."""
     configure(heartbeat_s=1.0, unresponsive_timeout_s=30.0, stop_grace_s=0.1)
     configure(log_prefix=False)
     mesh_core.unhandled_fault_hook = ignore
@@ -192,12 +192,8 @@ def main(hang: str, seed: str, keys: str, *addresses: str) -> None:
         setup_torch_distributed(procs)
         trainers = procs.spawn("trainers", Trainer)
         trainers.ready.call().get()
-        if hang == "none":
-            trainers.train.call(hang, culprit, at, trainers, store).get()
-            print("TRAINED", flush=True)
-        else:
-            trainers.train.broadcast(hang, culprit, at, trainers, store)
-            reports.has_one.wait(LIMIT_S)
+        trainers.train.broadcast(hang, culprit, at, trainers, store)
+        reports.has_one.wait(LIMIT_S)
         shutdown_context().get()
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from tests.diagnose.planted_hangs import plan
-from tests.hosts.busy import spinning
 from tests.hosts.crew import Crew
 from tests.hosts.world.faults import Fault
 from tools.workspace import ROOT
@@ -23,9 +22,6 @@ PROGRAM = Path(__file__).with_name("planted_hangs.py")
 LIMIT_S = 60.0
 #: How long after the culprit hangs it has to be named, in seconds.
 REPORT_S = 2.0
-LATER = pytest.mark.slow
-#: The number of processes that compete with the later clean runs.
-BUSY = 20
 SEEDS = (1, pytest.param(2, marks=pytest.mark.slow))
 #: The same if a whole host does not reply.
 HOST_REPORT_S = 5.0
@@ -120,25 +116,6 @@ def test_the_culprit_is_named(
     assert passed_s < REPORT_S, output
     who = f"rank {culprit['rank']} of {culprit['mesh']}"
     outcomes.append((planted.name, str(seed), who, culprit["kind"], where, f"{passed_s:.2f} s"))
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("number", [0, *(pytest.param(one, marks=LATER) for one in range(1, 50))])
-def test_training_that_does_not_hang_is_not_reported(crew: Crew, number: int) -> None:
-    """Half of the later runs compete with twenty processes for the processors of the machine."""
-    crew.mend()
-    with spinning(BUSY * (number % 2)):
-        check_clean_run(crew)
-
-
-def check_clean_run(crew: Crew) -> None:
-    """Check that nothing is reported of training that does not hang."""
-    arguments = ["none", "1", crew.keys, *crew.addresses()]
-    ran = crew.client.run(
-        [sys.executable, str(PROGRAM), *arguments], check=False, timeout=LIMIT_S, cwd=ROOT
-    )
-    assert "TRAINED" in ran.stdout, ran.stdout + ran.stderr
-    assert not reports_of(ran.stdout), ran.stdout
 
 
 def with_fault(crew: Crew, inject: Callable[[], Fault]) -> tuple[float, dict[str, Any]]:

@@ -51,7 +51,7 @@ def process(rank: int, *calls: Collective, **changed: object) -> ProcessState:
     )
     one = ProcessState(
         rank // 2, f"node{rank // 2}", rank % 2 + 1, "train", rank, 100 + rank, NOW, "S", False,
-        1.0, groups, calls, (stack(("work", "/job/loader.py", 88)),), (), ("train",),
+        1.0, 0, groups, calls, (stack(("work", "/job/loader.py", 88)),), (), ("train",),
     )  # fmt: skip
     return one._replace(**changed)  # type: ignore[arg-type]
 
@@ -113,6 +113,13 @@ def test_what_a_missing_rank_does_decides_the_kind(
 def test_a_rank_that_computes_is_named_but_is_not_certain() -> None:
     states = [*others(3, call(0), waiting(1)), process(3, call(0), cpu_s=1.2)]
     before = [one._replace(now_ns=one.now_ns - S // 4, cpu_s=1.0) for one in states]
+    hang = only(states, before)
+    assert (hang.kind, hang.is_certain) == ("busy", False)
+
+
+def test_a_rank_that_writes_a_checkpoint_is_not_certain() -> None:
+    states = [*others(0, call(0), waiting(1)), process(0, call(0), io_bytes=8 << 20)]
+    before = [one._replace(now_ns=one.now_ns - S // 4, io_bytes=4 << 20) for one in states]
     hang = only(states, before)
     assert (hang.kind, hang.is_certain) == ("busy", False)
 

@@ -37,9 +37,9 @@ __all__ = ["find_hangs"]
 _NS = 1_000_000_000
 # Operations for which all ranks must pass tensors of the same size.
 _SAME_SIZE = frozenset({"all_reduce", "all_gather", "broadcast", "reduce", "reduce_scatter"})
-# A process that uses this share of a processor is busy.
-_BUSY_SHARE = 0.3
-# A rank that computes may continue. It is certain to hang after this time, and after this many
+# A process that uses this share of a processor, or reads or writes so many bytes a second, is busy.
+_BUSY_SHARE, _BUSY_IO_BYTES = 0.3, 1 << 20
+# A rank that is busy may continue. It is certain to hang after this time, and after this many
 # times the longest pause that the group had before.
 _BUSY_S, _BUSY_PAUSES = 10.0, 10
 # The same for ranks that wait for something.
@@ -228,13 +228,15 @@ class _Analysis:
         )
 
     def _is_busy(self, state: ProcessState) -> bool:
-        """Return whether a process computes, or would if a processor were free."""
+        """Return whether a process computes, or reads or writes files, or would if it could run."""
         before = self._before.get(state.key)
         if before is None or before is state:
             return state.is_busy
         passed_s = max((state.now_ns - before.now_ns) / _NS, 1e-3)
         share = (state.cpu_s - before.cpu_s) / passed_s
-        return share >= _BUSY_SHARE or (before.is_busy and state.is_busy)
+        io_rate = (state.io_bytes - before.io_bytes) / passed_s
+        is_busy = share >= _BUSY_SHARE or io_rate >= _BUSY_IO_BYTES
+        return is_busy or (before.is_busy and state.is_busy)
 
     def _is_certain(self, stall: Stall, kind: str, may_continue: bool) -> bool:
         pause_s = max(member.longest_pause_s() for member in stall.members.values())

@@ -60,7 +60,7 @@ def culprit_out_of_call(
         state: The process.
         member: The process as a member of the group; None if it is none.
         awaited: Kind and description of the reply that it awaits; None if it awaits none.
-        is_busy: Whether it computes.
+        is_busy: Whether it computes, or reads or writes files.
     """
     rank = state.rank if member is None else member.rank
     last = member.collectives[-1] if member is not None and member.collectives else None
@@ -85,7 +85,7 @@ def culprit_out_of_call(
     elif any(_DATA_LOADER in frame.file for frame in stack.frames):
         kind, reason = "data_loader", "waits for its data loader"
     elif is_busy:
-        kind, reason = "busy", "is computing, and has not called it yet"
+        kind, reason = "busy", "computes or reads or writes files, and has not called it yet"
     return _culprit(state, rank, kind, reason, _where(stack), stack)
 
 

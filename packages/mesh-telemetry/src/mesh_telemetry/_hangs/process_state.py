@@ -79,6 +79,8 @@ class ProcessState(NamedTuple):
     """Whether the process or a child of it is running, or could if a processor were free."""
     cpu_s: float
     """Processor time of the process and its children."""
+    io_bytes: int
+    """What the process and its children have read and written by `read`, `write` and the like."""
     groups: tuple[ProcessGroup, ...]
     collectives: tuple[Collective, ...]
     stacks: tuple[Stack, ...] | None
@@ -131,6 +133,7 @@ def _state_of(folder: ProcFolder, stacks: Any, waits: Any, activity: Any) -> Pro
         states[0][0] if states else "X",
         any(state in "RD" for state, _ in states),
         sum(cpu_s for _, cpu_s in states),
+        sum(map(_io_bytes, pids)),
         tuple(read_groups(str(folder.path))),
         tuple(read_collectives(str(folder.path))),
         None if stacks is None else tuple(map(_stack, stacks)),
@@ -161,6 +164,14 @@ def _kernel_state(pid: int) -> tuple[str, float] | None:
         state = "R" if "R" in _thread_states(pid) else words[_STATE]
         return state, ticks / os.sysconf("SC_CLK_TCK")
     return None
+
+
+def _io_bytes(pid: int) -> int:
+    with suppress(OSError, ValueError):
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+        values = dict(line.split(": ") for line in lines)
+        return int(values["rchar"]) + int(values["wchar"])
+    return 0
 
 
 def _thread_states(pid: int) -> Iterator[str]:

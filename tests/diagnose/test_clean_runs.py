@@ -1,0 +1,46 @@
+"""Training that does not hang, of which telemetry must not report a hang."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.diagnose.test_planted_hangs import reports_of
+from tests.hosts.busy import spinning
+from tests.hosts.crew import Crew
+from tools.workspace import ROOT
+
+#: A thousand runs in all. The slow programs run on an idle machine, and every fifth one beside
+#: processes that compete for its processors.
+RUNS, PROGRAMS = 20, 50
+STEPS = 60
+BUSY = 20
+LIMIT_S = 1500.0
+
+
+@pytest.mark.timeout(120)
+def test_training_that_does_not_hang_is_not_reported(crew: Crew) -> None:
+    check_clean_runs(crew, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_S + 60)
+@pytest.mark.parametrize("number", range(PROGRAMS))
+def test_no_hang_is_reported_in_a_thousand_runs(
+    crew: Crew, number: int, outcomes: list[tuple[str, ...]]
+) -> None:
+    busy = BUSY if number % 5 == 0 else 0
+    with spinning(busy):
+        check_clean_runs(crew, RUNS)
+    outcomes.append((f"nothing, {RUNS} runs", "-", "-", "-", f"load {busy}", "-"))
+
+
+def check_clean_runs(crew: Crew, runs: int) -> None:
+    """Check that nothing is reported of programs that train so many times."""
+    crew.mend()
+    arguments = ["-m", "tests.diagnose.clean_runs", str(runs), str(STEPS)]
+    arguments += [crew.keys, *crew.addresses()]
+    ran = crew.client.run([sys.executable, *arguments], check=False, timeout=LIMIT_S, cwd=ROOT)
+    assert ran.stdout.count("TRAINED") == runs, ran.stdout + ran.stderr
+    assert not reports_of(ran.stdout), ran.stdout
