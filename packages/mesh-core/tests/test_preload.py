@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,6 +53,20 @@ def test_other_hosts_import_modules_too() -> None:
         hosts.preload(MODULE)
         assert all(importers(hosts).has.call(MODULE).get(timeout=LIMIT_S).values())
         assert not any(importers(this_host()).has.call(MODULE).get(timeout=LIMIT_S).values())
+
+
+@pytest.mark.usefixtures("fresh_job")
+def test_the_next_test_of_a_suite_imports_nothing_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = tmp_path / "count"
+    (tmp_path / "counted_import.py").write_text(f"open({str(count)!r}, 'a').write('x')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    this_host().preload("counted_import")
+    for test in ("test_a.py::test_1 (call)", "test_a.py::test_2 (setup)"):
+        monkeypatch.setenv("PYTEST_CURRENT_TEST", test)
+        assert all(importers(this_host()).has.call("counted_import").get(LIMIT_S).values())
+    assert count.read_text() == "x"
 
 
 @pytest.mark.parametrize("name", ["", "a b", "torch-cpu", "a..b"])

@@ -118,6 +118,20 @@ def test_actor_that_hangs_is_replaced(trio: ProcMesh) -> None:
     assert mesh.slice(n=1).add.call_one().get() == 1
 
 
+def test_stopped_process_is_killed_and_replaced(trio: ProcMesh) -> None:
+    workers = trio.spawn("workers", Worker)
+    pid = workers.slice(n=2).pid.call_one().get()
+    pending = workers.slice(n=2).sleep.call_one(60)
+    os.kill(pid, signal.SIGSTOP)
+    trio.kill(2)
+    with pytest.raises(ProcDied) as died:
+        pending.get()
+    assert died.value.signal == signal.SIGKILL
+    trio.kill(-1)  # Nothing happens: it is dead.
+    trio.replace(2)
+    assert workers.slice(n=2).pid.call_one().get() != pid
+
+
 def test_process_that_lives_is_not_replaced(trio: ProcMesh) -> None:
     mesh = trio.spawn("worker", Worker)
     assert mesh.add.call().get().values() == [1, 1, 1]

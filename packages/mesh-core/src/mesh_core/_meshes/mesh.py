@@ -7,6 +7,7 @@ sent in a message. Only a whole mesh, as it was spawned, can be stopped, and onl
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -626,6 +627,21 @@ class ProcMesh(PlacedMesh, ContextMesh):
             raise RuntimeError(
                 f"rank {index} of {self!r} is alive: only a dead rank can be replaced"
             )
+
+    def kill(self, rank: int | Point) -> None:
+        """Send SIGKILL to the process of a rank, for example because it hangs.
+
+        The process need not reply, and may be stopped. Its death is reported as any other, as
+        `ProcDied`, after this function has returned. Nothing happens if the process is dead.
+
+        Raises:
+            HostDied: Its host is dead.
+            IndexError: The rank does not exist.
+            ValueError: The mesh has another owner.
+        """
+        check_owned(self, False, self._table.owner, "kill a rank of")
+        proc = self._proc_of(index_in(self, rank))
+        ask_hosts(self, [proc >> 32], "signal", proc & 0xFFFF_FFFF, signal.SIGKILL)
 
     def _replace_lost(self, index: int) -> bool:
         """Replace a rank if its process has died; return whether it had."""

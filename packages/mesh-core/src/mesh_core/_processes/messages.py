@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-# Shells change these variables constantly, and modules do not read them.
-_VOLATILE_VARIABLES = frozenset({"_", "OLDPWD", "PWD", "SHLVL"})
+# Shells change these variables constantly, and pytest the last one with each test. Modules do not
+# read them.
+_VOLATILE_VARIABLES = frozenset({"_", "OLDPWD", "PWD", "SHLVL", "PYTEST_CURRENT_TEST"})
 
 # Large enough for the environment and path of a program. If they do not fit, the job starts without
 # a retained template.
