@@ -83,7 +83,7 @@ def compute(seconds: float) -> None:
 
 def main(runs: str, steps: str, keys: str, *addresses: str) -> None:
     """Train as often as requested, each time with new actors and a new process group."""
-    configure(heartbeat_s=1.0, unresponsive_timeout_s=30.0, stop_grace_s=0.1, log_prefix=False)
+    configure(heartbeat_s=1.0, unresponsive_timeout_s=30.0, log_prefix=False)
     logging.getLogger("mesh_telemetry").addHandler(Reports())
     with Telemetry():
         hosts = attach_to_workers(list(addresses), credentials=Credentials.load(keys))
