@@ -247,7 +247,7 @@ def verbs(session: nox.Session) -> None:
 @nox.session
 def tensor(session: nox.Session) -> None:
     """Run the tests of distributed tensors, with gloo between local processes."""
-    _install(session, "tensor", "mesh-tensor")
+    _install(session, "tensor", "mesh-tensor", "mesh-rdma")
     _pytest(session, "packages/mesh-tensor/tests", *(session.posargs or ["-m", "not slow"]))
 
 

@@ -27,7 +27,8 @@ ADDITIONAL_PUBLIC_MODULES = {
         "replay.py",
         "schedules.py",
         "services.py",
-    )
+    ),
+    "mesh-tensor": ("training.py",),
 }
 
 

@@ -1,0 +1,1 @@
+"""Training that continues after the failure of processes and hosts."""

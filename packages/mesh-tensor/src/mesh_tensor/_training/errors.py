@@ -1,0 +1,19 @@
+"""Exceptions of fault-tolerant training."""
+
+from __future__ import annotations
+
+from mesh_core import MeshError
+
+__all__ = ["CheckpointCorrupt", "NoCheckpoint", "TrainingFailed"]
+
+
+class CheckpointCorrupt(MeshError):
+    """A checkpoint in memory is damaged or incomplete, and was not loaded."""
+
+
+class NoCheckpoint(MeshError):
+    """No state is left that all ranks could continue from, neither in memory nor on disk."""
+
+
+class TrainingFailed(MeshError):
+    """Training fails again and again at the same step; `__cause__` is the last failure."""

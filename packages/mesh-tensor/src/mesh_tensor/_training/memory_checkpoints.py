@@ -1,0 +1,69 @@
+"""Checkpoints in the memory of a process: of the process itself, and copies of other ranks'."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mesh_rdma import VersionedBuffer
+from mesh_tensor._training.state_codec import encode_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from mesh_rdma import RDMABuffer, Version
+
+__all__ = ["MemoryCheckpoints"]
+
+# All ranks have a checkpoint of one of the last two steps, because no rank ends a step before all
+# ranks have begun it.
+_KEPT = 2
+# Two that are kept, and one that is written.
+_VERSIONS = _KEPT + 1
+
+
+class MemoryCheckpoints:
+    """The checkpoints of one rank for the last two steps, which other processes can read."""
+
+    def __init__(self) -> None:
+        self._memory: VersionedBuffer | None = None
+        self._kept: dict[int, tuple[Version, int]] = {}
+
+    def save(self, step: int, state: Mapping[str, Any]) -> RDMABuffer:
+        """Store the state of a step, and return the memory with it."""
+        encoded = encode_state(state)
+        return self._write(step, encoded.nbytes, lambda memory: encoded.write(step, memory))
+
+    def copy(self, step: int, source: RDMABuffer, timeout: float | None = None) -> None:
+        """Store a copy of the checkpoint of another process.
+
+        Raises:
+            RDMAError: The source is gone, or no longer has this step.
+        """
+        nbytes = source.size()
+        self._write(
+            step, nbytes, lambda memory: source.read_into(memory[:nbytes], timeout=timeout).get()
+        )
+
+    def steps(self) -> dict[int, RDMABuffer]:
+        """Return the memory of the checkpoints that are kept, by step."""
+        return {step: version.buffer[:nbytes] for step, (version, nbytes) in self._kept.items()}
+
+    def drop_after(self, step: int) -> None:
+        """Drop the checkpoints of later steps."""
+        for later in [kept for kept in self._kept if kept > step]:
+            self._kept.pop(later)[0].release()
+
+    def _write(self, step: int, nbytes: int, fill: Callable[[memoryview], object]) -> RDMABuffer:
+        if self._memory is None or self._memory.size() < nbytes:
+            # The previous memory remains as long as a version of it is kept.
+            self._memory = VersionedBuffer(nbytes, versions=_VERSIONS)
+        with self._memory.write() as memory:
+            fill(memory)
+        version = self._memory.reader().hold()
+        previous = self._kept.pop(step, None)
+        if previous is not None:
+            previous[0].release()
+        self._kept[step] = (version, nbytes)
+        for old in sorted(self._kept)[:-_KEPT]:
+            self._kept.pop(old)[0].release()
+        return version.buffer[:nbytes]

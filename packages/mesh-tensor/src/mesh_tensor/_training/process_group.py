@@ -1,0 +1,101 @@
+"""The process group of a rank, which can be aborted while a collective waits.
+
+NCCL can abort its operations. Gloo cannot: an operation that waits for a rank that hangs or whose
+host is unreachable would wait for minutes. Its connections are closed instead, which ends the
+operation at once. They are found by the ports on which gloo listens, because a process also has
+other connections.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeAlias
+
+from torch import distributed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch._C._distributed_c10d import Store
+
+Address: TypeAlias = tuple[str, int]
+
+__all__ = ["abort_group", "join_group", "leave_group"]
+
+# Hangs are found by the progress of the steps. This limit matters only if that does not work.
+_TIMEOUT = timedelta(minutes=30)
+# The addresses on which the ranks of the current group accept connections.
+_listeners: set[Address] = set()
+
+
+def join_group(store: Store, rank: int, size: int, backend: str) -> None:
+    """Leave the current process group of this process, and form a new one with other ranks.
+
+    Args:
+        store: A store of this group only.
+        rank: The rank of this process.
+        size: The number of ranks.
+        backend: The name of the backend, such as `gloo` or `cpu:gloo,cuda:nccl`.
+
+    Raises:
+        DistError: The ranks could not connect.
+    """
+    leave_group()
+    before = set(_listening())
+    distributed.init_process_group(
+        backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT
+    )
+    own = [address for address in _listening() if address not in before]
+    everyone: list[list[Address]] = [[] for _ in range(size)]
+    distributed.all_gather_object(everyone, own)
+    _listeners.update(address for addresses in everyone for address in addresses)
+
+
+def leave_group() -> None:
+    """Leave the current process group, if any."""
+    _listeners.clear()
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+def abort_group() -> None:
+    """End all collectives of the current process group, in any thread, with an error."""
+    if distributed.is_initialized():
+        with suppress(RuntimeError):
+            distributed.group.WORLD.abort()  # type: ignore[union-attr]
+    for connection in _connections():
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+def _connections() -> Iterator[socket.socket]:
+    """Yield the connections of the group, as sockets that share them."""
+    for one in _tcp_sockets():
+        with suppress(OSError):
+            # A listener has no peer, which is an error.
+            if one.getpeername()[:2] in _listeners or one.getsockname()[:2] in _listeners:
+                yield one
+
+
+def _listening() -> Iterator[Address]:
+    """Yield the addresses on which this process listens."""
+    for one in _tcp_sockets():
+        with suppress(OSError):
+            if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                yield one.getsockname()[:2]
+
+
+def _tcp_sockets() -> Iterator[socket.socket]:
+    """Yield duplicates of the TCP sockets of this process; each is closed after its turn."""
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            number = int(name)
+            if not stat.S_ISSOCK(os.fstat(number).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(number)) as one:
+                if one.family in (socket.AF_INET, socket.AF_INET6):
+                    yield one

@@ -1,0 +1,249 @@
+"""The actors in each process of a training: one trains, and two reply while it trains."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+import traceback
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from mesh_core import Actor, MeshError, concurrent_endpoint, endpoint
+from mesh_core.spi import current_process
+from mesh_tensor._training.disk_checkpoint import load_from_disk, save_to_disk
+from mesh_tensor._training.memory_checkpoints import MemoryCheckpoints
+from mesh_tensor._training.process_group import abort_group, join_group, leave_group
+from mesh_tensor._training.rendezvous_store import MeshStore, StoreServer
+from mesh_tensor._training.state_codec import decode_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mesh_core import Future
+    from mesh_rdma import RDMABuffer
+    from mesh_tensor._training.disk_checkpoint import DiskCheckpoints
+    from mesh_tensor._training.program import TrainingProgram
+
+__all__ = ["CheckpointHolder", "Progress", "RankMonitor", "RankSettings", "StepFailed", "Trainer"]
+
+_COPY_TIMEOUT_S = 60.0
+# The number of the step with whose seed programs are created.
+_BEFORE_STEPS = -1
+
+
+@dataclass(frozen=True)
+class RankSettings:
+    """What all ranks of a training have in common."""
+
+    backend: str
+    seed: int
+    is_sharded: bool
+    disk: DiskCheckpoints | None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a rank is."""
+
+    step: int
+    """The number of steps that it has finished."""
+    losses: tuple[tuple[int, float], ...]
+    """The losses of its last steps."""
+    longest_step_s: float
+
+
+@dataclass(frozen=True)
+class StepFailed:
+    """Why a rank has ended before the last step."""
+
+    step: int
+    text: str
+    trace: str
+    is_of_group: bool
+    """Whether an operation of the process group failed, as in all ranks after a failure of one."""
+
+
+@dataclass
+class _Session:
+    """What the actors of a process share."""
+
+    own: MemoryCheckpoints = field(default_factory=MemoryCheckpoints)
+    copies: dict[int, MemoryCheckpoints] = field(default_factory=dict)
+    step: int = 0
+    losses: list[tuple[int, float]] = field(default_factory=list)
+    longest_step_s: float = 0.0
+    is_aborted: bool = False
+
+
+# One training at a time runs in a process.
+_session = _Session()
+
+
+class Trainer(Actor):
+    """Runs the program of one rank."""
+
+    def __init__(
+        self, create: Callable[[], TrainingProgram], settings: RankSettings, holders: Any
+    ) -> None:
+        # A previous training of the process is over.
+        global _session
+        _session = _Session()
+        self._settings = settings
+        self._holders = holders
+        self._rank = 0
+        self._copying: Future[None] | None = None
+        _seed(settings.seed, _BEFORE_STEPS, 0)
+        self._program = create()
+
+    @endpoint
+    def host(self) -> int:
+        """Return the number of the host in the job."""
+        return current_process.location().host
+
+    @endpoint
+    def begin(self) -> None:
+        """Store the state before the first step."""
+        _session.own.save(0, self._program.state_dict())
+
+    @endpoint
+    def restore(self, step: int, candidates: Sequence[RDMABuffer]) -> tuple[list[str], bool]:
+        """Load the state of a step from the first candidate that is intact.
+
+        Returns:
+            Why candidates were not loaded, and whether one was.
+        """
+        problems: list[str] = []
+        for candidate in candidates:
+            memory = memoryview(bytearray(candidate.size()))
+            try:
+                candidate.read_into(memory, timeout=_COPY_TIMEOUT_S).get()
+                state = decode_state(memory, step)
+            except MeshError as error:
+                problems.append(str(error))
+            else:
+                self._program.load_state_dict(state)
+                _session.step = step
+                return problems, True
+        return problems, False
+
+    @endpoint
+    def join(self, server: StoreServer, rank: int, size: int, from_disk: int | None) -> None:
+        """Form the process group, and load a checkpoint from disk if its step is given."""
+        _session.is_aborted = False
+        self._rank = rank
+        join_group(MeshStore(server), rank, size, self._settings.backend)
+        if from_disk is not None:
+            assert self._settings.disk is not None
+            state = dict(self._program.state_dict())
+            load_from_disk(self._settings.disk, from_disk, state)
+            self._program.load_state_dict(state)
+            _session.step = from_disk
+        self._program.join()
+        # Of steps that are repeated, what was stored before is worthless.
+        for checkpoints in (_session.own, *_session.copies.values()):
+            checkpoints.drop_after(_session.step)
+        if _session.step not in _session.own.steps():
+            _session.own.save(_session.step, self._program.state_dict())
+
+    @endpoint
+    def train(self, first: int, last: int, holder: int) -> StepFailed | None:
+        """Train the steps from `first` to before `last`.
+
+        Args:
+            first: The first step.
+            last: The step after the last one.
+            holder: The rank that keeps copies of the checkpoints of this one.
+        """
+        for step in range(first, last):
+            began = time.monotonic()
+            _seed(self._settings.seed, step, self._rank)
+            try:
+                loss = self._program.train_step(step)
+                self._save(step + 1, self._program.state_dict(), holder)
+            except Exception as error:
+                return _failure(step, error)
+            if loss is not None:
+                _session.losses.append((step, float(loss)))
+            _session.step = step + 1
+            _session.longest_step_s = max(_session.longest_step_s, time.monotonic() - began)
+        return None
+
+    @endpoint
+    def state(self) -> dict[str, Any]:
+        """Return the state."""
+        return dict(self._program.state_dict())
+
+    def __cleanup__(self, error: Exception | None) -> None:
+        leave_group()
+
+    def _save(self, step: int, state: Mapping[str, Any], holder: int) -> None:
+        """Store the state in memory, request a copy of it, and store it on disk if due."""
+        memory = _session.own.save(step, state)
+        # Ranks with equal states need no copy of each step, so they do not wait for it.
+        if self._copying is None or self._copying.done():
+            request = self._holders.slice(rank=holder).keep.call_one(self._rank, step, memory)
+            self._copying = request
+            if self._settings.is_sharded:
+                request.get()
+        disk = self._settings.disk
+        if disk is not None and step % disk.every == 0:
+            save_to_disk(disk, step, state)
+
+
+class CheckpointHolder(Actor):
+    """Keeps copies of the checkpoints of other ranks."""
+
+    @endpoint
+    def keep(self, rank: int, step: int, memory: RDMABuffer) -> None:
+        """Copy a checkpoint; nothing is stored if it is gone meanwhile."""
+        copies = _session.copies.setdefault(rank, MemoryCheckpoints())
+        try:
+            copies.copy(step, memory, _COPY_TIMEOUT_S)
+        except MeshError:
+            return
+
+    @endpoint
+    def held(self) -> list[tuple[int | None, int, RDMABuffer]]:
+        """Return all checkpoints here: the rank whose state it is, None for this one; the step."""
+        own = [(None, step, memory) for step, memory in _session.own.steps().items()]
+        copies = [
+            (rank, step, memory)
+            for rank, checkpoints in _session.copies.items()
+            for step, memory in checkpoints.steps().items()
+        ]
+        return [*own, *copies]
+
+
+class RankMonitor(Actor):
+    """Replies while the rank trains."""
+
+    @concurrent_endpoint
+    async def progress(self) -> Progress:
+        """Return how far the rank is, and the losses since the last call."""
+        losses = tuple(_session.losses)
+        del _session.losses[: len(losses)]
+        return Progress(_session.step, losses, _session.longest_step_s)
+
+    @concurrent_endpoint
+    async def abort(self) -> None:
+        """End the collectives of the rank with an error."""
+        _session.is_aborted = True
+        abort_group()
+
+
+def _failure(step: int, error: Exception) -> StepFailed:
+    is_of_group = _session.is_aborted or isinstance(error, torch.distributed.DistError)
+    is_of_group = is_of_group or "gloo" in str(error)
+    text = "".join(traceback.format_exception_only(error)).strip()
+    return StepFailed(step, text, "".join(traceback.format_exception(error)), is_of_group)
+
+
+def _seed(*parts: int) -> None:
+    seed = hash(parts) & 0x7FFF_FFFF
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed)

@@ -1,0 +1,127 @@
+"""A store of `torch.distributed` whose requests are messages to an actor of the program.
+
+Ranks find each other through it without an address or a port of their own. It belongs to one
+process group: when the actor is stopped, all ranks that still wait for others get an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+from torch._C._distributed_c10d import Store
+
+from mesh_core import Actor, concurrent_endpoint
+
+__all__ = ["MeshStore", "StoreServer"]
+
+_TIMEOUT = timedelta(minutes=5)
+
+
+class StoreServer(Actor):
+    """The keys and values of a store."""
+
+    async def __init__(self) -> None:  # type: ignore[misc]
+        self._values: dict[str, bytes] = {}
+        self._changed = asyncio.Condition()
+
+    @concurrent_endpoint
+    async def set(self, key: str, value: bytes) -> None:
+        """Set a value."""
+        async with self._changed:
+            self._values[key] = value
+            self._changed.notify_all()
+
+    @concurrent_endpoint
+    async def get(self, key: str) -> bytes:
+        """Wait until a key exists, and return its value."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: key in self._values)
+            return self._values[key]
+
+    @concurrent_endpoint
+    async def wait(self, keys: list[str]) -> None:
+        """Wait until all keys exist."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: all(key in self._values for key in keys))
+
+    @concurrent_endpoint
+    async def add(self, key: str, amount: int) -> int:
+        """Add to a number, which is 0 at first; return the sum."""
+        async with self._changed:
+            total = int(self._values.get(key, b"0")) + amount
+            self._values[key] = str(total).encode()
+            self._changed.notify_all()
+            return total
+
+    @concurrent_endpoint
+    async def compare_set(self, key: str, expected: bytes, desired: bytes) -> bytes:
+        """Set a value if the current one is as expected; return the value afterwards."""
+        async with self._changed:
+            current = self._values.get(key, b"")
+            if current == expected:
+                self._values[key] = current = desired
+                self._changed.notify_all()
+            return current or expected
+
+    @concurrent_endpoint
+    async def check(self, keys: list[str]) -> bool:
+        """Return whether all keys exist."""
+        return all(key in self._values for key in keys)
+
+    @concurrent_endpoint
+    async def delete(self, key: str) -> bool:
+        """Delete a key; return whether it existed."""
+        return self._values.pop(key, None) is not None
+
+    @concurrent_endpoint
+    async def count(self) -> int:
+        """Return the number of keys."""
+        return len(self._values)
+
+
+class MeshStore(Store):
+    """The store as `torch.distributed` sees it; methods have the names and values of `Store`."""
+
+    def __init__(self, server: StoreServer) -> None:
+        super().__init__()
+        self._server = server
+        self._timeout = _TIMEOUT
+
+    def set(self, key: str, value: str | bytes) -> None:
+        self._server.set.call_one(key, _bytes(value)).get()
+
+    def get(self, key: str) -> bytes:
+        return self._server.get.call_one(key).get(self._timeout.total_seconds())
+
+    def add(self, key: str, amount: int) -> int:
+        return self._server.add.call_one(key, amount).get()
+
+    def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
+        values = (_bytes(expected), _bytes(desired))
+        return self._server.compare_set.call_one(key, *values).get()
+
+    def check(self, keys: list[str]) -> bool:
+        return self._server.check.call_one(list(keys)).get()
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        limit = self._timeout if timeout is None else timeout
+        self._server.wait.call_one(list(keys)).get(limit.total_seconds())
+
+    def delete_key(self, key: str) -> bool:
+        return self._server.delete.call_one(key).get()
+
+    def num_keys(self) -> int:
+        return self._server.count.call_one().get()
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._timeout = timeout
+
+    @property
+    def timeout(self) -> timedelta:
+        return self._timeout
+
+
+def _bytes(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)

@@ -1,0 +1,70 @@
+"""The step from which all ranks continue after a failure, and where each finds its state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+__all__ = ["Copy", "RestorePlan", "plan_restore"]
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True)
+class Copy(Generic[M]):
+    """A checkpoint in the memory of a process."""
+
+    rank: int
+    """The rank whose state it is."""
+    holder: int
+    """The rank in whose process it is."""
+    step: int
+    memory: M
+
+
+@dataclass(frozen=True)
+class RestorePlan(Generic[M]):
+    """A step, and the copies from which each rank can load its state, preferred ones first."""
+
+    step: int
+    candidates: tuple[tuple[Copy[M], ...], ...]
+
+
+def plan_restore(
+    copies: Iterable[Copy[M]], size: int, *, is_sharded: bool, damaged: Collection[Copy[M]] = ()
+) -> RestorePlan[M] | None:
+    """Choose the latest step of which every rank can load its state.
+
+    Args:
+        copies: All checkpoints in memory.
+        size: The number of ranks.
+        is_sharded: Whether each rank has a state of its own. Otherwise all states are equal, and
+            each rank can load any of them.
+        damaged: Copies that cannot be loaded.
+
+    Returns:
+        The plan; None if there is no such step.
+    """
+    usable = [copy for copy in copies if copy not in damaged]
+    for step in sorted({copy.step for copy in usable}, reverse=True):
+        of_step = [copy for copy in usable if copy.step == step]
+        candidates = tuple(
+            _candidates(of_step, rank, is_sharded=is_sharded) for rank in range(size)
+        )
+        if all(candidates):
+            return RestorePlan(step, candidates)
+    return None
+
+
+def _candidates(copies: list[Copy[M]], rank: int, *, is_sharded: bool) -> tuple[Copy[M], ...]:
+    """Return the copies that a rank can load: first its own, then those that others hold of it."""
+    fitting = [copy for copy in copies if not is_sharded or copy.rank == rank]
+    # At the beginning, models are initialized differently: all ranks load the state of rank 0.
+    own = 0 if copies and copies[0].step == 0 and not is_sharded else rank
+    order: Mapping[Copy[M], tuple[bool, bool]] = {
+        copy: (copy.rank != own, copy.holder != own) for copy in fitting
+    }
+    return tuple(sorted(fitting, key=order.__getitem__))

@@ -1,0 +1,215 @@
+"""Training goes on after ranks die, hang, raise, or lose their copies."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed
+
+from mesh_core import ProcMesh, this_host
+from mesh_tensor._training import rank_actors
+from mesh_tensor.training import (
+    DiskCheckpoints,
+    ElasticSampler,
+    FaultTolerantTraining,
+    NoCheckpoint,
+    Recovery,
+    TrainingFailed,
+)
+
+SIZE = 3
+STEPS = 30
+Fault = Callable[[Path], None]
+
+
+class Program:
+    """Fits a linear function; injects faults at given steps of given ranks, once each."""
+
+    def __init__(self, folder: Path, faults: Mapping[tuple[int, int], Fault] | None = None) -> None:
+        self.folder = folder
+        self.faults = faults or {}
+        self.weight = torch.randn(8)
+        self.velocity = torch.zeros(8)
+        self.sampler = ElasticSampler(120, 12, seed=1)
+        generator = torch.Generator().manual_seed(1)
+        self.inputs = torch.randn(120, 8, generator=generator)
+
+    def join(self) -> None:
+        self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
+
+    def train_step(self, step: int) -> float:
+        self.inject(step)
+        chosen = self.inputs[self.sampler.indices(step, self.rank, self.size)]
+        error = chosen @ self.weight - chosen.sum(1) + 0.01 * torch.randn(len(chosen))
+        gradient = (error[:, None] * chosen).mean(0)
+        distributed.all_reduce(gradient)
+        self.velocity = 0.9 * self.velocity + gradient / self.size
+        self.weight = self.weight - 0.05 * self.velocity
+        return error.square().mean().item()
+
+    def inject(self, step: int) -> None:
+        """Inject a fault, unless it was injected before."""
+        fault = self.faults.get((step, self.rank))
+        mark = self.folder / f"{step}.{self.rank}"
+        if fault is not None and not mark.exists():
+            mark.touch()
+            fault(self.folder)
+
+    def state_dict(self) -> Mapping[str, Any]:
+        return {"weight": self.weight, "velocity": self.velocity}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.weight, self.velocity = state["weight"], state["velocity"]
+
+
+class Sharded(Program):
+    """Each rank has a state of its own, from which all others depend on."""
+
+    def train_step(self, step: int) -> float:
+        self.inject(step)
+        total = self.weight.clone()
+        distributed.all_reduce(total)
+        self.weight = 0.5 * self.weight + 0.1 * total * (1 + self.rank)
+        return 0.0
+
+
+def kill(folder: Path) -> None:
+    """End the process as a crash does."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stop(folder: Path) -> None:
+    """Stop the process, which then does not reply any more."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def fail(folder: Path) -> None:
+    """Raise an exception of the program."""
+    raise ValueError("bad sample")
+
+
+def damage(folder: Path) -> None:
+    """Change a bit of each checkpoint of this rank."""
+    memory = rank_actors._session.own._memory
+    assert memory is not None
+    for at in range(4096 + 200, len(memory._memory), 4096):
+        memory._memory[at] ^= 1
+
+
+@pytest.fixture(scope="module")
+def procs() -> Iterator[ProcMesh]:
+    """Processes of this module, some of which are killed."""
+    started = this_host().spawn_procs({"gpus": SIZE}, name="resilient")
+    yield started
+    started.stop().get()
+
+
+def train(
+    procs: ProcMesh, program: Callable[..., Program], *args: Any, **options: Any
+) -> tuple[list[torch.Tensor], list[Recovery]]:
+    """Train; return the weights of all ranks, and the recoveries."""
+    with FaultTolerantTraining(procs, program, *args, **options) as training:
+        training.run(STEPS)
+        weights = [training.state_dict(rank)["weight"] for rank in range(SIZE)]
+        assert training.step == STEPS
+        return weights, training.recoveries
+
+
+@pytest.fixture(scope="module")
+def undisturbed(procs: ProcMesh, tmp_path_factory: pytest.TempPathFactory) -> list[torch.Tensor]:
+    """The weights after training without faults."""
+    weights, recoveries = train(procs, Program, tmp_path_factory.mktemp("undisturbed"))
+    assert not recoveries
+    assert all(torch.equal(one, weights[0]) for one in weights)
+    return weights
+
+
+@pytest.mark.parametrize(
+    ("faults", "kinds", "ranks"),
+    [
+        ({(4, 0): kill, (9, 2): kill}, ["process", "process"], [(0,), (2,)]),
+        ({(5, 1): stop}, ["hang"], [(1,)]),
+        ({(6, 2): fail}, ["exception"], [(2,)]),
+        ({(7, 1): kill, (7, 2): kill}, ["process"], None),
+    ],
+    ids=["killed", "stopped", "exception", "two_at_once"],
+)
+def test_the_result_is_that_of_an_undisturbed_run(
+    procs: ProcMesh,
+    undisturbed: list[torch.Tensor],
+    tmp_path: Path,
+    faults: Mapping[tuple[int, int], Fault],
+    kinds: list[str],
+    ranks: list[tuple[int, ...]] | None,
+) -> None:
+    weights, recoveries = train(procs, Program, tmp_path, faults)
+    assert all(torch.equal(*pair) for pair in zip(weights, undisturbed, strict=True))
+    assert [one.kind for one in recoveries][: len(kinds)] == kinds
+    assert {one.source for one in recoveries} == {"memory"}, recoveries
+    assert max(one.lost_steps for one in recoveries) <= 1
+    if ranks is not None:
+        assert [one.ranks for one in recoveries] == ranks
+
+
+def test_damaged_copies_are_not_loaded(
+    procs: ProcMesh, undisturbed: list[torch.Tensor], tmp_path: Path
+) -> None:
+    faults = {(8, 1): damage, (9, 1): damage, (9, 0): kill}
+    weights, (recovery,) = train(procs, Program, tmp_path, faults)
+    assert all(torch.equal(*pair) for pair in zip(weights, undisturbed, strict=True))
+    assert recovery.damaged_copies >= 1
+
+
+def test_the_state_of_a_rank_comes_from_its_holder(procs: ProcMesh, tmp_path: Path) -> None:
+    expected, recoveries = train(procs, Sharded, tmp_path, is_sharded=True)
+    assert not recoveries
+    weights, recoveries = train(procs, Sharded, tmp_path, {(11, 1): kill}, is_sharded=True)
+    (recovery,) = recoveries
+    assert not torch.equal(weights[0], weights[1])
+    assert all(torch.equal(*pair) for pair in zip(weights, expected, strict=True))
+    assert recovery.lost_steps <= 1
+
+
+def test_a_checkpoint_on_disk_is_the_last_resort(procs: ProcMesh, tmp_path: Path) -> None:
+    faults = {(14, rank): kill for rank in range(SIZE)}
+    disk = DiskCheckpoints(str(tmp_path / "checkpoints"), every=5, kept=1)
+    weights, recoveries = train(procs, Program, tmp_path, faults, disk=disk)
+    assert all(torch.equal(one, weights[0]) for one in weights)
+    assert {one.source for one in recoveries} >= {"disk"}
+    with FaultTolerantTraining(procs, Program, tmp_path, disk=disk) as training:
+        training.run(STEPS + 1)
+        assert sorted(training.losses) == [STEPS]
+    assert [path.name for path in Path(disk.folder).iterdir()] == ["step-000000030"]
+
+
+def test_without_any_copy_training_ends(procs: ProcMesh, tmp_path: Path) -> None:
+    faults = {(3, rank): kill for rank in range(SIZE)}
+    with pytest.raises(NoCheckpoint, match="pass disk=DiskCheckpoints"):
+        train(procs, Program, tmp_path, faults)
+
+
+class Broken(Program):
+    """Raises again and again."""
+
+    def train_step(self, step: int) -> float:
+        if step == 2 and self.rank == 1:
+            raise ValueError("bad sample")
+        return super().train_step(step)
+
+
+def test_a_step_that_always_fails_ends_training(procs: ProcMesh, tmp_path: Path) -> None:
+    with pytest.raises(TrainingFailed, match="step 2 has failed 3 times: rank 1: ValueError") as it:
+        train(procs, Broken, tmp_path, attempts=3)
+    assert "train_step" in str(it.value.__cause__)
+
+
+@pytest.mark.parametrize("wrong", [{"attempts": 0}, {"stall_timeout_s": 0.0}])
+def test_wrong_options_are_rejected(procs: ProcMesh, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))}=0"):
+        FaultTolerantTraining(procs, Program, Path(), **wrong)
