@@ -17,7 +17,7 @@ from mesh_core._calls.task_future import AgentFuture, EndFuture, HostStopFuture,
 from mesh_core._configuration.config import effective
 from mesh_core._configuration.values import is_module_name
 from mesh_core._core import Region, Targets
-from mesh_core._errors import MeshStopped, SpawnError
+from mesh_core._errors import MeshStopped
 from mesh_core._meshes.actor_mesh import ActorMesh, check_class
 from mesh_core._meshes.host_requests import ask_hosts, preload_on, replace_host, start_again
 from mesh_core._meshes.mesh_place import (
@@ -31,6 +31,7 @@ from mesh_core._meshes.mesh_place import (
 from mesh_core._meshes.patches import replacement_of
 from mesh_core._meshes.placed_mesh import ContextMesh, PlacedMesh
 from mesh_core._meshes.proc_table import ProcTable
+from mesh_core._meshes.replacement import replace_lost
 from mesh_core._meshes.spawn_callbacks import tell_of_spawn
 from mesh_core._meshes.spawn_checks import (
     check_arguments,
@@ -645,26 +646,7 @@ class ProcMesh(PlacedMesh, ContextMesh):
 
     def _replace_lost(self, index: int) -> bool:
         """Replace a rank if its process has died; return whether it had."""
-        if not start_again(self, index):
-            return False
-        proc = self._proc_of(index)
-        ownership = self._runtime.ownership
-        problem: SpawnError | None = None
-        for mesh in ownership.children_of(self._table.owner[1]):
-            if isinstance(mesh, ActorMesh) and mesh._table == self._table:
-                for lost in mesh._ranks_on(proc):
-                    try:
-                        mesh._respawn(lost)
-                    except SpawnError as error:
-                        # Continue with the remaining actors.
-                        problem = error
-                    else:
-                        ownership.restart_done(mesh._uid, lost, True)
-        ownership.expect_only(proc)
-        ownership.restart_done(self._uid, index, True)
-        if problem is not None:
-            raise problem
-        return True
+        return replace_lost(self, index)
 
     def _revive(self, index: int) -> Future[Any]:
         """Start a rank again; the future is done when it runs."""
