@@ -45,9 +45,15 @@ def main(arguments: list[str]) -> None:
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     supervisor_pid = os.getpid()
+    executed_read, executed_write = os.pipe()
     pid = os.fork()
     if pid == 0:
         _exec(supervisor_pid, arguments[1] == "tty", arguments[2], arguments[3:])
+    # Both ends are closed on exec. Until then, the child has no process group of its own and
+    # ignores signals, so a signal that is forwarded earlier would be lost.
+    os.close(executed_write)
+    os.read(executed_read, 1)
+    os.close(executed_read)
     # The pipes must reach end of file when the command exits.
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
