@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import tempfile
 import threading
@@ -26,6 +27,8 @@ RankEvent: TypeAlias = "tuple[int, str, bytes | int]"
 # their commands block in writes, as with a slow terminal.
 OUTPUT_WINDOW = 64
 _PIECE_LEN_MAX = 32 * 1024
+# A longer error file is incomplete, so the report shows the output of the rank instead.
+_ERROR_FILE_LEN_MAX = 1024 * 1024
 
 
 class ExecRequest(Protocol):
@@ -37,14 +40,20 @@ class ExecRequest(Protocol):
 
 
 class RankRunner(Actor):
-    """Actor that runs one command."""
+    """Actor that runs one command at a time."""
 
     def __init__(self) -> None:
         self._process: SupervisedProcess | None = None
 
     @endpoint
-    def start(self, request: ExecRequest, events: Port[RankEvent]) -> None:
-        """Start the command, and send its output, followed by its exit status, to the port."""
+    def start(self, request: ExecRequest, events: Port[RankEvent]) -> str:
+        """Start the command, and send its output, followed by its exit status, to the port.
+
+        Can be called again after the exit status has been sent.
+
+        Returns:
+            The name of the host.
+        """
         place = current_rank()
         command, error_file = _with_error_file(request.command(place))
         process = SupervisedProcess(
@@ -61,6 +70,7 @@ class RankRunner(Actor):
             name="report",
             daemon=True,
         ).start()
+        return socket.gethostname()
 
     @endpoint
     def signal(self, number: int) -> None:
@@ -105,7 +115,7 @@ def _take_error_file(path: Path) -> bytes:
     said = b""
     with suppress(OSError):
         with path.open("rb") as file:
-            said = file.read(_PIECE_LEN_MAX)
+            said = file.read(_ERROR_FILE_LEN_MAX)
         path.unlink()
     with suppress(OSError):
         path.parent.rmdir()
