@@ -158,6 +158,23 @@ def test_spmd_runs_a_script_of_this_folder(applied: Folder) -> None:
     assert "failed first, with exit status 9" in run.stderr
 
 
+def test_spmd_restarts_the_ranks(applied: Folder) -> None:
+    applied.write(
+        "flaky.py",
+        "import os; count = int(os.environ['TORCHELASTIC_RESTART_COUNT']); print(count)\n"
+        "raise SystemExit(9 - 9 * count if os.environ['RANK'] == '1' else 0)\n",
+    )
+    run = applied.run("spmd", "--max-restarts", "1", "--json", "flaky.py")
+    assert run.returncode == 0
+    assert "mesh: restarting all 2 ranks: restart 1 of 1, 0 left\n" in run.stderr
+    last = json.loads(run.stdout.splitlines()[-1])
+    assert last["exit_code"] == 0
+    assert [(one["rank"], one["exit_code"]) for one in last["failures"]] == [(1, 9)]
+    refused = applied.run("spmd", "--max-restarts", "-1", "flaky.py")
+    assert refused.returncode == 2
+    assert "--max-restarts" in refused.stderr
+
+
 def test_shell_runs_under_a_terminal_there(applied: Folder) -> None:
     run = applied.run("shell", "--host", "1", "--", "sh", "-c", "test -t 0 && echo tty; exit 5")
     assert (run.returncode, run.stdout.strip()) == (5, "tty")

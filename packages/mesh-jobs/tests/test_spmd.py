@@ -125,7 +125,7 @@ def test_the_first_failure_is_shown_and_ends_the_others(
     assert run_spmd(hosts, script, per_host=2).get() == 1
     said = capfd.readouterr().err
     last = said[said.index("mesh: rank 2 (mesh hosts=1 procs=0) failed first") :].splitlines()
-    assert last[0].endswith("with exit status 1:")
+    assert last[0].endswith(f"with exit status 1 on {socket.gethostname()}:")
     assert last[1] == "Traceback (most recent call last):"
     assert last[-1] == "LookupError: no such batch"
     assert not any(is_alive(int((tmp_path / f"{rank}.pid").read_text())) for rank in range(4))
@@ -139,7 +139,8 @@ def test_a_rank_that_is_killed_is_named_with_the_signal(
         "os.kill(os.getpid(), signal.SIGKILL) if os.environ['RANK'] == '1' else signal.pause()\n"
     )
     assert run_spmd(hosts, script).get() == 137
-    assert "rank 1 (mesh hosts=1 procs=0) failed first, ended by SIGKILL" in capfd.readouterr().err
+    expected = f"failed first, ended by SIGKILL on {socket.gethostname()}\n"
+    assert f"rank 1 (mesh hosts=1 procs=0) {expected}" in capfd.readouterr().err
 
 
 def test_the_port_of_the_master_is_given_to_nobody_else(
@@ -178,7 +179,8 @@ def test_the_traceback_that_torch_has_written_is_the_one_that_is_shown(
     )
     assert run_spmd(hosts, script).get() == 5
     report = capsys.readouterr().err.partition("failed first")[2]
-    assert report == ", with exit status 5:\nTraceback: of rank 0\n"
+    head = f", with exit status 5 on {socket.gethostname()}: it broke\n"
+    assert report == f"{head}Traceback: of rank 0\n"
 
 
 def test_a_run_that_is_cancelled_reports_no_failure(

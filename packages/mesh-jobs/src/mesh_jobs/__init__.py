@@ -38,7 +38,9 @@ if _typing.TYPE_CHECKING:
     from mesh_jobs._api import PodOptions as PodOptions
     from mesh_jobs._api import PortForwarder as PortForwarder
     from mesh_jobs._api import ProcessJob as ProcessJob
+    from mesh_jobs._api import RankFailure as RankFailure
     from mesh_jobs._api import SchedulerUnreachable as SchedulerUnreachable
+    from mesh_jobs._api import ScriptFailed as ScriptFailed
     from mesh_jobs._api import SlurmJob as SlurmJob
     from mesh_jobs._api import SlurmOptions as SlurmOptions
     from mesh_jobs._api import SlurmWorkerOptions as SlurmWorkerOptions

@@ -9,6 +9,7 @@ from mesh_jobs._errors import (
     JobPending,
     NotSupported,
     SchedulerUnreachable,
+    ScriptFailed,
 )
 from mesh_jobs._exec.exec_command import exec_command
 from mesh_jobs._forward.forwarder import PortForwarder
@@ -27,6 +28,7 @@ from mesh_jobs._slurm.job import SlurmJob
 from mesh_jobs._slurm.options import SlurmOptions, SlurmWorkerOptions
 from mesh_jobs._spec import ClientSpec, JobSpec, MeshSpec
 from mesh_jobs._spmd.launcher import run_spmd
+from mesh_jobs._spmd.rank_failure import RankFailure
 from mesh_jobs._spmd.torch_distributed import setup_torch_distributed
 from mesh_jobs._ssh.backend import SSHJob
 from mesh_jobs._ssh.options import SSHOptions, SSHWorkerOptions
@@ -56,10 +58,12 @@ __all__ = [
     "PodOptions",
     "PortForwarder",
     "ProcessJob",
+    "RankFailure",
     "SSHJob",
     "SSHOptions",
     "SSHWorkerOptions",
     "SchedulerUnreachable",
+    "ScriptFailed",
     "SlurmJob",
     "SlurmOptions",
     "SlurmWorkerOptions",

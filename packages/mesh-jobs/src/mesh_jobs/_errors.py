@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from mesh_jobs._spmd.rank_failure import RankFailure
+
 __all__ = [
     "JobBusy",
     "JobEnded",
@@ -17,6 +19,7 @@ __all__ = [
     "JobPending",
     "NotSupported",
     "SchedulerUnreachable",
+    "ScriptFailed",
 ]
 
 
@@ -96,6 +99,22 @@ class NotSupported(JobError):
     """The backend does not support this operation."""
 
 
+class ScriptFailed(JobError):
+    """A rank of a script failed, and no restarts were left.
+
+    Attributes:
+        rank_failures: For each round of the ranks, the rank that failed first. The last one ended
+            the run.
+    """
+
+    def __init__(self, rank_failures: Sequence[RankFailure]) -> None:
+        self.rank_failures: tuple[RankFailure, ...] = tuple(rank_failures)
+        super().__init__(str(self.rank_failures[-1]))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.rank_failures,)
+
+
 class JobBusy(JobError):
     """Another program is changing the job at the moment."""
 
@@ -107,6 +126,7 @@ for _error in (
     JobPending,
     JobEnded,
     SchedulerUnreachable,
+    ScriptFailed,
     NotSupported,
     JobBusy,
 ):

@@ -10,7 +10,15 @@ from typing import Any
 
 from mesh_core import ConfigError
 
-__all__ = ["ClientSpec", "JobSpec", "MeshSpec", "check_name", "check_words", "differences"]
+__all__ = [
+    "ClientSpec",
+    "JobSpec",
+    "MeshSpec",
+    "check_count",
+    "check_name",
+    "check_words",
+    "differences",
+]
 
 _NAME = re.compile(r"[a-z]([a-z0-9_-]{0,61}[a-z0-9])?")
 
@@ -40,10 +48,10 @@ class MeshSpec:
 
     def __post_init__(self) -> None:
         check_name(self.name, "mesh")
-        _check_count(f"hosts of mesh {self.name!r}", self.hosts, 1)
+        check_count(f"hosts of mesh {self.name!r}", self.hosts, 1)
         for what, value, least in (("cpus", self.cpus, 1), ("gpus", self.gpus, 0)):
             if value is not None:
-                _check_count(f"{what} of mesh {self.name!r}", value, least)
+                check_count(f"{what} of mesh {self.name!r}", value, least)
         _check_json(f"options of mesh {self.name!r}", self.options)
 
     def to_json(self) -> dict[str, Any]:
@@ -193,6 +201,16 @@ def check_name(name: str, what: str) -> None:
         )
 
 
+def check_count(what: str, value: int, least: int) -> None:
+    """Reject a value that is not a whole number of at least the given size.
+
+    Raises:
+        ConfigError: It is none, or too small.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError(f"{what} is {value!r}: give a whole number, {least} or more")
+
+
 def check_words(what: str, words: Sequence[str]) -> None:
     """Reject one string in the place of a list of strings.
 
@@ -215,11 +233,6 @@ def _compare(path: str, old: Any, new: Any, found: list[tuple[str, Any, Any]]) -
             _compare(f"{path}.{key}" if path else key, old.get(key), new.get(key), found)
     elif old != new:
         found.append((path, old, new))
-
-
-def _check_count(what: str, value: int, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ConfigError(f"{what} is {value!r}: give a whole number, {least} or more")
 
 
 def _check_json(what: str, value: Mapping[str, Any]) -> None:

@@ -39,6 +39,14 @@ __all__ = ["execute", "interruptible", "spmd"]
 
 T = TypeVar("T")
 
+MaxRestarts = Annotated[
+    int,
+    typer.Option(
+        "--max-restarts",
+        min=0,
+        help="Restart all ranks on the same hosts this many times if one fails.",
+    ),
+]
 Kill = Annotated[bool, typer.Option("--kill", help="Release the hosts afterwards.")]
 
 
@@ -84,6 +92,7 @@ def spmd(
     ] = False,
     mesh: MeshName = None,
     per_host: PerHost = None,
+    max_restarts: MaxRestarts = 0,
     env: Environment = None,
     workdir: Workdir = None,
     output: OutputDir = None,
@@ -107,12 +116,13 @@ def spmd(
             env=read_environment(env),
             workdir=workdir or (str(Path.cwd()) if is_module else None),
             name=name,
+            max_restarts=max_restarts,
         )
         show = _show_json if is_json else show_with_prefix
         future = run.execution.in_background(lambda: run.run(output, show))
         status = interruptible(run.execution, future)
     if is_json:
-        print_json({"exit_code": status})
+        print_json({"exit_code": status, "failures": [one.to_json() for one in run.failures]})
     _end(status, context, is_killing)
 
 

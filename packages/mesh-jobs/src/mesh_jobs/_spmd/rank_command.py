@@ -33,6 +33,10 @@ class SpmdRequest:
     per_host: int
     master: MasterAddress
     run_id: str
+    """The same for all rounds."""
+    restart_count: int = 0
+    """The number of earlier rounds."""
+    max_restarts: int = 0
     env: Mapping[str, str] = field(default_factory=dict)
     workdir: str | None = None
 
@@ -53,8 +57,8 @@ class SpmdRequest:
         of_torch = RankOfTorch(rank, size, local, self.per_host, group, size // self.per_host)
         variables = of_torch.variables(self.master.address, self.master.port, self.run_id)
         variables |= {
-            "TORCHELASTIC_RESTART_COUNT": "0",
-            "TORCHELASTIC_MAX_RESTARTS": "0",
+            "TORCHELASTIC_RESTART_COUNT": str(self.restart_count),
+            "TORCHELASTIC_MAX_RESTARTS": str(self.max_restarts),
             "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
         }
         if self.per_host > 1:

@@ -19,11 +19,11 @@ from mesh_core import Actor, endpoint
 from mesh_jobs._errors import JobError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from mesh_core import ProcMesh
 
-__all__ = ["MasterAddress", "find_master_address"]
+__all__ = ["MasterAddress", "MasterReservation"]
 
 _CALL_LIMIT_S = 3.0
 _TOKEN_LEN = 16
@@ -69,8 +69,16 @@ class Rendezvous(Actor):
             target=_serve_token, args=(self._listener, token), name="mesh-rendezvous", daemon=True
         ).start()
         names = ["localhost", *_names()] if is_alone else [*_names(), "localhost"]
-        ports = [one.getsockname()[1] for one in (self._listener, self._reserved)]
+        ports = _port_of(self._listener), _port_of(self._reserved)
         return MasterCandidate(tuple(dict.fromkeys(names)), ports[0], token, ports[1])
+
+    @endpoint
+    def reserve_another_port(self) -> int:
+        """Reserve another port for the script, which differs from the previous one."""
+        previous, self._reserved = self._reserved, _bound()
+        if previous is not None:
+            previous.close()
+        return _port_of(self._reserved)
 
     @endpoint
     def reachable_names(self, candidate: MasterCandidate) -> set[str]:
@@ -94,8 +102,8 @@ class Rendezvous(Actor):
                 one.close()
 
 
-def find_master_address(first_of_hosts: ProcMesh) -> MasterAddress:
-    """Find an address of the first host that all hosts reach, and reserve a port there.
+class MasterReservation:
+    """An address of the first host that all hosts reach, and a port that is reserved there.
 
     The port stays reserved as long as the processes run.
 
@@ -104,19 +112,45 @@ def find_master_address(first_of_hosts: ProcMesh) -> MasterAddress:
 
     Raises:
         JobError: Some host cannot reach the first under any of its names.
+
+    Attributes:
+        master: The address and the port that is reserved now.
     """
-    actors = first_of_hosts.spawn("rendezvous", Rendezvous)
-    candidate = actors.flatten("rank").slice(rank=0).offer.call_one(len(actors) == 1).get()
-    reachable_names = actors.reachable_names.call(candidate).get().values()
+
+    def __init__(self, first_of_hosts: ProcMesh) -> None:
+        actors = first_of_hosts.spawn("rendezvous", Rendezvous)
+        self._first = actors.flatten("rank").slice(rank=0)
+        candidate = self._first.offer.call_one(len(actors) == 1).get()
+        reachable_names = actors.reachable_names.call(candidate).get().values()
+        self.master = MasterAddress(_common(candidate, reachable_names), candidate.reserved_port)
+
+    def renew(self) -> MasterAddress:
+        """Reserve another port instead, which no process of an earlier round has used."""
+        port = self._first.reserve_another_port.call_one().get()
+        self.master = MasterAddress(self.master.address, port)
+        return self.master
+
+
+def _common(candidate: MasterCandidate, reachable_names: Sequence[set[str]]) -> str:
+    """Return the first name that is reachable from all hosts.
+
+    Raises:
+        JobError: There is none.
+    """
     for name in candidate.names:
         if all(name in found for found in reachable_names):
-            return MasterAddress(name, candidate.reserved_port)
+            return name
     lost = next((rank for rank, found in enumerate(reachable_names) if not found), None)
     who = "no name is reachable from all hosts" if lost is None else f"host {lost} cannot connect"
     raise JobError(
         f"the other hosts cannot reach the first host as {', '.join(candidate.names)} ({who}): set "
         "MASTER_ADDR and MASTER_PORT in env"
     )
+
+
+def _port_of(bound: socket.socket) -> int:
+    port: int = bound.getsockname()[1]
+    return port
 
 
 def _bound() -> socket.socket:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mesh_core import Actor, current_rank, endpoint
 from mesh_core.spi import current_process
-from mesh_jobs._spmd.rendezvous import MasterAddress, find_master_address
+from mesh_jobs._spmd.rendezvous import MasterAddress, MasterReservation
 from mesh_jobs._spmd.torch_variables import RankOfTorch
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def setup_torch_distributed(
     ranks = _ranks(environments.host.call().get().values())
     if master_addr is None or master_port is None:
         first_of_hosts = [one.rank for one in ranks if one.local_rank == 0]
-        master = find_master_address(flat.slice(rank=first_of_hosts))
+        master = MasterReservation(flat.slice(rank=first_of_hosts)).master
     else:
         master = MasterAddress(master_addr, master_port)
     environments.set.call(master, uuid.uuid4().hex, ranks).get()
