@@ -63,6 +63,22 @@ def test_ranks_of_a_script_meet_at_a_name_of_the_first_host(crew: Crew) -> None:
     assert f"w0 {expected}" in printed
 
 
+def test_a_failure_names_its_host_and_all_hosts_start_another_round(crew: Crew) -> None:
+    failing = 'if (os.environ["TORCHELASTIC_RESTART_COUNT"], rank) == ("0", 5): raise SystemExit(3)'
+    (crew.folder / "flaky.py").write_text(MEET + failing + "\n")
+    printed = run(
+        crew,
+        crew.folder,
+        """
+        sys.stderr = sys.stdout
+        assert run_spmd(hosts, folder / "flaky.py", per_host=2, max_restarts=1).get() == 0
+        """,
+    )
+    assert "rank 5 (mesh hosts=2 procs=1) failed first, with exit status 3 on w2" in printed
+    of_the_last_round = printed.partition("restart 1 of 1, 0 left")[2]
+    assert "w0 1@w0 2@w1 3@w1 4@w2 5@w2 6@w3 7@w3" in of_the_last_round
+
+
 def test_output_of_each_host_is_kept_at_the_client(crew: Crew) -> None:
     printed = run(
         crew,
