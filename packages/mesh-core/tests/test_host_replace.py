@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from contextlib import ExitStack
@@ -16,6 +17,7 @@ from mesh_core import (
     Actor,
     HostDied,
     MeshFailure,
+    add_standby_workers,
     attach_to_workers,
     configured,
     endpoint,
@@ -248,6 +250,29 @@ def test_where_no_machine_can_be_had_it_is_said_why(workers: list[WorkerProcess]
         hosts.replace(0)
     hosts.replace(0, workers[1].address)
     assert mesh.add.call().get(timeout=LIMIT_S).values() == [1]
+
+
+def test_standby_workers_are_added_later(workers: list[WorkerProcess]) -> None:
+    hosts = attached(workers[:1])
+    procs = hosts.spawn_procs()
+    mesh = procs.spawn("member", Member)
+    for worker, standby in itertools.pairwise(workers):
+        mesh.add.call().get(timeout=LIMIT_S)
+        add_standby_workers(hosts, [standby.address])
+        cut_power(worker, mesh.slice(hosts=0))
+        procs.replace(0)
+        assert mesh.add.call().get(timeout=LIMIT_S).values() == [1]
+
+
+def test_workers_in_use_cannot_be_standby_workers(workers: list[WorkerProcess]) -> None:
+    hosts = attached(workers[:2], standby=1)
+    for worker in workers[:2]:
+        with pytest.raises(ValueError, match="is a host or a standby worker already"):
+            add_standby_workers(hosts, [worker.address])
+    with pytest.raises(ValueError, match="was not attached by this program"):
+        add_standby_workers(this_host(), [workers[2].address])
+    with pytest.raises(ValueError, match="is a single string"):
+        add_standby_workers(hosts, workers[2].address)
 
 
 def test_a_worker_that_could_not_be_attached_is_replaced(workers: list[WorkerProcess]) -> None:

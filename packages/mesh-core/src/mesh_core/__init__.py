@@ -49,6 +49,7 @@ from mesh_core._errors import Unpicklable as Unpicklable
 from mesh_core._failover.errors import TakeOverError as TakeOverError
 from mesh_core._failover.job import Job as Job
 from mesh_core._failover.take_over import take_over as take_over
+from mesh_core._hosts.attach import add_standby_workers as add_standby_workers
 from mesh_core._hosts.attach import attach_to_workers as attach_to_workers
 from mesh_core._ids import ActorAddr as ActorAddr
 from mesh_core._ids import ProcId as ProcId

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from mesh_core._meshes.mesh import HostMesh
     from mesh_core._security.credentials import Credentials
 
-__all__ = ["attach", "attach_to_workers"]
+__all__ = ["add_standby_workers", "attach", "attach_to_workers"]
 
 
 def attach(gateway: str) -> None:
@@ -93,6 +93,23 @@ def attach_to_workers(
         worker_ids=worker_ids,
     )
     return hosts
+
+
+def add_standby_workers(hosts: HostMesh, workers: Sequence[str]) -> None:
+    """Reserve more workers, which replace hosts that die, as those of `standby=` do.
+
+    For example, a machine that was replaced and is back becomes a standby worker. A worker need not
+    be reachable yet. The credentials, the gateway and the configuration are those of the hosts.
+
+    Args:
+        hosts: Hosts to which this program is attached.
+        workers: The addresses of the workers.
+
+    Raises:
+        ValueError: An address is malformed, is already a standby worker or a living host, or these
+            hosts were not attached by this program.
+    """
+    _attachment().add_standby_workers(hosts, workers)
 
 
 def _attachment() -> ModuleType:

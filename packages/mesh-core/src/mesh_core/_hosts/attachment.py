@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mesh_core._hosts.places import Place
     from mesh_core._runtime.runtime import Runtime
 
-__all__ = ["attach_workers", "set_gateway"]
+__all__ = ["add_standby_workers", "attach_workers", "set_gateway"]
 
 # When to name the hosts that have not joined, and how many of them.
 _REPORT_AFTER_S = 2.0
@@ -115,6 +115,24 @@ def attach_workers(
     for address in addresses[count:]:
         current.places.standby.hold(address, way, keys, config, orphan_grace_s)
     return HostMesh(hosts, region, None)
+
+
+def add_standby_workers(hosts: HostMesh, workers: Sequence[str]) -> None:
+    """Reserve more workers as standby workers; see `mesh_core.add_standby_workers`."""
+    if isinstance(workers, str):
+        raise ValueError(f"workers is a single string, {workers!r}: pass a list of addresses")
+    addresses = [Address.parse_reachable(worker) for worker in workers]
+    places = runtime().places
+    like = places.find(hosts._hosts[0])
+    if like is None:
+        raise ValueError(f"{hosts!r} was not attached by this program: pass its attached hosts")
+    known = places.addresses_in_use()
+    for address in addresses:
+        if address in known:
+            raise ValueError(f"{address} is a host or a standby worker already")
+        known.add(address)
+    for address in addresses:
+        places.standby.hold(address, like.gateway, like.keys, like.config, like.orphan_grace_s)
 
 
 def _report_missing(current: Runtime, places: Sequence[Place]) -> None:

@@ -153,6 +153,21 @@ class Places:
         """Return the host with a number."""
         return self._places[host]
 
+    def find(self, host: int) -> Place | None:
+        """Return the host with a number; None if it was not attached by this program."""
+        with self._changed:
+            return self._places.get(host)
+
+    def addresses_in_use(self) -> set[Address]:
+        """Return the addresses of all standby workers, and of hosts that are alive or may join."""
+        with self._changed:
+            used = [
+                place.address
+                for place in self._places.values()
+                if place.exit_report is None and not place.has_left
+            ]
+        return {*used, *self.standby.addresses()}
+
     def worker_id(self, host: int) -> str:
         """Return the id of a host's worker; empty if none has joined, or for the program's host."""
         with self._changed:

@@ -105,6 +105,11 @@ class StandbyWorkers:
             target=self._keep, args=(worker,), name=f"mesh-standby-{address}", daemon=True
         ).start()
 
+    def addresses(self) -> set[Address]:
+        """Return the addresses of all standby workers."""
+        with self._changed:
+            return {worker.address for worker in self._workers}
+
     def take(self) -> StandbyWorker | None:
         """Remove a reserved worker from the standby workers and return it; None if none is left."""
         with self._changed:
