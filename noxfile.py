@@ -307,6 +307,14 @@ def diagnose(session: nox.Session) -> None:
 
 
 @nox.session
+def campaign(session: nox.Session) -> None:
+    """Inject failures into training on four hosts: `-- --failures 1000 --seed 7 --output out`."""
+    _install(session, "tensor", "mesh-tensor", "mesh-rdma", "mesh-jobs")
+    _have(session, system.HOSTS)
+    session.run("python", "-m", "tests.campaign", *session.posargs)
+
+
+@nox.session
 def security(session: nox.Session) -> None:
     """Run attacks by another user of this machine; requires root."""
     # Some Python packages are compiled against these Debian packages, so they come first.

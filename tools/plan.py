@@ -55,6 +55,7 @@ SHARED: tuple[Session, ...] = (
     Session("chaos", ("--minutes", "0.5")),
     Session("diagnose", ("-m", "not slow")),
     Session("reproduce"),
+    Session("campaign"),
     Session("docs"),
     Session("readme"),
     Session("examples"),

@@ -45,7 +45,8 @@ _STALL_STEPS, _STALL_S = 20, 5.0
 # The first step may compile, load data and so on.
 _FIRST_STALL_S = 120.0
 _SETUP_S = 120.0
-# The first optimizer of a process imports the first one, which takes seconds.
+# Modules with which the processes start that replace others. The first optimizer of a process
+# imports the first one, which takes seconds.
 _PRELOADED = ("torch._dynamo", "torch.distributed", "mesh_tensor._training.rank_actors")
 _log = logging.getLogger("mesh_tensor")
 
@@ -62,7 +63,8 @@ class Recovery:
         resumed_step: The step from which training continued.
         source: Where the state came from: `memory` or `disk`.
         damaged_copies: The number of copies in memory that were damaged and not used.
-        recovery_s: Seconds from the report of the failure until training continued.
+        reported_at: When the failure was reported, in seconds since the epoch.
+        recovery_s: Seconds from then until training continued.
     """
 
     kind: str
@@ -72,6 +74,7 @@ class Recovery:
     resumed_step: int
     source: str
     damaged_copies: int
+    reported_at: float
     recovery_s: float
 
     @property
@@ -119,6 +122,8 @@ class FaultTolerantTraining:
         recoveries: The recoveries so far.
         losses: The losses that rank 0 has returned, by step.
         step: The number of steps that all ranks had finished when training last paused.
+        host_names: The name of the host of each rank, once training has begun.
+        steps_done: The number of steps that some rank has finished, also while training runs.
 
     Example:
         >>> with FaultTolerantTraining(procs, GPT, config) as training:  # doctest: +SKIP
@@ -144,14 +149,14 @@ class FaultTolerantTraining:
             raise ValueError(f"stall_timeout_s={stall_timeout_s} is not positive")
         self.recoveries: list[Recovery] = []
         self.losses: dict[int, float] = {}
-        self.step = 0
+        self.step = self.steps_done = 0
+        self.host_names: list[str] = []
         self._procs = procs
         self._is_sharded = is_sharded
         self._disk = disk
         self._stall_timeout_s = stall_timeout_s
         self._attempts = attempts
         self._size = len(procs)
-        # A process that is replaced starts with these modules.
         procs.host_mesh.preload(*_PRELOADED)
         flat = procs.flatten("rank")
         self._holders: Any = flat.spawn("checkpoint_holders", CheckpointHolder, restart="temporary")
@@ -167,7 +172,6 @@ class FaultTolerantTraining:
         # The ranks whose actors have replied once; others may still start.
         self._started: set[int] = set()
         self._has_begun = self._is_prepared = False
-        self._last_step = 0
         self._began = time.monotonic()
         self._longest_step_s = 0.0
 
@@ -183,16 +187,18 @@ class FaultTolerantTraining:
         failed_at, attempts = -1, 0
         while True:
             try:
-                self._prepare(failure)
+                if not self._is_prepared:
+                    self._prepare(failure)
                 self._train(steps)
             except _Interrupted as interrupted:
                 # If the recovery fails as well, the recovery of the first failure is not over.
                 if failure is None or self._is_prepared:
                     failure = interrupted.failure
+                self._is_prepared = False
             else:
                 return
-            attempts = attempts + 1 if self._last_step == failed_at else 1
-            failed_at = self._last_step
+            attempts = attempts + 1 if self.steps_done == failed_at else 1
+            failed_at = self.steps_done
             if attempts >= self._attempts:
                 raise TrainingFailed(
                     f"step {failed_at} has failed {attempts} times: {failure.reason}"
@@ -222,11 +228,11 @@ class FaultTolerantTraining:
 
     def _prepare(self, failure: _Failure | None) -> None:
         """Replace what is dead, restore the state of all ranks, and form a process group."""
-        self._is_prepared = False
         self._replace_dead()
-        hosts = self._collect(self._on_each("host"), _SETUP_S)
-        self._started = set(hosts)
-        self._holder_ranks = _holder_ranks([hosts[rank] for rank in range(self._size)])
+        places = self._collect(self._on_each("place"), _SETUP_S)
+        self._started = set(places)
+        previous, self.host_names = self.host_names, [places[rank][1] for rank in range(self._size)]
+        self._holder_ranks = _holder_ranks([places[rank][0] for rank in range(self._size)])
         step, source, damaged = self._restore()
         if self._server is not None:
             self._server.stop().get()
@@ -237,6 +243,9 @@ class FaultTolerantTraining:
             for rank, trainer in enumerate(self._ranks)
         }
         self._collect(joins, _SETUP_S)
+        if previous and previous != self.host_names:
+            # A standby worker has not imported them yet.
+            self._procs.host_mesh.preload(*_PRELOADED)
         self._is_prepared = True
         self.step = step
         if failure is not None:
@@ -244,11 +253,12 @@ class FaultTolerantTraining:
                 failure.kind,
                 failure.ranks,
                 failure.reason,
-                max(self._last_step, step),
+                max(self.steps_done, step),
                 step,
                 source,
                 damaged,
-                time.monotonic() - failure.at,
+                failure.at,
+                time.time() - failure.at,
             )
             self.recoveries.append(recovery)
             _log.info("mesh: training continues: %s", recovery)
@@ -363,9 +373,9 @@ class FaultTolerantTraining:
         else:
             if not is_late:
                 return {rank: future.get() for rank, future in futures.items()}
-        began = time.monotonic()
+        reported_at = time.time()
         hung = self._abort(futures)
-        raise _Interrupted(_described(futures, hung, began))
+        raise _Interrupted(_described(futures, hung, reported_at))
 
     def _abort(self, futures: Mapping[int, Future[Any]]) -> list[int]:
         """End what the ranks do, and kill those that do not end; return them."""
@@ -394,8 +404,8 @@ class FaultTolerantTraining:
             progress = reply.get()
             if rank == 0:
                 self.losses.update(progress.losses)
-            if progress.step > self._last_step:
-                self._last_step = progress.step
+            if progress.step > self.steps_done:
+                self.steps_done = progress.step
                 self._began = time.monotonic()
             self._longest_step_s = max(self._longest_step_s, progress.longest_step_s)
 

@@ -99,9 +99,10 @@ class Trainer(Actor):
         self._program = create()
 
     @endpoint
-    def host(self) -> int:
-        """Return the number of the host in the job."""
-        return current_process.location().host
+    def place(self) -> tuple[int, str]:
+        """Return the number of the host in the job, and its name."""
+        location = current_process.location()
+        return location.host, location.host_name
 
     @endpoint
     def begin(self) -> None:

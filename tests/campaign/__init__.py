@@ -1,0 +1,1 @@
+"""A campaign of failures during training on emulated hosts."""
