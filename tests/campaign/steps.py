@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import sys
 import threading
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import mesh_core
 from mesh_core import (
@@ -20,7 +19,7 @@ from mesh_core import (
     configure,
     shutdown_context,
 )
-from mesh_core.testing import proc_pid
+from mesh_core.testing import proc_pid, wait_until
 from mesh_tensor.training import DiskCheckpoints, FaultTolerantTraining, Recovery
 from tests.campaign.training import FaultyTraining
 from tools.workspace import ROOT
@@ -155,18 +154,12 @@ def end() -> None:
     _program = None
 
 
-def _wait(condition: Any, limit_s: float) -> int:
+def _wait(condition: Callable[[], bool], limit_s: float) -> int:
+    """Wait until a condition is true or training has ended; return how many steps were trained."""
     program = current()
-    until = time.monotonic() + limit_s
-    while not condition():
-        if program.error is not None:
-            raise program.error
-        if time.monotonic() > until:
-            raise TimeoutError(
-                f"nothing happened for {limit_s} s: step {program.training.steps_done}, "
-                f"{len(program.training.recoveries)} recoveries"
-            )
-        time.sleep(0.005)
+    wait_until(lambda: condition() or program.error is not None, limit_s)
+    if program.error is not None:
+        raise program.error
     return program.training.steps_done
 
 

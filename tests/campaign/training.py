@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import distributed
 
-from mesh_tensor._training import rank_actors
+from mesh_tensor.testing import damage_checkpoints
 from tools.workspace import ROOT
 
 # The example imports the module beside it.
@@ -23,7 +23,6 @@ from fault_tolerant import GPTTraining
 MIB = 1 << 20
 #: More than the limit of the cgroup into which a rank is put.
 GROWTH_MIB = 600
-PAGE = 4096
 
 
 class FaultyTraining(GPTTraining):
@@ -80,14 +79,9 @@ def grow(training: FaultyTraining) -> None:
 
 def damage(training: FaultyTraining) -> None:
     """Change bits of all checkpoints in this process, and let the following rank crash."""
-    for checkpoints in (rank_actors._session.own, *rank_actors._session.copies.values()):
-        memory = checkpoints._memory
-        if memory is not None:
-            for at in range(PAGE + 200, len(memory._memory), PAGE):
-                memory._memory[at] ^= 1
-    (
-        training.folder / f"{(distributed.get_rank() + 1) % distributed.get_world_size()}.fault"
-    ).write_text("kill")
+    damage_checkpoints()
+    following = (distributed.get_rank() + 1) % distributed.get_world_size()
+    (training.folder / f"{following}.fault").write_text("kill")
 
 
 def kill(training: FaultyTraining) -> None:

@@ -26,7 +26,7 @@ class MemoryCheckpoints:
 
     def __init__(self) -> None:
         self._memory: VersionedBuffer | None = None
-        self._kept: dict[int, tuple[Version, int]] = {}
+        self._kept: dict[int, tuple[Version, memoryview]] = {}
 
     def save(self, step: int, state: Mapping[str, Any]) -> RDMABuffer:
         """Store the state of a step, and return the memory with it."""
@@ -46,12 +46,19 @@ class MemoryCheckpoints:
 
     def steps(self) -> dict[int, RDMABuffer]:
         """Return the memory of the checkpoints that are kept, by step."""
-        return {step: version.buffer[:nbytes] for step, (version, nbytes) in self._kept.items()}
+        return {
+            step: version.buffer[: len(memory)] for step, (version, memory) in self._kept.items()
+        }
 
     def drop_after(self, step: int) -> None:
         """Drop the checkpoints of later steps."""
         for later in [kept for kept in self._kept if kept > step]:
             self._kept.pop(later)[0].release()
+
+    def damage(self) -> None:
+        """Change a bit in the middle of each checkpoint, for tests."""
+        for _, memory in self._kept.values():
+            memory[len(memory) // 2] ^= 1
 
     def _write(self, step: int, nbytes: int, fill: Callable[[memoryview], object]) -> RDMABuffer:
         if self._memory is None or self._memory.size() < nbytes:
@@ -63,7 +70,7 @@ class MemoryCheckpoints:
         previous = self._kept.pop(step, None)
         if previous is not None:
             previous[0].release()
-        self._kept[step] = (version, nbytes)
+        self._kept[step] = (version, memory[:nbytes])
         for old in sorted(self._kept)[:-_KEPT]:
             self._kept.pop(old)[0].release()
         return version.buffer[:nbytes]

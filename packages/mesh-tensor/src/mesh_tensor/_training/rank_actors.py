@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     from mesh_tensor._training.disk_checkpoint import DiskCheckpoints
     from mesh_tensor._training.program import TrainingProgram
 
-__all__ = ["CheckpointHolder", "Progress", "RankMonitor", "RankSettings", "StepFailed", "Trainer"]
+__all__ = [
+    "CheckpointHolder",
+    "Progress",
+    "RankMonitor",
+    "RankSettings",
+    "StepFailed",
+    "Trainer",
+    "damage_checkpoints",
+]
 
 _COPY_TIMEOUT_S = 60.0
 # The number of the step with whose seed programs are created.
@@ -233,6 +241,15 @@ class RankMonitor(Actor):
         """End the collectives of the rank with an error."""
         _session.is_aborted = True
         abort_group()
+
+
+def damage_checkpoints() -> None:
+    """Change a bit of each checkpoint in the memory of this process.
+
+    Call it in a rank, for example in `train_step`, to test that damaged copies are not loaded.
+    """
+    for checkpoints in (_session.own, *_session.copies.values()):
+        checkpoints.damage()
 
 
 def _failure(step: int, error: Exception) -> StepFailed:
