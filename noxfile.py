@@ -50,6 +50,10 @@ OF_KUBERNETES_CLIENT = (
 #: The tests of mesh-rdma that require a verbs device.
 OF_VERBS = "packages/mesh-rdma/tests/verbs"
 
+#: Each process runs a contiguous part of the tests, so that few files set up what their tests share
+#: in several processes.
+IN_ORDER = ("--dist=worksteal",)
+
 #: The exit status of bench/run.py if a count could not be measured.
 COUNTS_UNJUDGED = 2
 
@@ -70,7 +74,7 @@ def tests(session: nox.Session, part: str) -> None:
     else:
         _install(session, "test", part)
         # Three processes, because the tests spend most of their time waiting.
-        all_tests = [f"packages/{part}/tests", "--numprocesses=3", "-m", "not slow"]
+        all_tests = [f"packages/{part}/tests", "--numprocesses=3", *IN_ORDER, "-m", "not slow"]
         _pytest(session, *(session.posargs or all_tests))
 
 
@@ -206,7 +210,8 @@ def jobs(session: nox.Session) -> None:
     folders = ["packages/mesh-jobs/tests", "tests/jobs", str(EXAMPLE_BACKEND / "tests")]
     chosen = session.posargs or ["-m", "not slow"]
     # Two processes, because the tests spend most of their time waiting.
-    _pytest(session, *folders, "--numprocesses=2", "--ignore=tests/jobs/slurm", *chosen)
+    options = ["--numprocesses=2", *IN_ORDER, "--ignore=tests/jobs/slurm"]
+    _pytest(session, *folders, *options, *chosen)
 
 
 @nox.session
@@ -257,7 +262,7 @@ def telemetry(session: nox.Session) -> None:
     _install(session, "telemetry", "mesh-telemetry", "mesh-jobs")
     _have(session, {**system.BROWSER, **system.TERMINAL})
     chosen = session.posargs or ["-m", "not slow"]
-    _pytest(session, "packages/mesh-telemetry/tests", "--numprocesses=2", *chosen)
+    _pytest(session, "packages/mesh-telemetry/tests", "--numprocesses=2", *IN_ORDER, *chosen)
 
 
 @nox.session
@@ -268,7 +273,7 @@ def fs(session: nox.Session) -> None:
     _install(session, "fs", "mesh-fs", "mesh-jobs")
     chosen = session.posargs or ["-m", "not slow"]
     # Two processes, because the tests spend most of their time waiting.
-    _pytest(session, "packages/mesh-fs/tests", "--numprocesses=2", *chosen)
+    _pytest(session, "packages/mesh-fs/tests", "--numprocesses=2", *IN_ORDER, *chosen)
 
 
 @nox.session

@@ -23,7 +23,7 @@ _FILE = "failed-reports"
 def main(arguments: Sequence[str]) -> int:
     """Run pytest with these arguments, and return the exit status of the last run."""
     with tempfile.TemporaryDirectory(prefix="mesh-pytest-") as cache:
-        modules = ("tools.late", "tools.property_tests", "tools.twice")
+        modules = ("tools.late", "tools.preloaded", "tools.property_tests", "tools.twice")
         plugins = [word for module in modules for word in ("-p", module)]
         plugins += ["-o", f"cache_dir={cache}"]
         command = [sys.executable, "-m", "pytest", *plugins, *arguments]
