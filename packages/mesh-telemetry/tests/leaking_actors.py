@@ -18,6 +18,10 @@ class Leaky(Actor):
         self.kept.append(b"x" * MIB)  # the leak
 
     @endpoint
+    def forget(self) -> None:
+        self.kept.clear()
+
+    @endpoint
     def use(self) -> int:
         return len(b"y" * (64 * MIB))
 

@@ -25,9 +25,9 @@ class Foreman(Actor):
     """Owns workers in a process that it has started."""
 
     @endpoint
-    def hire(self) -> int:
-        self.procs = this_host().spawn_procs(name="shed")
-        self.workers = self.procs.spawn("hired", Worker)
+    def hire(self, place: str) -> int:
+        self.procs = this_host().spawn_procs(name=f"shed_{place}")
+        self.workers = self.procs.spawn(f"hired_{place}", Worker)
         return self.workers.add.call_one(1).get()
 
     @endpoint
@@ -38,10 +38,10 @@ class Foreman(Actor):
             return error.reason or ""
 
 
-@pytest.fixture
-def telemetry(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Telemetry]:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with Telemetry(config(place)) as started:
+@pytest.fixture(scope="module")
+def telemetry(shared_place: Path) -> Iterator[Telemetry]:
+    """Telemetry that keeps the names of meshes, so each test uses other names."""
+    with Telemetry(config(shared_place)) as started:
         yield started
 
 
@@ -83,14 +83,14 @@ def test_actors_of_the_program_are_stopped(telemetry: Telemetry) -> None:
 
 
 def test_processes_are_stopped_with_their_actors(telemetry: Telemetry) -> None:
-    procs = this_host().spawn_procs({"n": 2}, name="team")
-    workers: Any = procs.spawn("workers", Worker)
+    procs = this_host().spawn_procs({"n": 2}, name="crew")
+    workers: Any = procs.spawn("hands", Worker)
     workers.add.call(1).get(LIMIT_S)
-    assert stop(telemetry, **mesh(telemetry, "team"))[0] == 200
+    assert stop(telemetry, **mesh(telemetry, "crew"))[0] == 200
     with pytest.raises(MeshStopped, match=WHY):
         workers.add.call(1).get(LIMIT_S)
     procs.stop().get(LIMIT_S)
-    sql = "select count(*) as n from procs where mesh = 'team' and state <> 'dead'"
+    sql = "select count(*) as n from procs where mesh = 'crew' and state <> 'dead'"
     wait_until(lambda: telemetry.query(sql).table.to_pylist() == [{"n": 0}], LIMIT_S)
 
 
@@ -98,8 +98,8 @@ def test_processes_are_stopped_with_their_actors(telemetry: Telemetry) -> None:
 def test_what_an_actor_owns_is_stopped(telemetry: Telemetry, name: str) -> None:
     with this_host().spawn_procs(name="office") as procs:
         foreman: Any = procs.spawn("foreman", Foreman)
-        assert foreman.hire.call_one().get(LIMIT_S) == 2
-        found = mesh(telemetry, name)
+        assert foreman.hire.call_one(name).get(LIMIT_S) == 2
+        found = mesh(telemetry, f"{name}_{name}")
         assert found["proc"] != "0.0"
         assert stop(telemetry, **found)[0] == 200
         assert foreman.order.call_one().get(LIMIT_S) == WHY
@@ -141,10 +141,10 @@ def test_what_cannot_be_stopped_has_a_code(
 
 def test_a_stop_is_as_good_as_the_owners(telemetry: Telemetry) -> None:
     with this_host().spawn_procs(name="team") as procs:
-        workers: Any = procs.spawn("workers", Worker)
+        workers: Any = procs.spawn("breakers", Worker)
         with pytest.raises(ActorError):
             workers.fail.call_one().get(LIMIT_S)
-        found = mesh(telemetry, "workers")
+        found = mesh(telemetry, "breakers")
         assert stop(telemetry, **found)[0] == 200
         workers.stop().get(LIMIT_S)
         assert stop(telemetry, **found)[0] == 404

@@ -33,8 +33,6 @@ LIMIT_S = 30.0
 @pytest.fixture(scope="module")
 def program() -> Iterator[tuple[ShownProgram, Serving]]:
     place = Path(tempfile.mkdtemp(prefix="tel-", dir="/dev/shm"))
-    patch = pytest.MonkeyPatch()
-    patch.setenv("XDG_RUNTIME_DIR", str(place))
     try:
         with Telemetry(TelemetryConfig(directory=str(place))) as telemetry:
             shown = ShownProgram()
@@ -45,7 +43,6 @@ def program() -> Iterator[tuple[ShownProgram, Serving]]:
             finally:
                 shown.close()
     finally:
-        patch.undo()
         shutil.rmtree(place, ignore_errors=True)
 
 
@@ -252,8 +249,8 @@ def test_a_host_that_does_not_respond_is_shown(page: Any) -> None:
     ("name", "topic"),
     [
         ("topology", "classes"),
-        ("topology", "meshes"),
-        ("explorer", "hosts"),
+        pytest.param("topology", "meshes", marks=pytest.mark.slow),
+        pytest.param("explorer", "hosts", marks=pytest.mark.slow),
         ("explorer", "procs"),
         ("sql", "tables"),
     ],

@@ -90,10 +90,7 @@ def named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_pictures_of_a_program_with_4_actors(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+def test_pictures_of_a_program_with_4_actors(place: Path) -> None:
     with Telemetry(TelemetryConfig(directory=str(place))) as telemetry, browser() as opened:
         procs = this_host().spawn_procs({"gpus": 2}, name="trainers")
         learners: Any = procs.spawn("learner", Learner)
@@ -167,10 +164,7 @@ def take_small_pictures(page: Any, more: Any) -> None:
 
 
 @pytest.mark.slow
-def test_pictures_of_a_program_with_2400_actors(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+def test_pictures_of_a_program_with_2400_actors(place: Path) -> None:
     with Telemetry(TelemetryConfig(directory=str(place))) as telemetry:
         procs = this_host().spawn_procs({"hosts": 2, "gpus": GPUS // 2}, name="trainers")
         shards: Any = [procs.spawn(f"shard-{at}", Learner) for at in range(MESHES)]

@@ -233,10 +233,7 @@ def test_wildcards_in_a_search_text_are_escaped() -> None:
     assert pattern(r"a_b%\c") == r"%a\_b\%\\c%"
 
 
-def test_every_topic_can_be_queried(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+def test_every_topic_can_be_queried(place: Path) -> None:
     wanted = {
         "actor": "?id=1",
         "case": "?file=missing.case",

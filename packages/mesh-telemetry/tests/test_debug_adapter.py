@@ -19,8 +19,7 @@ pytest.importorskip("debugpy")
 
 
 @pytest.fixture
-def telemetry(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Telemetry]:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+def telemetry(place: Path) -> Iterator[Telemetry]:
     with Telemetry(TelemetryConfig(directory=str(place))) as started, started.serve():
         yield started
 

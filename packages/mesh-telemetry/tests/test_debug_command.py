@@ -26,10 +26,7 @@ def telemetry(place: Path) -> Iterator[Telemetry]:
 
 
 @pytest.fixture
-def debug(
-    telemetry: Telemetry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[MeshDebug]:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+def debug(telemetry: Telemetry) -> Iterator[MeshDebug]:
     with telemetry.serve():
         yield MeshDebug()
 

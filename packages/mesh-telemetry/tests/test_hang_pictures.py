@@ -26,7 +26,6 @@ LENGTH_MAX = 150_000
 @pytest.fixture
 def serving(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
     """A served program whose rank 2 does not join the sixth collective."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     name_program(monkeypatch)
     make_fifos(str(tmp_path))
     with Telemetry(config(place)) as telemetry, telemetry.serve() as serving:

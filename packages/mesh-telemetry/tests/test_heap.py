@@ -7,34 +7,27 @@ import os
 import signal
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import leaking_actors
 import pytest
 import typer
+from heap_checks import LEAK_LINE, SOURCE, leaks_of, while_it_runs
 from leaking_actors import MIB, Leaky
 from recorded_actors import LIMIT_S
 from recorded_program import config
 from typer.testing import CliRunner
-from workers import workers
 
-from mesh_core import ProcMesh, attach_to_workers, shutdown_context, this_host
+from mesh_core import ProcMesh, this_host
 from mesh_core.testing import wait_until
 from mesh_telemetry import HeapError, HeapSnapshot, Telemetry
 from mesh_telemetry._heap.commands import heap
 from mesh_telemetry._heap.options import HeapOptions
-
-SOURCE = Path(leaking_actors.__file__)
-LEAK_LINE = 1 + next(
-    at for at, line in enumerate(SOURCE.read_text().splitlines()) if "# the leak" in line
-)
-LEAK = {"function": "leak", "file": str(SOURCE), "line": LEAK_LINE}
 
 
 class Team:
@@ -57,24 +50,44 @@ class Team:
         self.procs.stop().get(LIMIT_S)
 
 
-@pytest.fixture
-def team(place: Path) -> Iterator[Team]:
-    made = Team(place)
+@pytest.fixture(scope="session")
+def preloaded_too() -> tuple[str, ...]:
+    """Nothing: memray takes seconds to start in a process that has loaded Arrow."""
+    return ()
+
+
+class ServedTeam(Team):
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+        self.serving = self.telemetry.serve()
+
+    def post(self, **said: object) -> tuple[int, str, bytes]:
+        asked = urllib.request.Request(
+            self.serving.url + "/memray/heap",
+            json.dumps(said).encode(),
+            {"Authorization": f"Bearer {self.serving.act_token}"},
+        )
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(asked, timeout=LIMIT_S) as reply:
+                return reply.status, reply.headers["Content-Type"], reply.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.headers["Content-Type"], error.read()
+
+
+@pytest.fixture(scope="module")
+def served_team(shared_place: Path) -> Iterator[ServedTeam]:
+    made = ServedTeam(shared_place)
     yield made
     made.close()
 
 
-def while_it_runs(take: Callable[[], Any], act: Callable[[], object]) -> Any:
-    """Repeat an action while a snapshot is taken; return the snapshot."""
-    with ThreadPoolExecutor(1) as pool:
-        taking: Future[Any] = pool.submit(take)
-        while not taking.done():
-            act()
-        return taking.result()
-
-
-def leaks_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [row for row in rows if {name: row[name] for name in LEAK} == LEAK]
+@pytest.fixture
+def team(served_team: ServedTeam) -> Iterator[ServedTeam]:
+    """Processes that the tests share, without what an earlier test has leaked."""
+    yield served_team
+    served_team.actors.forget.call().get(LIMIT_S)
 
 
 def test_the_line_that_leaks_is_found(team: Team, tmp_path: Path) -> None:
@@ -142,7 +155,8 @@ def has_part(pid: int) -> bool:
     return False
 
 
-def test_a_process_that_dies_meanwhile_is_an_error(team: Team) -> None:
+def test_a_process_that_dies_meanwhile_is_an_error(place: Path) -> None:
+    team = Team(place)
     pid = team.pid(1)
     with ThreadPoolExecutor(1) as pool:
         taking = pool.submit(team.telemetry.heap_snapshot, team.names[1], seconds=200.0)
@@ -151,6 +165,7 @@ def test_a_process_that_dies_meanwhile_is_an_error(team: Team) -> None:
         with pytest.raises(HeapError, match=f"process {team.names[1]}: it has exited"):
             taking.result(LIMIT_S)
     assert team.actors.pid.call().exception(LIMIT_S) is not None
+    team.close()
 
 
 def test_names_that_do_not_exist_and_durations_are_errors(team: Team) -> None:
@@ -178,62 +193,19 @@ def test_a_host_without_memray_is_told_to_install_it(
         team.close()
 
 
-def test_processes_of_other_hosts_are_tracked(place: Path) -> None:
-    with workers(1) as started, Telemetry(config(place)) as telemetry:
-        hosts = attach_to_workers([worker.address for worker in started])
-        procs = hosts.spawn_procs({"gpus": 1}, name="far")
-        actors: Any = procs.spawn("leaky", Leaky)
-        actors.leak.call().get(LIMIT_S)
-        rows = telemetry.query("select proc from procs where mesh = 'far'").table.to_pylist()
-        snapshot: HeapSnapshot = while_it_runs(
-            lambda: telemetry.heap_snapshot(rows[0]["proc"], seconds=1.0),
-            lambda: actors.leak.call().get(LIMIT_S),
-        )
-        assert leaks_of(snapshot.table.to_pylist())
-        shutdown_context().get(LIMIT_S)
-
-
 def test_options_survive_the_socket() -> None:
     options = HeapOptions(2.5, True, False, True)
     assert HeapOptions.parsed(options.words()) == options
 
 
-class ServedTeam(Team):
-    def __init__(self, place: Path) -> None:
-        super().__init__(place)
-        self.serving = self.telemetry.serve()
-
-    def post(self, **said: object) -> tuple[int, str, bytes]:
-        asked = urllib.request.Request(
-            self.serving.url + "/memray/heap",
-            json.dumps(said).encode(),
-            {"Authorization": f"Bearer {self.serving.act_token}"},
-        )
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        try:
-            with opener.open(asked, timeout=LIMIT_S) as reply:
-                return reply.status, reply.headers["Content-Type"], reply.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.headers["Content-Type"], error.read()
-
-
-@pytest.fixture
-def served(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedTeam]:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    made = ServedTeam(place)
-    yield made
-    made.close()
-
-
-def test_snapshots_are_taken_in_a_shell(served: ServedTeam, tmp_path: Path) -> None:
+def test_snapshots_are_taken_in_a_shell(team: ServedTeam, tmp_path: Path) -> None:
     app = typer.Typer()
     app.command("heap")(heap)
     path = tmp_path / "leaks.html"
-    words = [served.names[0], "--seconds", "1", "-o", str(path), "--pid", str(os.getpid())]
+    words = [team.names[0], "--seconds", "1", "-o", str(path), "--pid", str(os.getpid())]
     result = while_it_runs(
         lambda: CliRunner().invoke(app, words, catch_exceptions=False),
-        lambda: served.actors.leak.call().get(LIMIT_S),
+        lambda: team.actors.leak.call().get(LIMIT_S),
     )
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
@@ -242,11 +214,11 @@ def test_snapshots_are_taken_in_a_shell(served: ServedTeam, tmp_path: Path) -> N
     assert "# the leak" in path.read_text()
 
 
-def test_snapshots_are_taken_over_http(served: ServedTeam) -> None:
-    status, kind, body = served.post(proc=served.names[0], seconds=0.1)
+def test_snapshots_are_taken_over_http(team: ServedTeam) -> None:
+    status, kind, body = team.post(proc=team.names[0], seconds=0.1)
     assert (status, kind) == (200, "text/html; charset=utf-8")
     assert b"<html" in body
-    status, kind, body = served.post(proc=served.names[0], seconds=0.1, rows=True, objects=True)
+    status, kind, body = team.post(proc=team.names[0], seconds=0.1, rows=True, objects=True)
     assert (status, kind) == (200, "application/json")
     assert {"snapshot_id", "html", "rows"} == json.loads(body).keys()
     for said, code, name in (
@@ -255,7 +227,7 @@ def test_snapshots_are_taken_over_http(served: ServedTeam) -> None:
         ({"proc": "0.0", "peak": 1}, 400, "bad_json"),
         ({"proc": "0.999", "seconds": 0.1}, 502, "no_snapshot"),
     ):
-        status, _, body = served.post(**said)
+        status, _, body = team.post(**said)
         assert (status, json.loads(body)["error"]["code"]) == (code, name)
 
 
@@ -269,12 +241,12 @@ def test_a_cancelled_snapshot_stops_the_tracking(team: Team) -> None:
     wait_until(lambda: not has_part(pid), LIMIT_S)
 
 
-def test_a_client_that_disconnects_stops_the_tracking(served: ServedTeam) -> None:
-    pid = served.pid(0)
-    client = HTTPConnection(urlsplit(served.serving.url).netloc, timeout=LIMIT_S)
-    said = json.dumps({"proc": served.names[0], "seconds": 200})
+def test_a_client_that_disconnects_stops_the_tracking(team: ServedTeam) -> None:
+    pid = team.pid(0)
+    client = HTTPConnection(urlsplit(team.serving.url).netloc, timeout=LIMIT_S)
+    said = json.dumps({"proc": team.names[0], "seconds": 200})
     client.request(
-        "POST", "/memray/heap", said, {"Authorization": f"Bearer {served.serving.act_token}"}
+        "POST", "/memray/heap", said, {"Authorization": f"Bearer {team.serving.act_token}"}
     )
     wait_until(lambda: has_part(pid), LIMIT_S)
     client.close()

@@ -98,11 +98,8 @@ def telemetry(place: Path) -> Iterator[Telemetry]:
 
 
 @pytest.fixture
-def serving(
-    telemetry: Telemetry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Serving]:
+def serving(telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
     """The program, served."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     name_program(monkeypatch)
     with telemetry.serve() as serving:
         yield serving

@@ -166,10 +166,7 @@ def test_it_describes_itself(server: HttpServer) -> None:
     assert request(server, "/other")[0] == 404
 
 
-def test_all_that_a_program_answers_is_described(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+def test_all_that_a_program_answers_is_described(place: Path) -> None:
     with Telemetry(config(place)) as telemetry, telemetry.serve() as serving:
         routes = serving._http.routes
         token = f"Bearer {serving.token}"

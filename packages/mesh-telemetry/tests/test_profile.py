@@ -165,10 +165,7 @@ def test_failures_and_lines_are_instant_events(telemetry: Telemetry, tmp_path: P
     procs.stop().get()
 
 
-def test_mesh_profile_asks_a_program_for_its_trace(
-    telemetry: Telemetry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+def test_mesh_profile_asks_a_program_for_its_trace(telemetry: Telemetry, tmp_path: Path) -> None:
     procs = this_host().spawn_procs(name="tree")
     procs.spawn("leaf", Leaf).grow.call_one(1).get()
     with telemetry.serve() as serving:

@@ -6,14 +6,11 @@ import json
 import os
 import re
 import signal
-import urllib.error
-import urllib.request
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_scrapes import OPENMETRICS, Scrape, counters, scraped, scraped_until
+from prometheus_scrapes import Scrape, counters, scraped, scraped_until
 from recorded_actors import LIMIT_S, Blocker, Waiter, Worker
 from recorded_program import config
 
@@ -59,51 +56,6 @@ def test_one_scrape_has_processes_actors_calls_and_measurements(place: Path) -> 
         assert scrape.total("mesh_messages_sent_total", mesh="root", endpoint="work") == 6
         assert scrape.families["mesh_call_duration_seconds"].type == "histogram"
         procs.stop().get(LIMIT_S)
-
-
-def test_calls_that_fail_have_the_type_of_their_error(place: Path) -> None:
-    with Telemetry(config(place)) as telemetry, telemetry.serve() as serving:
-        procs = this_host().spawn_procs(name="team")
-        worker: Any = procs.spawn("worker", Worker)
-        worker.add.call_one(1).get(LIMIT_S)
-        with pytest.raises(Exception, match="it is broken"):
-            worker.fail.call_one().get(LIMIT_S)
-        scrape = scraped_until(serving, CALLS, 1, endpoint="fail")
-        assert [one.labels["error_type"] for one in scrape.samples(CALLS, endpoint="fail")] == ["1"]
-        scraped_until(serving, CALLS, 1, endpoint="add")
-        assert "error_type" not in scrape.samples(CALLS, endpoint="add")[0].labels
-        procs.stop().get(LIMIT_S)
-
-
-def test_openmetrics_is_sent_if_it_is_accepted(place: Path) -> None:
-    accept = f"{OPENMETRICS};version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
-    with Telemetry(config(place)) as telemetry, telemetry.serve() as serving:
-        procs = this_host().spawn_procs(name="team")
-        procs.spawn("worker", Worker).work.call_one(1).get(LIMIT_S)
-        scrape = scraped_until(serving, "steps_total", 2, accept)
-        assert scrape.content_type == f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
-        assert scrape.text.endswith("# EOF\n")
-        assert scrape.families["mesh_call_duration_seconds"].unit == "seconds"
-        procs.stop().get(LIMIT_S)
-
-
-def test_a_scrape_needs_a_token(place: Path) -> None:
-    with Telemetry(config(place)) as telemetry, telemetry.serve() as serving:
-        with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(f"{serving.url}/metrics", timeout=LIMIT_S)
-        assert refused.value.code == 401
-        refused.value.close()
-        scraped_until(serving, "mesh_hosts", 1, state="up")
-
-
-def test_scrapes_at_the_same_time_all_have_an_answer(place: Path) -> None:
-    with (
-        Telemetry(config(place)) as telemetry,
-        telemetry.serve() as serving,
-        ThreadPoolExecutor(8) as threads,
-    ):
-        scrapes = list(threads.map(lambda _: scraped(serving), range(16)))
-    assert {scrape.total("mesh_hosts") for scrape in scrapes} == {1}
 
 
 def test_counters_do_not_fall_when_processes_end(place: Path) -> None:

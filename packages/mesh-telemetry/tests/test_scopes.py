@@ -33,13 +33,10 @@ LOCALS = "select repr from {}"
 @pytest.fixture(scope="module")
 def serving() -> Iterator[Serving]:
     place = Path(tempfile.mkdtemp(prefix="tel-", dir="/dev/shm"))
-    patch = pytest.MonkeyPatch()
-    patch.setenv("XDG_RUNTIME_DIR", str(place))
     try:
         with Telemetry(config(place)) as telemetry, telemetry.serve() as made:
             yield made
     finally:
-        patch.undo()
         shutil.rmtree(place, ignore_errors=True)
 
 
@@ -226,10 +223,7 @@ def test_tokens_are_two_and_not_empty(read: str, act: str) -> None:
         Tokens(read, act)
 
 
-def test_a_program_may_choose_its_tokens(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+def test_a_program_may_choose_its_tokens(place: Path) -> None:
     with Telemetry(config(place)) as telemetry:
         with telemetry.serve(token="to read", act_token="to act") as made:
             assert (made.token, made.act_token) == ("to read", "to act")

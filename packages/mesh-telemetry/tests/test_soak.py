@@ -66,7 +66,7 @@ def soak(place: Path, spill: Path, procs: Any, duration_s: float) -> None:
 def test_what_is_kept_stays_within_its_room(
     place: Path, tmp_path: Path, local_procs: LocalProcs
 ) -> None:
-    soak(place, tmp_path / "kept", local_procs(name="busy"), 8)
+    soak(place, tmp_path / "kept", local_procs(name="busy"), 5)
 
 
 @pytest.mark.slow

@@ -56,8 +56,7 @@ class ServedProgram:
 
 
 @pytest.fixture
-def served(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedProgram]:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+def served(place: Path) -> Iterator[ServedProgram]:
     made = ServedProgram(place)
     yield made
     made.close()
@@ -108,35 +107,26 @@ def test_stacks_are_asked_over_http(served: ServedProgram) -> None:
     assert b"Stuck.spin" in body
 
 
-@pytest.mark.parametrize(
-    ("path", "said", "status", "code"),
-    [
-        ("dump", {"where": 5}, 400, "bad_json"),
-        ("dump", {"where": [5]}, 400, "bad_json"),
-        ("dump", {"native": "yes"}, 400, "bad_json"),
-        ("dump", {"timeout": 0}, 400, "bad_json"),
-        ("dump", {"where": "no condition"}, 400, "bad_query"),
-        ("dump", {"where": ["0.999"]}, 502, "no_stacks"),
-        ("flame", {}, 400, "bad_json"),
-        ("flame", {"proc": "0.0", "seconds": 301}, 400, "bad_json"),
-        ("flame", {"proc": "0.999"}, 502, "no_stacks"),
-    ],
-)
-def test_what_cannot_be_had_has_a_code(
-    place: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    path: str,
-    said: dict[str, Any],
-    status: int,
-    code: str,
-) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+CASES: list[tuple[str, dict[str, Any], int, str]] = [
+    ("dump", {"where": 5}, 400, "bad_json"),
+    ("dump", {"where": [5]}, 400, "bad_json"),
+    ("dump", {"native": "yes"}, 400, "bad_json"),
+    ("dump", {"timeout": 0}, 400, "bad_json"),
+    ("dump", {"where": "no condition"}, 400, "bad_query"),
+    ("dump", {"where": ["0.999"]}, 502, "no_stacks"),
+    ("flame", {}, 400, "bad_json"),
+    ("flame", {"proc": "0.0", "seconds": 301}, 400, "bad_json"),
+    ("flame", {"proc": "0.999"}, 502, "no_stacks"),
+]
+
+
+def test_what_cannot_be_had_has_a_code(place: Path) -> None:
     with Telemetry(config(place)) as telemetry:
         asked = ServedProgram.__new__(ServedProgram)
         asked.serving = telemetry.serve()
-        found, _, body = asked.post(f"/pyspy/{path}", **said)
-    assert (found, json.loads(body)["error"]["code"]) == (status, code)
+        for path, said, status, code in CASES:
+            found, _, body = asked.post(f"/pyspy/{path}", **said)
+            assert (found, json.loads(body)["error"]["code"]) == (status, code), (path, said)
 
 
 def row(proc: str, number: int, **more: object) -> dict[str, Any]:

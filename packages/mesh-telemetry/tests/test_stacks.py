@@ -295,10 +295,7 @@ def test_a_recording_that_is_given_up_ends(stand_in: Any, tmp_path: Path) -> Non
     wait_until(lambda: not os.path.exists(f"/proc/{pid}"), LIMIT_S)
 
 
-def test_a_recording_ends_when_who_asked_hangs_up(
-    stand_in: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+def test_a_recording_ends_when_who_asked_hangs_up(stand_in: Any, tmp_path: Path) -> None:
     telemetry = stand_in(program_of(tmp_path, f"echo $$ > {tmp_path}/pid\nexec sleep 600"))
     with telemetry.serve() as serving:
         client = HTTPConnection(urlsplit(serving.url).netloc, timeout=LIMIT_S)

@@ -86,44 +86,53 @@ def origin(timestamp_us: int) -> DumpOrigin:
     return DumpOrigin("d", timestamp_us, "here", "0.1", "here/0.1")
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        THREADS,
-        {"pid": 7, "stack_traces": THREADS},
-        {"Ok": {"pid": 7, "binary": "python3", "stack_traces": THREADS, "warnings": ["slow"]}},
-    ],
-)
-def test_a_dump_of_others_is_asked_like_any_table(telemetry: Telemetry, said: Any) -> None:
-    telemetry.store_pyspy_dump("d-1", "0.0", json.dumps(said))
-    (dump,) = rows(telemetry, "select dump_id, pid, proc, proc_ref, capture_mode from pyspy_dumps")
+DUMPS = {
+    "threads": THREADS,
+    "process": {"pid": 7, "stack_traces": THREADS},
+    "result": {
+        "Ok": {"pid": 7, "binary": "python3", "stack_traces": THREADS, "warnings": ["slow"]}
+    },
+}
+
+
+def test_a_dump_of_others_is_asked_like_any_table(telemetry: Telemetry) -> None:
+    for name, said in DUMPS.items():
+        telemetry.store_pyspy_dump(name, "0.0", json.dumps(said))
+        check_dump(telemetry, name)
+
+
+def check_dump(telemetry: Telemetry, name: str) -> None:
+    """Check the rows of one dump in all tables."""
+    (dump,) = rows(
+        telemetry,
+        "select dump_id, pid, proc, proc_ref, capture_mode from pyspy_dumps "
+        f"where dump_id = '{name}'",
+    )
     assert dump == {
-        "dump_id": "d-1",
+        "dump_id": name,
         "pid": 7,
         "proc": "0.0",
         "proc_ref": "0.0",
         "capture_mode": "python_only",
     }
-    assert rows(telemetry, "select name, line from pyspy_frames order by frame_depth") == [
-        {"name": "inner", "line": 5},
-        {"name": "outer", "line": 9},
-    ]
+    frames = f"select name, line from pyspy_frames where dump_id = '{name}' order by frame_depth"
+    assert rows(telemetry, frames) == [{"name": "inner", "line": 5}, {"name": "outer", "line": 9}]
     found = rows(
         telemetry,
         "select l.name, l.addr, l.arg, f.name as function, s.owns_gil, d.pid "
         "from pyspy_local_variables l join pyspy_frames f "
         "on l.dump_id = f.dump_id and l.thread_id = f.thread_id and l.frame_depth = f.frame_depth "
         "join pyspy_stack_traces s on f.dump_id = s.dump_id and f.thread_id = s.thread_id "
-        "join pyspy_dumps d on f.dump_id = d.dump_id order by l.name",
+        f"join pyspy_dumps d on f.dump_id = d.dump_id where d.dump_id = '{name}' order by l.name",
     )
     there = {"addr": 2**63 + 1, "function": "inner", "owns_gil": True, "pid": 7}
     assert found == [{"name": "x", "arg": True, **there}, {"name": "y", "arg": False, **there}]
 
 
-@pytest.mark.parametrize("said", ["", "{}", "3", '{"Failed": "no"}', '[{"frames": []}]', "[[]]"])
-def test_what_is_no_dump_is_refused(telemetry: Telemetry, said: str) -> None:
-    with pytest.raises(TelemetryError, match="py-spy dump --json"):
-        telemetry.store_pyspy_dump("d", "0.0", said)
+def test_what_is_no_dump_is_refused(telemetry: Telemetry) -> None:
+    for said in ("", "{}", "3", '{"Failed": "no"}', '[{"frames": []}]', "[[]]"):
+        with pytest.raises(TelemetryError, match="py-spy dump --json"):
+            telemetry.store_pyspy_dump("d", "0.0", said)
     assert rows(telemetry, "select * from pyspy_dumps") == []
 
 

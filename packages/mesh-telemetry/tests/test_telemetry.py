@@ -103,10 +103,7 @@ def mesh_query(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_other_programs_ask_with_the_token(
-    telemetry: Telemetry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+def test_other_programs_ask_with_the_token(telemetry: Telemetry, tmp_path: Path) -> None:
     with telemetry.serve() as serving:
         found = post(serving.url, serving.token, "select count(*) as hosts from hosts")
         assert found["columns"] == ["hosts"]
@@ -131,11 +128,8 @@ def test_other_programs_ask_with_the_token(
     assert list(tmp_path.rglob("*.json")) == []
 
 
-def test_a_driver_of_flight_sql_connects(
-    telemetry: Telemetry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_of_flight_sql_connects(telemetry: Telemetry) -> None:
     dbapi = pytest.importorskip("adbc_driver_flightsql.dbapi")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with telemetry.serve() as serving:
         options = {"adbc.flight.sql.authorization_header": f"Bearer {serving.token}"}
         connection = dbapi.connect(serving.flight_url, db_kwargs=options, autocommit=True)

@@ -119,7 +119,7 @@ async def test_which_of_several_programs_is_asked(around: Path) -> None:
         assert first.do("say hello") == "said"
 
 
-@pytest.mark.parametrize("count", [1000, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.slow)])
 async def test_many_actors_are_shown_in_pages(around: Path, count: int) -> None:
     with program(around) as running:
         running.do(f"spawn {count}")

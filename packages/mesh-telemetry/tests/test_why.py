@@ -61,9 +61,8 @@ def hangs_of(telemetry: Telemetry) -> list[Hang]:
 
 
 @pytest.fixture
-def telemetry(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Telemetry]:
+def telemetry(place: Path) -> Iterator[Telemetry]:
     """Telemetry that serves, of a program that waits for a caller, which waits for a reader."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with Telemetry(config(place)) as made, made.serve():
         data = this_host().spawn_procs(name="data")
         reader = data.spawn("reader", Reader)
@@ -85,7 +84,9 @@ def run(*words: str) -> str:
     return result.stdout
 
 
-def test_the_end_of_a_chain_of_calls_is_named(telemetry: Telemetry) -> None:
+def test_the_end_of_a_chain_of_calls_is_named_in_the_program_in_a_shell_and_as_json(
+    telemetry: Telemetry,
+) -> None:
     (hang,) = hangs_of(telemetry)
     (culprit,) = hang.culprits
     assert (culprit.mesh, culprit.rank, hang.kind) == ("data", 0, "blocked")
@@ -93,18 +94,32 @@ def test_the_end_of_a_chain_of_calls_is_named(telemetry: Telemetry) -> None:
     assert culprit.where.endswith("in Reader.read")
     assert "serves 'read', for which process" in culprit.reason
     assert not hang.is_certain
-
-
-def test_the_command_prints_the_ranks_and_their_stacks(telemetry: Telemetry) -> None:
-    hangs_of(telemetry)
     assert "rank 0 of 'data'" in run()
     stacks = run("--stacks")
     assert "  stack of rank 0:\n" in stacks
     assert f"    {__file__}:" in stacks
+    check_json()
 
 
-def test_nobody_waits(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+def check_json() -> None:
+    """Check the output of the command for programs."""
+
+    class Context:
+        """Prints as the command line of mesh-jobs does."""
+
+        def print_json(self, value: Any) -> None:
+            print(json.dumps(value))
+
+    app = typer.Typer()
+    app.command()(why)
+    words = ["--json", "--pid", str(os.getpid())]
+    result = CliRunner().invoke(app, words, obj=Context(), catch_exceptions=False)
+    (hang,) = json.loads(result.stdout)["hangs"]
+    assert hang["culprits"][0]["mesh"] == "data"
+    assert hang["text"].startswith("rank 0 of 'data'")
+
+
+def test_nobody_waits(place: Path) -> None:
     with Telemetry(config(place)) as telemetry, telemetry.serve():
         assert telemetry.why() == []
         assert run() == "no rank keeps another one waiting\n"
@@ -127,21 +142,3 @@ def test_a_module_that_is_imported_later_is_waited_for(
     when_imported("imported_later", seen.append)
     assert seen == [module, module]
     monkeypatch.delitem(sys.modules, "imported_later")
-
-
-def test_hangs_can_be_sent_as_json(telemetry: Telemetry) -> None:
-    hangs_of(telemetry)
-
-    class Context:
-        """Prints as the command line of mesh-jobs does."""
-
-        def print_json(self, value: Any) -> None:
-            print(json.dumps(value))
-
-    app = typer.Typer()
-    app.command()(why)
-    words = ["--json", "--pid", str(os.getpid())]
-    result = CliRunner().invoke(app, words, obj=Context(), catch_exceptions=False)
-    (hang,) = json.loads(result.stdout)["hangs"]
-    assert hang["culprits"][0]["mesh"] == "data"
-    assert hang["text"].startswith("rank 0 of 'data'")
