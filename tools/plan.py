@@ -72,9 +72,12 @@ SHARED: tuple[Session, ...] = (
 )
 
 #: Slow variants of tests, for a run each night.
-SLOW: tuple[Session, ...] = tuple(
-    Session(name, ("-m", "slow"))
-    for name in ("telemetry", "jobs", "fs", "tensor", "rdma", "slurm", "hosts", "security")
+SLOW: tuple[Session, ...] = (
+    *(
+        Session(name, ("-m", "slow"))
+        for name in ("telemetry", "jobs", "fs", "tensor", "rdma", "slurm", "hosts", "security")
+    ),
+    Session("tests(mesh-core)", ("packages/mesh-core/tests", "-m", "slow")),
 )
 
 #: Sessions that run alone after the others, because they count system calls.

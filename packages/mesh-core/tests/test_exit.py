@@ -176,7 +176,11 @@ def test_interrupt_that_is_caught_lets_the_program_go_on(tmp_path: Path) -> None
 @pytest.mark.parametrize("hanging", ["self.spin", "self.sleep(1000)"])
 @pytest.mark.parametrize(
     ("rest", "status", "limit_s"),
-    [("raise OSError", 1, PROMPT_S), ("pass", 0, 12.0), ("sys.exit(3)", 3, 12.0)],
+    [
+        ("raise OSError", 1, PROMPT_S),
+        ("pass", 0, 12.0),
+        pytest.param("sys.exit(3)", 3, 12.0, marks=pytest.mark.slow),
+    ],
 )
 def test_endpoint_that_never_returns_does_not_hold_the_end_up(
     tmp_path: Path, hanging: str, rest: str, status: int, limit_s: float

@@ -74,12 +74,12 @@ def test_two_workers_of_one_place_are_one_host_and_are_ended_both(place: Path) -
     "made",
     [
         "lock",
-        "keys/controller/identity.pem",
+        pytest.param("keys/controller/identity.pem", marks=pytest.mark.slow),
         "job.json",
         "keys/worker-ones-0.json",
-        "logs/ones-0.log",
+        pytest.param("logs/ones-0.log", marks=pytest.mark.slow),
         "logs/ones-1.log",
-        "logs/ones-2.log",
+        pytest.param("logs/ones-2.log", marks=pytest.mark.slow),
     ],
 )
 def test_a_program_may_be_killed_wherever_it_is_while_it_applies(place: Path, made: str) -> None:
@@ -94,7 +94,15 @@ def test_a_program_may_be_killed_wherever_it_is_while_it_applies(place: Path, ma
     assert worker_pids(allocation_id) == {}
 
 
-@pytest.mark.parametrize("removed", ["workers/ones-0.json", "keys", "logs", "job.json"])
+@pytest.mark.parametrize(
+    "removed",
+    [
+        "workers/ones-0.json",
+        pytest.param("keys", marks=pytest.mark.slow),
+        pytest.param("logs", marks=pytest.mark.slow),
+        "job.json",
+    ],
+)
 def test_a_program_may_be_killed_wherever_it_is_while_it_kills(place: Path, removed: str) -> None:
     job = ProcessJob({"ones": 3}).apply()
     wait_until(lambda: job.status().is_up, UP_S)

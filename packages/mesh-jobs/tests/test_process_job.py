@@ -148,7 +148,15 @@ def test_another_worker_at_the_address_is_not_taken_for_the_one_before(known: Jo
         other.communicate(timeout=UP_S)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"allocation_id": 7}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        pytest.param("[]", marks=pytest.mark.slow),
+        pytest.param("{}", marks=pytest.mark.slow),
+        '{"allocation_id": 7}',
+    ],
+)
 def test_what_is_known_wrongly_is_asked_for(known: Job, content: str) -> None:
     Path(known.folder, "hosts.json").write_text(content)
     assert found_again(known).ones.initialized.get(timeout=UP_S)

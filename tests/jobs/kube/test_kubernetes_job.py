@@ -79,7 +79,15 @@ def ranks_of(job: KubernetesJob) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("workload", ["job", "statefulset", "pods"])
+@pytest.mark.parametrize(
+    "workload",
+    [
+        "job",
+        # Actors run on these workloads in `test_conformance.py`, too.
+        pytest.param("statefulset", marks=pytest.mark.slow),
+        pytest.param("pods", marks=pytest.mark.slow),
+    ],
+)
 def test_pods_are_hosts_until_they_are_given_back(
     cluster: Cluster, namespace: str, jobs: Jobs, workload: str
 ) -> None:
