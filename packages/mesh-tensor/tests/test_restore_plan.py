@@ -9,23 +9,19 @@ from mesh_tensor._training.restore_plan import Copy, plan_restore
 SIZE = 3
 
 
-def own(*steps: int) -> list[Copy[str]]:
+def own(*steps: int) -> list[Copy]:
     """What ranks have in their own memory: the last two steps of each."""
     return [
-        Copy(rank, rank, step, f"own {rank} {step}")
+        Copy(rank, rank, step)
         for rank, last in enumerate(steps)
         for step in (last - 1, last)
         if last >= 0
     ]
 
 
-def copies(*steps: int) -> list[Copy[str]]:
+def copies(*steps: int) -> list[Copy]:
     """What the next rank has of each rank."""
-    return [
-        Copy(rank, (rank + 1) % SIZE, last, f"copy {rank} {last}")
-        for rank, last in enumerate(steps)
-        if last >= 0
-    ]
+    return [Copy(rank, (rank + 1) % SIZE, last) for rank, last in enumerate(steps) if last >= 0]
 
 
 def test_equal_states_need_only_one_survivor() -> None:
@@ -62,7 +58,7 @@ def test_damaged_copies_are_left_out() -> None:
 
 
 def test_before_the_first_step_all_ranks_take_the_state_of_rank_0() -> None:
-    plan = plan_restore([Copy(rank, rank, 0, "") for rank in range(SIZE)], SIZE, is_sharded=False)
+    plan = plan_restore([Copy(rank, rank, 0) for rank in range(SIZE)], SIZE, is_sharded=False)
     assert plan is not None
     assert [one[0].rank for one in plan.candidates] == [0, 0, 0]
 

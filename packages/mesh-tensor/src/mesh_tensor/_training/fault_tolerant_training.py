@@ -20,16 +20,16 @@ from mesh_tensor._training.rank_actors import (
     Trainer,
 )
 from mesh_tensor._training.rendezvous_store import StoreServer
-from mesh_tensor._training.restore_plan import Copy, plan_restore
+from mesh_tensor._training.restore_plan import plan_restore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from mesh_core import Future, ProcMesh
-    from mesh_rdma import RDMABuffer
     from mesh_tensor._training.disk_checkpoint import DiskCheckpoints
     from mesh_tensor._training.program import TrainingProgram
+    from mesh_tensor._training.restore_plan import Copy
 
 __all__ = ["FaultTolerantTraining", "Recovery"]
 
@@ -113,8 +113,9 @@ class FaultTolerantTraining:
             equal states, as with DDP, and any of them restores any other.
         disk: Where checkpoints are written to for the case that all copies in memory are lost. If
             there is a checkpoint at the start, training continues from it.
-        stall_timeout_s: How long no step may end before ranks are considered to hang. Default: 20
-            times the longest step, at least 5 s.
+        stall_timeout_s: How long no step may end before ranks are considered to hang, not counting
+            the time that a rank waits for a processor. Default: 20 times the longest step, at
+            least 5 s.
         attempts: How often a step may fail before training ends with `TrainingFailed`.
         **kwargs: Keyword arguments of the program.
 
@@ -173,6 +174,9 @@ class FaultTolerantTraining:
         self._started: set[int] = set()
         self._has_begun = self._is_prepared = False
         self._began = time.monotonic()
+        # How long each rank has waited for a processor: at the last end of a step, and now.
+        self._cpu_waits_before: dict[int, float] = {}
+        self._cpu_waits: dict[int, float] = {}
         self._longest_step_s = 0.0
 
     def run(self, steps: int) -> None:
@@ -269,7 +273,7 @@ class FaultTolerantTraining:
             rank: trainer.train.call_one(self.step, steps, self._holder_ranks[rank])
             for rank, trainer in enumerate(self._ranks)
         }
-        self._began = time.monotonic()
+        self._start_waiting()
         self._collect(runs, None)
         self._poll()
         self.step = max(steps, self.step)
@@ -309,12 +313,8 @@ class FaultTolerantTraining:
             self._collect(self._on_each("begin"), _SETUP_S)
             self._has_begun = True
         holders = self._collect(self._on_each("held", self._holders), _SETUP_S)
-        copies = [
-            Copy(holder if rank is None else rank, holder, step, memory)
-            for holder, held in holders.items()
-            for rank, step, memory in held
-        ]
-        damaged: set[Copy[RDMABuffer]] = set()
+        copies = [copy for held in holders.values() for copy in held]
+        damaged: set[Copy] = set()
         damaged_count = 0
         while True:
             plan = plan_restore(copies, self._size, is_sharded=self._is_sharded, damaged=damaged)
@@ -322,9 +322,7 @@ class FaultTolerantTraining:
                 break
             results = self._collect(
                 {
-                    rank: trainer.restore.call_one(
-                        plan.step, [copy.memory for copy in plan.candidates[rank]]
-                    )
+                    rank: trainer.restore.call_one(plan.candidates[rank])
                     for rank, trainer in enumerate(self._ranks)
                 },
                 _SETUP_S,
@@ -382,7 +380,10 @@ class FaultTolerantTraining:
         self._monitors.abort.broadcast()
         if self._server is not None:
             self._server.stop()
-        wait(futures.values(), timeout=max(_ABORT_STEPS * self._longest_step_s, _ABORT_S))
+        limit_s = max(_ABORT_STEPS * self._longest_step_s, _ABORT_S)
+        self._start_waiting()
+        while self._waited_s() < limit_s and wait(futures.values(), timeout=_POLL_S).pending:
+            self._poll()
         hung = [rank for rank, future in futures.items() if not future.done()]
         for rank in hung:
             self._kill(rank)
@@ -404,17 +405,33 @@ class FaultTolerantTraining:
             progress = reply.get()
             if rank == 0:
                 self.losses.update(progress.losses)
+            self._cpu_waits[rank] = progress.cpu_wait_s
             if progress.step > self.steps_done:
                 self.steps_done = progress.step
-                self._began = time.monotonic()
+                self._start_waiting()
             self._longest_step_s = max(self._longest_step_s, progress.longest_step_s)
+
+    def _start_waiting(self) -> None:
+        self._began = time.monotonic()
+        self._cpu_waits_before = dict(self._cpu_waits)
+
+    def _waited_s(self) -> float:
+        """Return how long no step has ended, without the time that a rank waited for a processor.
+
+        On a busy machine, a step may take many times as long as before.
+        """
+        waits = (
+            wait_s - self._cpu_waits_before.get(rank, wait_s)
+            for rank, wait_s in self._cpu_waits.items()
+        )
+        return time.monotonic() - self._began - max(waits, default=0.0)
 
     def _has_stalled(self) -> bool:
         limit_s = self._stall_timeout_s
         if limit_s is None:
             usual_s = max(_STALL_STEPS * self._longest_step_s, _STALL_S)
             limit_s = usual_s if self._longest_step_s else _FIRST_STALL_S
-        return time.monotonic() - self._began >= limit_s
+        return self._waited_s() >= limit_s
 
 
 class _Interrupted(Exception):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mesh_rdma import VersionedBuffer
+from mesh_rdma import RDMATimeout, VersionedBuffer
+from mesh_tensor._training.errors import CheckpointCorrupt
 from mesh_tensor._training.state_codec import encode_state
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ __all__ = ["MemoryCheckpoints"]
 _KEPT = 2
 # Two that are kept, and one that is written.
 _VERSIONS = _KEPT + 1
+# How long to wait for readers of old versions before other memory is used.
+_WRITE_TIMEOUT_S = 0.5
 
 
 class MemoryCheckpoints:
@@ -44,11 +47,23 @@ class MemoryCheckpoints:
             step, nbytes, lambda memory: source.read_into(memory[:nbytes], timeout=timeout).get()
         )
 
-    def steps(self) -> dict[int, RDMABuffer]:
-        """Return the memory of the checkpoints that are kept, by step."""
-        return {
-            step: version.buffer[: len(memory)] for step, (version, memory) in self._kept.items()
-        }
+    def steps(self) -> list[int]:
+        """Return the steps whose checkpoints are kept."""
+        return sorted(self._kept)
+
+    def memory(self, step: int) -> RDMABuffer:
+        """Return the memory of the checkpoint of a step.
+
+        Whoever has it keeps the memory from being used again.
+
+        Raises:
+            CheckpointCorrupt: No such checkpoint is kept.
+        """
+        kept = self._kept.get(step)
+        if kept is None:
+            raise CheckpointCorrupt(f"the checkpoint of step {step} is no longer kept")
+        version, memory = kept
+        return version.buffer[: len(memory)]
 
     def drop_after(self, step: int) -> None:
         """Drop the checkpoints of later steps."""
@@ -64,8 +79,14 @@ class MemoryCheckpoints:
         if self._memory is None or self._memory.size() < nbytes:
             # The previous memory remains as long as a version of it is kept.
             self._memory = VersionedBuffer(nbytes, versions=_VERSIONS)
-        with self._memory.write() as memory:
-            fill(memory)
+        try:
+            with self._memory.write(timeout=_WRITE_TIMEOUT_S) as memory:
+                fill(memory)
+        except RDMATimeout:
+            # Some process still reads old versions, or has stopped while it did.
+            self._memory = VersionedBuffer(nbytes, versions=_VERSIONS)
+            with self._memory.write() as memory:
+                fill(memory)
         version = self._memory.reader().hold()
         previous = self._kept.pop(step, None)
         if previous is not None:

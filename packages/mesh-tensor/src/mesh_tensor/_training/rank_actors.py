@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mesh_core import Actor, MeshError, concurrent_endpoint, endpoint
+from mesh_core import Actor, MeshError, concurrent_endpoint, current_rank, endpoint
 from mesh_core.spi import current_process
+from mesh_tensor._training.cpu_wait import cpu_wait_s
 from mesh_tensor._training.disk_checkpoint import load_from_disk, save_to_disk
 from mesh_tensor._training.memory_checkpoints import MemoryCheckpoints
 from mesh_tensor._training.process_group import abort_group, join_group, leave_group
 from mesh_tensor._training.rendezvous_store import MeshStore, StoreServer
+from mesh_tensor._training.restore_plan import Copy
 from mesh_tensor._training.state_codec import decode_state
 
 if TYPE_CHECKING:
@@ -61,6 +63,8 @@ class Progress:
     losses: tuple[tuple[int, float], ...]
     """The losses of its last steps."""
     longest_step_s: float
+    cpu_wait_s: float
+    """How long threads of the process were ready to run, but waited for a processor."""
 
 
 @dataclass(frozen=True)
@@ -118,23 +122,21 @@ class Trainer(Actor):
         _session.own.save(0, self._program.state_dict())
 
     @endpoint
-    def restore(self, step: int, candidates: Sequence[RDMABuffer]) -> tuple[list[str], bool]:
-        """Load the state of a step from the first candidate that is intact.
+    def restore(self, candidates: Sequence[Copy]) -> tuple[list[str], bool]:
+        """Load the state of the first candidate that is intact.
 
         Returns:
             Why candidates were not loaded, and whether one was.
         """
         problems: list[str] = []
-        for candidate in candidates:
-            memory = memoryview(bytearray(candidate.size()))
+        for copy in candidates:
             try:
-                candidate.read_into(memory, timeout=_COPY_TIMEOUT_S).get()
-                state = decode_state(memory, step)
+                state = self._read(copy)
             except MeshError as error:
                 problems.append(str(error))
             else:
                 self._program.load_state_dict(state)
-                _session.step = step
+                _session.step = copy.step
                 return problems, True
         return problems, False
 
@@ -188,6 +190,14 @@ class Trainer(Actor):
     def __cleanup__(self, error: Exception | None) -> None:
         leave_group()
 
+    def _read(self, copy: Copy) -> dict[str, Any]:
+        """Read a checkpoint in the memory of some rank."""
+        holder = self._holders.slice(rank=copy.holder)
+        source: RDMABuffer = holder.memory.call_one(copy.rank, copy.step).get(_COPY_TIMEOUT_S)
+        memory = memoryview(bytearray(source.size()))
+        source.read_into(memory, timeout=_COPY_TIMEOUT_S).get()
+        return decode_state(memory, copy.step)
+
     def _save(self, step: int, state: Mapping[str, Any], holder: int) -> None:
         """Store the state in memory, request a copy of it, and store it on disk if due."""
         memory = _session.own.save(step, state)
@@ -205,6 +215,10 @@ class Trainer(Actor):
 class CheckpointHolder(Actor):
     """Keeps copies of the checkpoints of other ranks."""
 
+    def __init__(self) -> None:
+        # During a call of a slice, it is the rank in the slice.
+        self._rank = current_rank().rank
+
     @endpoint
     def keep(self, rank: int, step: int, memory: RDMABuffer) -> None:
         """Copy a checkpoint; nothing is stored if it is gone meanwhile."""
@@ -215,15 +229,27 @@ class CheckpointHolder(Actor):
             return
 
     @endpoint
-    def held(self) -> list[tuple[int | None, int, RDMABuffer]]:
-        """Return all checkpoints here: the rank whose state it is, None for this one; the step."""
-        own = [(None, step, memory) for step, memory in _session.own.steps().items()]
+    def held(self) -> list[Copy]:
+        """Return which checkpoints are in the memory of this process."""
+        here = self._rank
+        own = [Copy(here, here, step) for step in _session.own.steps()]
         copies = [
-            (rank, step, memory)
+            Copy(rank, here, step)
             for rank, checkpoints in _session.copies.items()
-            for step, memory in checkpoints.steps().items()
+            for step in checkpoints.steps()
         ]
         return [*own, *copies]
+
+    @endpoint
+    def memory(self, rank: int, step: int) -> RDMABuffer:
+        """Return the memory of a checkpoint here.
+
+        Raises:
+            CheckpointCorrupt: There is none.
+        """
+        if rank == self._rank:
+            return _session.own.memory(step)
+        return _session.copies.get(rank, MemoryCheckpoints()).memory(step)
 
 
 class RankMonitor(Actor):
@@ -234,7 +260,7 @@ class RankMonitor(Actor):
         """Return how far the rank is, and the losses since the last call."""
         losses = tuple(_session.losses)
         del _session.losses[: len(losses)]
-        return Progress(_session.step, losses, _session.longest_step_s)
+        return Progress(_session.step, losses, _session.longest_step_s, cpu_wait_s())
 
     @concurrent_endpoint
     async def abort(self) -> None:

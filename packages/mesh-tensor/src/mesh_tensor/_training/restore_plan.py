@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
 __all__ = ["Copy", "RestorePlan", "plan_restore"]
 
-M = TypeVar("M")
-
 
 @dataclass(frozen=True)
-class Copy(Generic[M]):
+class Copy:
     """A checkpoint in the memory of a process."""
 
     rank: int
@@ -22,20 +20,19 @@ class Copy(Generic[M]):
     holder: int
     """The rank in whose process it is."""
     step: int
-    memory: M
 
 
 @dataclass(frozen=True)
-class RestorePlan(Generic[M]):
+class RestorePlan:
     """A step, and the copies from which each rank can load its state, preferred ones first."""
 
     step: int
-    candidates: tuple[tuple[Copy[M], ...], ...]
+    candidates: tuple[tuple[Copy, ...], ...]
 
 
 def plan_restore(
-    copies: Iterable[Copy[M]], size: int, *, is_sharded: bool, damaged: Collection[Copy[M]] = ()
-) -> RestorePlan[M] | None:
+    copies: Iterable[Copy], size: int, *, is_sharded: bool, damaged: Collection[Copy] = ()
+) -> RestorePlan | None:
     """Choose the latest step of which every rank can load its state.
 
     Args:
@@ -59,12 +56,12 @@ def plan_restore(
     return None
 
 
-def _candidates(copies: list[Copy[M]], rank: int, *, is_sharded: bool) -> tuple[Copy[M], ...]:
+def _candidates(copies: list[Copy], rank: int, *, is_sharded: bool) -> tuple[Copy, ...]:
     """Return the copies that a rank can load: first its own, then those that others hold of it."""
     fitting = [copy for copy in copies if not is_sharded or copy.rank == rank]
     # At the beginning, models are initialized differently: all ranks load the state of rank 0.
     own = 0 if copies and copies[0].step == 0 and not is_sharded else rank
-    order: Mapping[Copy[M], tuple[bool, bool]] = {
+    order: Mapping[Copy, tuple[bool, bool]] = {
         copy: (copy.rank != own, copy.holder != own) for copy in fitting
     }
     return tuple(sorted(fitting, key=order.__getitem__))
