@@ -92,7 +92,7 @@ def test_a_rank_that_is_elsewhere_is_named_with_its_line() -> None:
     ("changed", "kind", "reason"),
     [
         ({"state": "T"}, "stopped", "SIGSTOP"),
-        ({"state": "?", "stacks": None}, "lost", "neither does its host"),
+        ({"state": "?", "stacks": None, "silent_s": 2.2}, "lost", "neither does its host"),
         ({"running": (), "stacks": ()}, "missing_call", "has returned, after all_reduce #100"),
         (
             {"stacks": (stack(("_get", LOADER, 7), ("work", "/job/loader.py", 88)),)},
@@ -115,6 +115,12 @@ def test_a_rank_that_computes_is_named_but_is_not_certain() -> None:
     before = [one._replace(now_ns=one.now_ns - S // 4, cpu_s=1.0) for one in states]
     hang = only(states, before)
     assert (hang.kind, hang.is_certain) == ("busy", False)
+
+
+def test_a_host_that_replies_late_is_not_certain_to_be_lost() -> None:
+    late = process(3, call(0), state="?", stacks=None, silent_s=1.1)
+    hang = only([*others(3, call(0), waiting(1)), late])
+    assert (hang.kind, hang.is_certain) == ("lost", False)
 
 
 def test_a_rank_that_writes_a_checkpoint_is_not_certain() -> None:

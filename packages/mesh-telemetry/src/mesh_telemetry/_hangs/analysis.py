@@ -37,7 +37,8 @@ __all__ = ["find_hangs"]
 _NS = 1_000_000_000
 # Operations for which all ranks must pass tensors of the same size.
 _SAME_SIZE = frozenset({"all_reduce", "all_gather", "broadcast", "reduce", "reduce_scatter"})
-# A process that uses this share of a processor, or reads or writes so many bytes a second, is busy.
+# A process is busy if it uses this share of a processor or waits for one, or reads or writes so
+# many bytes a second.
 _BUSY_SHARE, _BUSY_IO_BYTES = 0.3, 1 << 20
 # A rank that is busy may continue. It is certain to hang after this time, and after this many
 # times the longest pause that the group had before.
@@ -47,6 +48,8 @@ _BLOCKED_PAUSES = 3
 # Before so many operations of a group, its ranks may still load data, compile or start. Nothing is
 # known of how long that takes, so a rank that is late is suspected only after this time.
 _SETUP_OPERATIONS, _SETUP_S = 3, 10.0
+# A host on a busy machine may take long to reply. It is lost after this time without a reply.
+_SILENT_S = 2.0
 # An operation that all ranks have joined is certain to hang after this many times the duration of
 # the longest one.
 _LINK_TIMES = 5
@@ -148,6 +151,8 @@ class _Analysis:
             culprit = culprit_out_of_call(state, member, self._awaited(state), is_busy=is_busy)
         if culprit.kind == "missing_call":
             may_continue = self._is_called(state)
+        elif state.state == "?":
+            may_continue = state.silent_s < _SILENT_S
         else:
             may_continue = is_busy and culprit.kind not in ("stopped", "deadlock", "lost")
         return Hang(

@@ -45,11 +45,13 @@ class ProcessStates:
     def __init__(self, hosts: Hosts) -> None:
         self._hosts = hosts
         self._last: dict[int, list[ProcessState]] = {}
+        self._silent_since: dict[int, float] = {}
 
     def now(self) -> list[ProcessState]:
         """Return the state of each process; of hosts that do not reply, the last that is known."""
+        began = time.monotonic()
         requests = [(handle.number, _request(handle)) for handle in self._hosts()]
-        until = time.monotonic() + _REPLY_S
+        until = began + _REPLY_S
         found: list[ProcessState] = []
         for number, reply in requests:
             try:
@@ -57,9 +59,18 @@ class ProcessStates:
                     raise TimeoutError
                 self._last[number] = reply.get(max(until - time.monotonic(), 0.0))
                 found += self._last[number]
+                self._silent_since.pop(number, None)
             except (MeshError, TimeoutError):
+                silent_s = time.monotonic() - self._silent_since.setdefault(number, began)
                 found += (
-                    state._replace(state="?", stacks=None, running=None, is_busy=False, waits=())
+                    state._replace(
+                        state="?",
+                        stacks=None,
+                        running=None,
+                        is_busy=False,
+                        waits=(),
+                        silent_s=silent_s,
+                    )
                     for state in self._last.get(number, ())
                 )
         return found

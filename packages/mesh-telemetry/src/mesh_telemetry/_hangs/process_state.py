@@ -19,7 +19,7 @@ from mesh_telemetry._events.process_socket import STATE, request_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from mesh_telemetry._events.proc_folder import ProcFolder
@@ -29,6 +29,8 @@ __all__ = ["Frame", "ProcessState", "Stack", "Wait", "process_states"]
 _REPLY_TIMEOUT_S = 0.25
 # Positions in `/proc/<pid>/stat` after the name in parentheses.
 _STATE, _USER, _SYSTEM = 0, 11, 12
+# The position of the time on the run queue, in nanoseconds, in `schedstat`.
+_RUN_DELAY = 1
 _NS = 1_000_000_000
 
 
@@ -78,7 +80,7 @@ class ProcessState(NamedTuple):
     is_busy: bool
     """Whether the process or a child of it is running, or could if a processor were free."""
     cpu_s: float
-    """Processor time of the process and its children."""
+    """Processor time of the process and its children, and time that they have waited for it."""
     io_bytes: int
     """What the process and its children have read and written by `read`, `write` and the like."""
     groups: tuple[ProcessGroup, ...]
@@ -90,6 +92,8 @@ class ProcessState(NamedTuple):
     """The endpoints that its actors serve; None if it has no actors, or has not replied."""
     is_script: bool = False
     """Whether it is a script that the process of this slot has started."""
+    silent_s: float = 0.0
+    """How long its host has not replied; 0 if this state is its reply."""
 
     @property
     def proc(self) -> int:
@@ -161,8 +165,9 @@ def _kernel_state(pid: int) -> tuple[str, float] | None:
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         ticks = int(words[_USER]) + int(words[_SYSTEM])
         # The state of a process is that of its main thread, which says nothing of the others.
-        state = "R" if "R" in _thread_states(pid) else words[_STATE]
-        return state, ticks / os.sysconf("SC_CLK_TCK")
+        states, cpu_wait_s = _threads(pid)
+        state = "R" if "R" in states else words[_STATE]
+        return state, ticks / os.sysconf("SC_CLK_TCK") + cpu_wait_s
     return None
 
 
@@ -174,12 +179,18 @@ def _io_bytes(pid: int) -> int:
     return 0
 
 
-def _thread_states(pid: int) -> Iterator[str]:
+def _threads(pid: int) -> tuple[set[str], float]:
+    """Return the states of the threads, and how long they have waited for a processor in all."""
+    states: set[str] = set()
+    waited_ns = 0
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
-            with suppress(OSError, IndexError):
-                text = Path(f"/proc/{pid}/task/{thread}/stat").read_text()
-                yield text.rpartition(")")[2].split()[_STATE]
+            with suppress(OSError, IndexError, ValueError):
+                folder = f"/proc/{pid}/task/{thread}"
+                text = Path(folder, "stat").read_text()
+                states.add(text.rpartition(")")[2].split()[_STATE])
+                waited_ns += int(Path(folder, "schedstat").read_text().split()[_RUN_DELAY])
+    return states, waited_ns / _NS
 
 
 def _descendants(pid: int) -> list[int]:
