@@ -47,7 +47,7 @@ def states(seed: int, slow: dict[int, float], noise: float = 0.1) -> list[Proces
             )  # fmt: skip
     return [
         ProcessState(
-            rank, f"node{rank}", 1, "train", rank, rank, 0, "S", False, 0.0,
+            rank, f"node{rank}", 1, "train", rank, rank, 0, "S", False, 0.0, 0,
             (ProcessGroup(0, "0", "node:1", tuple(range(RANKS)), rank, "gloo"),),
             tuple(calls[rank]), (), (), (),
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from mesh_rdma import RDMATimeout, VersionedBuffer
@@ -30,6 +32,8 @@ class MemoryCheckpoints:
     def __init__(self) -> None:
         self._memory: VersionedBuffer | None = None
         self._kept: dict[int, tuple[Version, memoryview]] = {}
+        # The trainer drops checkpoints while the holder may still store one.
+        self._lock = threading.Lock()
 
     def save(self, step: int, state: Mapping[str, Any]) -> RDMABuffer:
         """Store the state of a step, and return the memory with it."""
@@ -49,7 +53,8 @@ class MemoryCheckpoints:
 
     def steps(self) -> list[int]:
         """Return the steps whose checkpoints are kept."""
-        return sorted(self._kept)
+        with self._lock:
+            return sorted(self._kept)
 
     def memory(self, step: int) -> RDMABuffer:
         """Return the memory of the checkpoint of a step.
@@ -59,39 +64,43 @@ class MemoryCheckpoints:
         Raises:
             CheckpointCorrupt: No such checkpoint is kept.
         """
-        kept = self._kept.get(step)
-        if kept is None:
-            raise CheckpointCorrupt(f"the checkpoint of step {step} is no longer kept")
-        version, memory = kept
-        return version.buffer[: len(memory)]
+        with self._lock:
+            kept = self._kept.get(step)
+            if kept is None:
+                raise CheckpointCorrupt(f"the checkpoint of step {step} is no longer kept")
+            version, memory = kept
+            return version.buffer[: len(memory)]
 
     def drop_after(self, step: int) -> None:
         """Drop the checkpoints of later steps."""
-        for later in [kept for kept in self._kept if kept > step]:
-            self._kept.pop(later)[0].release()
+        with self._lock:
+            for later in [kept for kept in self._kept if kept > step]:
+                self._kept.pop(later)[0].release()
 
     def damage(self) -> None:
         """Change a bit in the middle of each checkpoint, for tests."""
-        for _, memory in self._kept.values():
-            memory[len(memory) // 2] ^= 1
+        with self._lock:
+            for _, memory in self._kept.values():
+                memory[len(memory) // 2] ^= 1
 
     def _write(self, step: int, nbytes: int, fill: Callable[[memoryview], object]) -> RDMABuffer:
         if self._memory is None or self._memory.size() < nbytes:
             # The previous memory remains as long as a version of it is kept.
             self._memory = VersionedBuffer(nbytes, versions=_VERSIONS)
-        try:
-            with self._memory.write(timeout=_WRITE_TIMEOUT_S) as memory:
-                fill(memory)
-        except RDMATimeout:
-            # Some process still reads old versions, or has stopped while it did.
-            self._memory = VersionedBuffer(nbytes, versions=_VERSIONS)
-            with self._memory.write() as memory:
-                fill(memory)
+        with ExitStack() as stack:
+            try:
+                memory = stack.enter_context(self._memory.write(timeout=_WRITE_TIMEOUT_S))
+            except RDMATimeout:
+                # Some process still reads old versions, or has stopped while it did.
+                self._memory = VersionedBuffer(nbytes, versions=_VERSIONS)
+                memory = stack.enter_context(self._memory.write())
+            fill(memory)
         version = self._memory.reader().hold()
-        previous = self._kept.pop(step, None)
-        if previous is not None:
-            previous[0].release()
-        self._kept[step] = (version, memory[:nbytes])
-        for old in sorted(self._kept)[:-_KEPT]:
-            self._kept.pop(old)[0].release()
+        with self._lock:
+            previous = self._kept.pop(step, None)
+            if previous is not None:
+                previous[0].release()
+            self._kept[step] = (version, memory[:nbytes])
+            for old in sorted(self._kept)[:-_KEPT]:
+                self._kept.pop(old)[0].release()
         return version.buffer[:nbytes]

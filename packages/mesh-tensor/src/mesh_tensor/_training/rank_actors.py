@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sys
 import time
@@ -266,7 +267,7 @@ class RankMonitor(Actor):
     async def abort(self) -> None:
         """End the collectives of the rank with an error."""
         _session.is_aborted = True
-        abort_group()
+        await asyncio.to_thread(abort_group)
 
 
 def damage_checkpoints() -> None:
