@@ -31,7 +31,7 @@ _REARM_SHARE = 0.8
 # memory has grown enough to reach a limit.
 _EXACT_SHARE = 0.05
 # The time that a process has to say which line it executes before it is killed.
-_PLACE_S = 0.03
+_PLACE_S = 0.25
 
 
 class _Measurement(NamedTuple):

@@ -52,17 +52,14 @@ def requested_place(pid: int, limit_s: float) -> str | None:
         try:
             begun = os.fstat(file).st_size
             os.kill(pid, _SIGNAL)
-            size = begun
+            # On a busy machine, the process may be interrupted in the middle of its dump.
             while time.monotonic() < until:
                 time.sleep(_LOOK_S)
-                last, size = size, os.fstat(file).st_size
-                # A dump takes less than a millisecond, so it is complete if it does not grow.
-                if size == last > begun:
-                    break
-            dump = os.pread(file, size - begun, begun)
+                dump = os.pread(file, os.fstat(file).st_size - begun, begun)
+                if (place := _place_in(dump.decode(errors="replace"))) is not None:
+                    return place
         finally:
             os.close(file)
-        return _place_in(dump.decode(errors="replace"))
     return None
 
 
@@ -86,7 +83,8 @@ def _opened(pid: int) -> int | None:
 
 def _place_in(dump: str) -> str | None:
     """Return the innermost line of the program in the first stack that has one."""
-    for line in dump.splitlines():
+    # The last line may be incomplete.
+    for line in dump.split("\n")[:-1]:
         frame = _FRAME.fullmatch(line)
         if frame is None:
             continue
