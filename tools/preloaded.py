@@ -6,10 +6,13 @@ can request more modules with a fixture `preloaded_too` of session scope.
 """
 
 import sys
+import sysconfig
 from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
+
+_LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
 
 
 @pytest.fixture(scope="session")
@@ -40,8 +43,9 @@ def actor_modules(module: ModuleType) -> tuple[str, ...]:
 
 
 def _defines_actors(module: ModuleType) -> bool:
-    package = module.__name__.partition(".")[0]
-    if package.startswith("mesh_"):
+    # A look at the attributes of a library may already have an effect, such as a warning.
+    path = getattr(module, "__file__", None) or ""
+    if path.startswith(_LIBRARIES) or module.__name__.startswith("mesh_"):
         return False
     actor = sys.modules["mesh_core"].Actor
     return any(
