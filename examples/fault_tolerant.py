@@ -17,7 +17,6 @@ import torch
 from small_gpt import CONTEXT, GPT, loss_of, tokens
 from torch import distributed, nn
 
-from mesh_core import ProcDied
 from mesh_core.testing import kill_proc
 from mesh_jobs import LocalJob
 from mesh_tensor.training import ElasticSampler, FaultTolerantTraining
