@@ -3,9 +3,10 @@
 try:
     import mesh_rdma as _mesh_rdma  # noqa: F401 - the error says what to install.
 except ModuleNotFoundError as _error:
-    raise ImportError(
+    raise ModuleNotFoundError(
         "mesh_tensor.training keeps copies of checkpoints by mesh-rdma: "
-        "pip install 'mesh-tensor[rdma]'"
+        "pip install 'mesh-tensor[rdma]'",
+        name=_error.name,
     ) from _error
 
 from mesh_tensor._training.data_order import ElasticSampler as ElasticSampler

@@ -150,7 +150,8 @@ class FaultTolerantTraining:
             raise ValueError(f"stall_timeout_s={stall_timeout_s} is not positive")
         self.recoveries: list[Recovery] = []
         self.losses: dict[int, float] = {}
-        self.step = self.steps_done = 0
+        self.step: int = 0
+        self.steps_done: int = 0
         self.host_names: list[str] = []
         self._procs = procs
         self._is_sharded = is_sharded
