@@ -17,6 +17,7 @@ from tests.campaign import steps
 from tests.campaign.ledger import Entry, draw, table, write
 from tests.hosts.crew.crew import Crew
 from tests.hosts.crew.program import Program
+from tests.hosts.memory_cgroup import create_memory_cgroup
 from tests.hosts.world import World
 from tests.hosts.world.fault import Fault
 from tests.hosts.world.host import Host
@@ -37,7 +38,6 @@ WEIGHTS = {
 }
 STEP_LIMIT_S = 120.0
 FINISH_LIMIT_S = 3600.0
-CGROUPS = Path("/sys/fs/cgroup")
 MEMORY_LIMIT = 64 << 20
 DISK_BYTES = 24 << 20
 
@@ -97,12 +97,7 @@ class Campaign:
         """Put a rank into a memory cgroup that it will exceed."""
         host = self._names[self._program.do(steps.host_names)[rank]]
         (pid,) = self.crew.worker(host).outer([self._program.do(steps.pid, rank)])
-        is_unified = (CGROUPS / "cgroup.controllers").exists()
-        parent = CGROUPS if is_unified else CGROUPS / "memory"
-        cgroup = parent / f"mesh-campaign-{os.getpid()}"
-        cgroup.mkdir()
-        name = "memory.max" if is_unified else "memory.limit_in_bytes"
-        (cgroup / name).write_text(str(MEMORY_LIMIT))
+        cgroup = create_memory_cgroup(f"mesh-campaign-{os.getpid()}", MEMORY_LIMIT)
         (cgroup / "cgroup.procs").write_text(str(pid))
         return cgroup.rmdir
 

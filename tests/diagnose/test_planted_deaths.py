@@ -16,6 +16,7 @@ import torch
 from mesh_core.testing import wait_until
 from tests.diagnose.planted_deaths import LIMITS, plan
 from tests.hosts.crew import Crew
+from tests.hosts.memory_cgroup import create_memory_cgroup
 from tests.hosts.world import Host
 from tools.workspace import ROOT
 
@@ -27,7 +28,6 @@ BY_KERNEL = ("kernel", "kernel_below_limit")
 DEATHS = ("growth", "huge", "loader", "shared", *BY_KERNEL)
 #: Variants of others that every change need not run.
 SLOW = ("shared", "kernel_below_limit")
-CGROUPS = Path("/sys/fs/cgroup")
 #: Enough for all processes of a host but the one that grows.
 CGROUP_BYTES = 2 << 30
 
@@ -36,20 +36,15 @@ CGROUP_BYTES = 2 << 30
 def limited(host: Host) -> Iterator[str]:
     """Put the processes of a host into a memory cgroup, as a scheduler does; return its name."""
     load_into_page_cache(Path(torch.__file__).parent / "lib")
-    is_unified = (CGROUPS / "cgroup.controllers").exists()
-    parent = CGROUPS if is_unified else CGROUPS / "memory"
-    folder = parent / f"mesh-diagnose-{os.getpid()}"
     try:
-        folder.mkdir()
-        name = "memory.max" if is_unified else "memory.limit_in_bytes"
-        (folder / name).write_text(str(CGROUP_BYTES))
+        folder = create_memory_cgroup(f"mesh-diagnose-{os.getpid()}", CGROUP_BYTES)
     except OSError as error:
         pytest.skip(f"no memory cgroup can be created: {error}")
     try:
         move(host.pids(), folder)
         yield folder.name
     finally:
-        move([int(pid) for pid in (folder / "cgroup.procs").read_text().split()], parent)
+        move([int(pid) for pid in (folder / "cgroup.procs").read_text().split()], folder.parent)
         wait_until(lambda: not (folder / "cgroup.procs").read_text(), LIMIT_S)
         folder.rmdir()
 

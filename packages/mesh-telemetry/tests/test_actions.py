@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import pytest
+from action_requests import post
 from recorded_actors import LIMIT_S, Worker
 from recorded_program import config
 
@@ -48,18 +48,9 @@ def telemetry(shared_place: Path) -> Iterator[Telemetry]:
 def stop(telemetry: Telemetry, **wanted: object) -> tuple[int, dict[str, Any]]:
     """Send a stop request; return the status and the response."""
     serving = telemetry._servings[0] if telemetry._servings else telemetry.serve()
-    asked = urllib.request.Request(
-        f"{serving.url}/stop",
-        json.dumps({"by": "mesh top", **wanted}).encode(),
-        {"Authorization": f"Bearer {serving.act_token}"},
-    )
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(asked, timeout=LIMIT_S) as reply:
-            return reply.status, json.load(reply)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, json.load(error)["error"]
+    status, _, content = post(serving, "/stop", **{"by": "mesh top", **wanted})
+    answer = json.loads(content)
+    return status, answer if status == HTTPStatus.OK else answer["error"]
 
 
 def mesh(telemetry: Telemetry, name: str) -> dict[str, Any]:

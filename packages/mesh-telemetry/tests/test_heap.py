@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,6 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import typer
+from action_requests import post
 from heap_checks import LEAK_LINE, SOURCE, leaks_of, while_it_runs
 from leaking_actors import MIB, Leaky
 from recorded_actors import LIMIT_S
@@ -62,18 +61,7 @@ class ServedTeam(Team):
         self.serving = self.telemetry.serve()
 
     def post(self, **said: object) -> tuple[int, str, bytes]:
-        asked = urllib.request.Request(
-            self.serving.url + "/memray/heap",
-            json.dumps(said).encode(),
-            {"Authorization": f"Bearer {self.serving.act_token}"},
-        )
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        try:
-            with opener.open(asked, timeout=LIMIT_S) as reply:
-                return reply.status, reply.headers["Content-Type"], reply.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.headers["Content-Type"], error.read()
+        return post(self.serving, "/memray/heap", **said)
 
 
 @pytest.fixture(scope="module")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from action_requests import post
 from recorded_actors import LIMIT_S
 from recorded_program import config
 from stuck_actors import Stuck
@@ -36,18 +35,7 @@ class ServedProgram:
         self.names: list[str] = rows.table.column("proc").to_pylist()
 
     def post(self, path: str, **said: object) -> tuple[int, str, bytes]:
-        asked = urllib.request.Request(
-            self.serving.url + path,
-            json.dumps(said).encode(),
-            {"Authorization": f"Bearer {self.serving.act_token}"},
-        )
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        try:
-            with opener.open(asked, timeout=LIMIT_S) as reply:
-                return reply.status, reply.headers["Content-Type"], reply.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.headers["Content-Type"], error.read()
+        return post(self.serving, path, **said)
 
     def close(self) -> None:
         self.spinning.cancel()

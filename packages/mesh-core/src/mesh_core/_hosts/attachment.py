@@ -49,9 +49,7 @@ def attach_workers(
     worker_ids: Sequence[str],
 ) -> HostMesh:
     """Add workers to the job as its hosts; see `attach_to_workers`."""
-    if isinstance(workers, str):
-        raise ValueError(f"workers is a single string, {workers!r}: pass a list of addresses")
-    addresses = [Address.parse_reachable(worker) for worker in workers]
+    addresses = _parse_all(workers)
     if not addresses:
         raise ValueError("no workers to attach to: give at least one address")
     if len(set(addresses)) < len(addresses):
@@ -119,9 +117,7 @@ def attach_workers(
 
 def add_standby_workers(hosts: HostMesh, workers: Sequence[str]) -> None:
     """Reserve more workers as standby workers; see `mesh_core.add_standby_workers`."""
-    if isinstance(workers, str):
-        raise ValueError(f"workers is a single string, {workers!r}: pass a list of addresses")
-    addresses = [Address.parse_reachable(worker) for worker in workers]
+    addresses = _parse_all(workers)
     places = runtime().places
     like = places.find(hosts._hosts[0])
     if like is None:
@@ -133,6 +129,12 @@ def add_standby_workers(hosts: HostMesh, workers: Sequence[str]) -> None:
         known.add(address)
     for address in addresses:
         places.standby.hold(address, like.gateway, like.keys, like.config, like.orphan_grace_s)
+
+
+def _parse_all(workers: Sequence[str]) -> list[Address]:
+    if isinstance(workers, str):
+        raise ValueError(f"workers is a single string, {workers!r}: pass a list of addresses")
+    return [Address.parse_reachable(worker) for worker in workers]
 
 
 def _report_missing(current: Runtime, places: Sequence[Place]) -> None:
