@@ -316,6 +316,7 @@ def campaign(session: nox.Session) -> None:
     """Inject failures into training on four hosts: `-- --failures 1000 --seed 7 --output out`."""
     _install(session, "tensor", "mesh-tensor", "mesh-rdma", "mesh-jobs")
     _have(session, system.HOSTS)
+    _pytest(session, "tests/campaign")
     session.run("python", "-m", "tests.campaign", *session.posargs)
 
 

@@ -48,7 +48,14 @@ def current() -> _Program:
     return _program
 
 
-def start(addresses: list[str], standby: int, keys: str, folder: str, disk: str) -> int:
+def start(
+    addresses: list[str],
+    standby: int,
+    keys: str,
+    folder: str,
+    disk: str,
+    min_ranks: int | None = None,
+) -> int:
     """Attach the workers and prepare training; return the number of ranks."""
     global _program
     if str(ROOT / "examples") not in sys.path:
@@ -65,6 +72,7 @@ def start(addresses: list[str], standby: int, keys: str, folder: str, disk: str)
         disk=DiskCheckpoints(disk, every=50, kept=1) if disk else None,
         stall_timeout_s=2.0,
         attempts=20,
+        min_ranks=min_ranks,
     )
     _program = _Program(hosts, procs, training)
     return len(procs)
@@ -120,6 +128,21 @@ def host_names() -> list[str]:
 def add_standby(addresses: list[str]) -> None:
     """Reserve more standby workers."""
     add_standby_workers(current().hosts, addresses)
+
+
+def add_host(address: str, keys: str, limit_s: float) -> int:
+    """Attach another worker, and let a rank on it join; return the number of ranks."""
+    hosts = attach_to_workers([address], credentials=Credentials.load(keys))
+    training = current().training
+    training.add(hosts.spawn_procs(name="more")).result(limit_s)
+    return training.size
+
+
+def drain_host(rank: int, limit_s: float) -> int:
+    """Let the ranks of a host leave; return the number of ranks."""
+    program = current()
+    program.training.drain(program.hosts.slice(hosts=rank)).result(limit_s)
+    return program.training.size
 
 
 def finish(last_step: int, limit_s: float) -> tuple[int, str, dict[int, float]]:

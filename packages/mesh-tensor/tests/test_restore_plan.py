@@ -25,42 +25,44 @@ def copies(*steps: int) -> list[Copy]:
 
 
 def test_equal_states_need_only_one_survivor() -> None:
-    plan = plan_restore(own(-1, 9, 8), SIZE, is_sharded=False)
+    plan = plan_restore(own(-1, 9, 8), range(SIZE), is_sharded=False)
     assert plan is not None
     assert plan.step == 9
-    assert [one[0].rank for one in plan.candidates] == [1, 1, 1]
+    assert [one[0].member for one in plan.candidates] == [1, 1, 1]
 
 
 def test_a_rank_prefers_its_own_memory() -> None:
-    plan = plan_restore([*own(9, 9, 9), *copies(9, 9, 9)], SIZE, is_sharded=True)
+    plan = plan_restore([*own(9, 9, 9), *copies(9, 9, 9)], range(SIZE), is_sharded=True)
     assert plan is not None
     for rank, one in enumerate(plan.candidates):
         assert [copy.holder for copy in one] == [rank, (rank + 1) % SIZE]
 
 
 def test_a_lost_shard_comes_from_its_holder() -> None:
-    plan = plan_restore([*own(-1, 9, 9), *copies(8, 9, -1)], SIZE, is_sharded=True)
+    plan = plan_restore([*own(-1, 9, 9), *copies(8, 9, -1)], range(SIZE), is_sharded=True)
     assert plan is not None
     assert plan.step == 8
     assert plan.candidates[0][0].holder == 1
 
 
 def test_a_lost_shard_without_copy_cannot_be_restored() -> None:
-    assert plan_restore([*own(-1, 9, 9), *copies(-1, 9, 9)], SIZE, is_sharded=True) is None
+    assert plan_restore([*own(-1, 9, 9), *copies(-1, 9, 9)], range(SIZE), is_sharded=True) is None
 
 
 def test_damaged_copies_are_left_out() -> None:
     found = own(9, 9, 9)
     damaged = [copy for copy in found if copy.step == 9]
-    plan = plan_restore(found, SIZE, is_sharded=False, damaged=damaged)
+    plan = plan_restore(found, range(SIZE), is_sharded=False, damaged=damaged)
     assert plan is not None
     assert plan.step == 8
 
 
 def test_before_the_first_step_all_ranks_take_the_state_of_rank_0() -> None:
-    plan = plan_restore([Copy(rank, rank, 0) for rank in range(SIZE)], SIZE, is_sharded=False)
+    plan = plan_restore(
+        [Copy(rank, rank, 0) for rank in range(SIZE)], range(SIZE), is_sharded=False
+    )
     assert plan is not None
-    assert [one[0].rank for one in plan.candidates] == [0, 0, 0]
+    assert [one[0].member for one in plan.candidates] == [0, 0, 0]
 
 
 def test_any_one_rank_may_be_lost_at_any_moment() -> None:
@@ -69,6 +71,6 @@ def test_any_one_rank_may_be_lost_at_any_moment() -> None:
         steps = [5 + one for one in ahead]
         held = [5] * SIZE
         found = [copy for copy in [*own(*steps), *copies(*held)] if copy.holder != lost]
-        plan = plan_restore(found, SIZE, is_sharded=True)
+        plan = plan_restore(found, range(SIZE), is_sharded=True)
         assert plan is not None
         assert plan.step >= max(steps) - 1

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from mesh_tensor._training.state_codec import decode_state, encode_state
+from mesh_tensor._training.state_codec import check_state, decode_state, encode_state
 from mesh_tensor.training import CheckpointCorrupt
 
 STEP = 7
@@ -29,6 +29,11 @@ def written(step: int = STEP) -> bytearray:
     return memory
 
 
+def read(memory: memoryview, step: int) -> dict[str, Any]:
+    check_state(memory, step)
+    return decode_state(memory)
+
+
 def check_equal(state: dict[str, Any]) -> None:
     assert state["groups"] == STATE["groups"]
     tensors = [{**one, "groups": 0} for one in (state, STATE)]
@@ -36,13 +41,13 @@ def check_equal(state: dict[str, Any]) -> None:
 
 
 def test_a_state_is_read_as_it_was_written() -> None:
-    state = decode_state(memoryview(written()), STEP)
+    state = read(memoryview(written()), STEP)
     check_equal(state)
 
 
 def test_tensors_that_were_read_do_not_share_the_memory() -> None:
     memory = written()
-    state = decode_state(memoryview(memory), STEP)
+    state = read(memoryview(memory), STEP)
     memory[:] = bytes(len(memory))
     check_equal(state)
 
@@ -53,16 +58,16 @@ def test_every_changed_byte_is_noticed() -> None:
     for at in range(end):
         memory[at] ^= 0x10
         with pytest.raises(CheckpointCorrupt):
-            decode_state(memoryview(memory), STEP)
+            read(memoryview(memory), STEP)
         memory[at] ^= 0x10
 
 
 @pytest.mark.parametrize("length", [0, 10, 60, 200])
 def test_a_part_is_no_checkpoint(length: int) -> None:
     with pytest.raises(CheckpointCorrupt):
-        decode_state(memoryview(written())[:length], STEP)
+        read(memoryview(written())[:length], STEP)
 
 
 def test_a_checkpoint_of_another_step_is_not_read() -> None:
     with pytest.raises(CheckpointCorrupt, match="does not contain a checkpoint of step 8"):
-        decode_state(memoryview(written()), STEP + 1)
+        read(memoryview(written()), STEP + 1)

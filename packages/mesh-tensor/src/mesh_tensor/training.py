@@ -17,5 +17,5 @@ from mesh_tensor._training.errors import TrainingFailed as TrainingFailed
 from mesh_tensor._training.fault_tolerant_training import (
     FaultTolerantTraining as FaultTolerantTraining,
 )
-from mesh_tensor._training.fault_tolerant_training import Recovery as Recovery
 from mesh_tensor._training.program import TrainingProgram as TrainingProgram
+from mesh_tensor._training.recovery import Recovery as Recovery

@@ -6,90 +6,45 @@ import functools
 import logging
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mesh_core import HostDied, ProcDied, this_proc, wait
+from mesh_core import HostDied, this_proc, wait
 from mesh_tensor._training.disk_checkpoint import latest_on_disk
 from mesh_tensor._training.errors import NoCheckpoint, TrainingFailed
-from mesh_tensor._training.rank_actors import (
-    CheckpointHolder,
-    RankMonitor,
-    RankSettings,
-    StepFailed,
-    Trainer,
+from mesh_tensor._training.members import Member, Members, holder_ranks
+from mesh_tensor._training.membership_changes import MembershipChange, MembershipChanges
+from mesh_tensor._training.progress_watch import POLL_S, ProgressWatch
+from mesh_tensor._training.rank_actors import RankSettings
+from mesh_tensor._training.recovery import (
+    Failure,
+    Interrupted,
+    Recovery,
+    describe_failure,
+    has_failed,
 )
 from mesh_tensor._training.rendezvous_store import StoreServer
 from mesh_tensor._training.restore_plan import plan_restore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
+    from concurrent.futures import Future as Completion
     from types import TracebackType
 
-    from mesh_core import Future, ProcMesh
+    from mesh_core import Future, HostMesh, ProcMesh
     from mesh_tensor._training.disk_checkpoint import DiskCheckpoints
     from mesh_tensor._training.program import TrainingProgram
     from mesh_tensor._training.restore_plan import Copy
 
-__all__ = ["FaultTolerantTraining", "Recovery"]
+__all__ = ["FaultTolerantTraining"]
 
 T = TypeVar("T")
 
-_POLL_S = 0.1
 # How long ranks may take to end a step after their collectives were aborted: so many times the
 # longest step, but at least so long. A rank that takes longer hangs.
 _ABORT_STEPS, _ABORT_S = 3, 1.0
 _REPLY_S = 2.0
-# Ranks hang if no step ends for this many times the longest step so far, but at least so long.
-_STALL_STEPS, _STALL_S = 20, 5.0
-# The first step may compile, load data and so on.
-_FIRST_STALL_S = 120.0
 _SETUP_S = 120.0
-# Modules with which the processes start that replace others. The first optimizer of a process
-# imports the first one, which takes seconds.
-_PRELOADED = ("torch._dynamo", "torch.distributed", "mesh_tensor._training.rank_actors")
 _log = logging.getLogger("mesh_tensor")
-
-
-@dataclass(frozen=True)
-class Recovery:
-    """A failure of training, and the recovery from it.
-
-    Attributes:
-        kind: What failed: `process`, `host`, `hang`, or `exception` in the program.
-        ranks: The ranks that failed.
-        reason: A description of the failure.
-        step: The last step that any rank had finished.
-        resumed_step: The step from which training continued.
-        source: Where the state came from: `memory` or `disk`.
-        damaged_copies: The number of copies in memory that were damaged and not used.
-        reported_at: When the failure was reported, in seconds since the epoch.
-        recovery_s: Seconds from then until training continued.
-    """
-
-    kind: str
-    ranks: tuple[int, ...]
-    reason: str
-    step: int
-    resumed_step: int
-    source: str
-    damaged_copies: int
-    reported_at: float
-    recovery_s: float
-
-    @property
-    def lost_steps(self) -> int:
-        """The number of steps that had to be repeated."""
-        return max(self.step - self.resumed_step, 0)
-
-
-@dataclass(frozen=True)
-class _Failure:
-    kind: str
-    ranks: tuple[int, ...]
-    reason: str
-    error: BaseException | None
-    at: float
 
 
 class FaultTolerantTraining:
@@ -104,7 +59,7 @@ class FaultTolerantTraining:
 
     Args:
         procs: The processes; ranks are those of the flattened mesh. Standby workers of their hosts
-            replace hosts that die.
+            replace hosts that die. More processes can be added later.
         program: The class of the `TrainingProgram`, or a function that creates one.
         *args: Its arguments.
         backend: The backend of `torch.distributed`.
@@ -117,14 +72,15 @@ class FaultTolerantTraining:
             the time that a rank waits for a processor. Default: 20 times the longest step, at
             least 5 s.
         attempts: How often a step may fail before training ends with `TrainingFailed`.
+        min_ranks: If a host dies and no standby worker is left, training continues with the ranks
+            of the other hosts if there are at least this many. Default: all ranks are needed. With
+            `is_sharded`, continuing with fewer ranks requires `disk`.
         **kwargs: Keyword arguments of the program.
 
     Attributes:
         recoveries: The recoveries so far.
-        losses: The losses that rank 0 has returned, by step.
         step: The number of steps that all ranks had finished when training last paused.
         host_names: The name of the host of each rank, once training has begun.
-        steps_done: The number of steps that some rank has finished, also while training runs.
 
     Example:
         >>> with FaultTolerantTraining(procs, GPT, config) as training:  # doctest: +SKIP
@@ -142,66 +98,66 @@ class FaultTolerantTraining:
         disk: DiskCheckpoints | None = None,
         stall_timeout_s: float | None = None,
         attempts: int = 5,
+        min_ranks: int | None = None,
         **kwargs: Any,
     ) -> None:
         if attempts < 1:
             raise ValueError(f"attempts={attempts} is not positive")
         if stall_timeout_s is not None and stall_timeout_s <= 0:
             raise ValueError(f"stall_timeout_s={stall_timeout_s} is not positive")
+        if min_ranks is not None and not 0 < min_ranks <= len(procs):
+            raise ValueError(f"min_ranks={min_ranks} is not between 1 and {len(procs)}")
+        if min_ranks is not None and is_sharded and disk is None:
+            raise ValueError(
+                "with is_sharded, ranks can only be removed by a checkpoint on disk: pass "
+                "disk=DiskCheckpoints(folder)"
+            )
         self.recoveries: list[Recovery] = []
-        self.losses: dict[int, float] = {}
         self.step: int = 0
-        self.steps_done: int = 0
         self.host_names: list[str] = []
-        self._procs = procs
         self._is_sharded = is_sharded
         self._disk = disk
-        self._stall_timeout_s = stall_timeout_s
         self._attempts = attempts
-        self._size = len(procs)
-        procs.host_mesh.preload(*_PRELOADED)
-        flat = procs.flatten("rank")
-        self._holders: Any = flat.spawn("checkpoint_holders", CheckpointHolder, restart="temporary")
-        self._monitors: Any = flat.spawn("rank_monitors", RankMonitor, restart="temporary")
+        self._min_ranks = min_ranks
         create = functools.partial(program, *args, **kwargs)
-        settings = RankSettings(backend, seed, is_sharded, disk)
-        self._trainers: Any = flat.spawn(
-            "trainers", Trainer, create, settings, self._holders, restart="temporary"
-        )
-        self._ranks = [self._trainers.slice(rank=rank) for rank in range(self._size)]
-        self._holder_ranks: list[int] = []
+        self._members = Members(create, RankSettings(backend, seed, is_sharded, disk))
+        self._members.change(self._members.start(procs), ())
+        self._changes = MembershipChanges()
+        self._progress = ProgressWatch(self._members, stall_timeout_s)
+        # The replies of ranks that are paused to stop at the same step, and that step.
+        self._pauses: dict[int, Future[int]] = {}
+        self._stop_step: int | None = None
         self._server: Any = None
-        # The ranks whose actors have replied once; others may still start.
-        self._started: set[int] = set()
         self._has_begun = self._is_prepared = False
-        self._began = time.monotonic()
-        # How long each rank has waited for a processor: at the last end of a step, and now.
-        self._cpu_waits_before: dict[int, float] = {}
-        self._cpu_waits: dict[int, float] = {}
-        self._longest_step_s = 0.0
+        # The state of removed ranks is in the checkpoint of this step.
+        self._step_on_disk: int | None = None
 
     def run(self, steps: int) -> None:
         """Train until this number of steps is reached, whatever fails meanwhile.
 
         Raises:
-            TrainingFailed: The same step has failed too often, or a host has died and no standby
-                worker is left.
+            TrainingFailed: The same step has failed too often, or a host has died, no standby
+                worker is left, and fewer than `min_ranks` ranks remain.
             NoCheckpoint: All copies of some state are lost.
         """
-        failure: _Failure | None = None
+        failure: Failure | None = None
         failed_at, attempts = -1, 0
         while True:
             try:
                 if not self._is_prepared:
                     self._prepare(failure)
                 self._train(steps)
-            except _Interrupted as interrupted:
+                self._change_members()
+            except Interrupted as interrupted:
                 # If the recovery fails as well, the recovery of the first failure is not over.
                 if failure is None or self._is_prepared:
                     failure = interrupted.failure
                 self._is_prepared = False
             else:
-                return
+                if self.step >= steps:
+                    return
+                failure = None
+                continue
             attempts = attempts + 1 if self.steps_done == failed_at else 1
             failed_at = self.steps_done
             if attempts >= self._attempts:
@@ -211,14 +167,75 @@ class FaultTolerantTraining:
 
     def state_dict(self, rank: int = 0) -> Mapping[str, Any]:
         """Return the state of a rank, between two calls of `run`."""
-        state: Mapping[str, Any] = self._trainers.slice(rank=rank).state.call_one().get()
+        state: Mapping[str, Any] = self._members[rank].trainer.state.call_one().get()
         return state
+
+    def add(self, procs: ProcMesh) -> Completion[None]:
+        """Let more processes take part, as the last ranks.
+
+        They join between two steps, as soon as they have started, if necessary during the next
+        `run`. They load the state from the memory of the others. With `is_sharded`, all ranks write
+        a checkpoint to disk first and load it again, so the state must be one that
+        `torch.distributed.checkpoint` can load into another number of ranks, such as that of FSDP2.
+
+        Returns:
+            A future that is done when they train. It raises the failure of a process that could not
+            start.
+
+        Raises:
+            ValueError: The states are sharded and there is no folder for checkpoints, or the
+                processes take part already.
+        """
+        self._require_disk()
+        if self._members.on(procs):
+            raise ValueError(f"processes of {procs!r} take part in the training already")
+        joining = self._members.start(procs)
+        places = [member.trainer.place.call_one() for member in joining]
+        return self._changes.request(MembershipChange(joining=joining, places=places))
+
+    def drain(self, where: HostMesh | ProcMesh) -> Completion[None]:
+        """Let the ranks on hosts, or of processes, leave the training between two steps.
+
+        No step is lost, and the other ranks continue with the same state. If no `run` is active,
+        they leave during the next one. Stop the processes, or release the hosts, when the future is
+        done.
+
+        Returns:
+            A future that is done when the processes no longer train.
+
+        Raises:
+            ValueError: No rank is there, no other rank is left, or the states are sharded and there
+                is no folder for checkpoints.
+        """
+        self._require_disk()
+        leaving = self._members.on(where)
+        if not leaving:
+            raise ValueError(f"no rank of the training is on {where!r}")
+        if len(leaving) == len(self._members):
+            raise ValueError(f"all ranks are on {where!r}: add others first")
+        return self._changes.request(MembershipChange(leaving=leaving))
 
     def close(self) -> None:
         """Stop the actors of the training; the processes remain."""
-        for mesh in (self._trainers, self._monitors, self._holders, self._server):
-            if mesh is not None:
-                mesh.stop().get()
+        self._changes.give_up(TrainingFailed("the training was closed"))
+        self._members.stop()
+        if self._server is not None:
+            self._server.stop().get()
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return len(self._members)
+
+    @property
+    def losses(self) -> dict[int, float]:
+        """The losses that rank 0 has returned, by step."""
+        return self._progress.losses
+
+    @property
+    def steps_done(self) -> int:
+        """The number of steps that some rank has finished, also while training runs."""
+        return self._progress.steps_done
 
     def __enter__(self) -> FaultTolerantTraining:
         return self
@@ -231,27 +248,32 @@ class FaultTolerantTraining:
     ) -> None:
         self.close()
 
-    def _prepare(self, failure: _Failure | None) -> None:
+    def _prepare(self, failure: Failure | None) -> None:
         """Replace what is dead, restore the state of all ranks, and form a process group."""
+        if not self._is_sharded:
+            # Any rank can restore those that join.
+            self._change_members()
         self._replace_dead()
         places = self._collect(self._on_each("place"), _SETUP_S)
-        self._started = set(places)
-        previous, self.host_names = self.host_names, [places[rank][1] for rank in range(self._size)]
-        self._holder_ranks = _holder_ranks([places[rank][0] for rank in range(self._size)])
+        for rank, place in places.items():
+            self._members[rank].started(place)
+        previous, self.host_names = self.host_names, [one.host_name for one in self._members]
         step, source, damaged = self._restore()
         if self._server is not None:
             self._server.stop().get()
         self._server = this_proc().spawn("rendezvous_store", StoreServer)
         from_disk = step if source == "disk" else None
+        numbers = [member.number for member in self._members]
         joins = {
-            rank: trainer.join.call_one(self._server, rank, self._size, from_disk)
-            for rank, trainer in enumerate(self._ranks)
+            rank: member.trainer.join.call_one(self._server, numbers, from_disk)
+            for rank, member in enumerate(self._members)
         }
         self._collect(joins, _SETUP_S)
         if previous and previous != self.host_names:
             # A standby worker has not imported them yet.
-            self._procs.host_mesh.preload(*_PRELOADED)
-        self._is_prepared = True
+            self._members.preload()
+        self._is_prepared = self._has_begun = True
+        self._pauses, self._stop_step, self._step_on_disk = {}, None, None
         self.step = step
         if failure is not None:
             recovery = Recovery(
@@ -269,62 +291,163 @@ class FaultTolerantTraining:
             _log.info("mesh: training continues: %s", recovery)
 
     def _train(self, steps: int) -> None:
-        """Train until the last step, or until something fails."""
+        """Train until the last step, until members change, or until something fails."""
+        holders = holder_ranks([member.host for member in self._members])
         runs = {
-            rank: trainer.train.call_one(self.step, steps, self._holder_ranks[rank])
-            for rank, trainer in enumerate(self._ranks)
+            rank: member.trainer.train.call_one(
+                self.step, steps, self._members[holders[rank]].holder
+            )
+            for rank, member in enumerate(self._members)
         }
-        self._start_waiting()
+        self._progress.start_waiting()
         self._collect(runs, None)
-        self._poll()
-        self.step = max(steps, self.step)
+        self._progress.poll()
+        reached = steps if self._stop_step is None else min(self._stop_step, steps)
+        self.step = max(reached, self.step)
+
+    def _pause(self) -> None:
+        """Let all ranks stop at the same step if members should join or leave."""
+        if self._stop_step is not None:
+            return
+        if not self._pauses:
+            if not self._changes.are_due():
+                return
+            self._pauses = {
+                rank: member.monitor.pause.call_one() for rank, member in enumerate(self._members)
+            }
+            wait(self._pauses.values(), timeout=POLL_S)
+        if any(not one.done() or one.exception() is not None for one in self._pauses.values()):
+            # A rank that does not reply is found like one that fails without a pause.
+            return
+        self._stop_step = max(one.get() for one in self._pauses.values())
+        for member in self._members:
+            member.monitor.stop_at.broadcast(self._stop_step)
+
+    def _change_members(self) -> None:
+        """Let members join and leave, while no rank trains."""
+        if self._pauses:
+            # The ranks train again only in a new process group.
+            self._is_prepared = False
+        if not self._changes.are_due():
+            return
+        if self._is_sharded and not self._write_to_disk():
+            self._changes.give_up(TrainingFailed("the checkpoint on disk could not be written"))
+            return
+        self._is_prepared = False
+        for change in self._changes.take():
+            remaining = len(self._members) + len(change.joining) - len(change.leaving)
+            if not remaining:
+                change.done.set_exception(ValueError("no rank would remain: add others first"))
+                continue
+            for member, place in zip(change.joining, change.places, strict=True):
+                member.started(place.get())
+            self._members.change(change.joining, change.leaving)
+            change.done.set_result(None)
+        self._progress.ranks_changed()
+        _log.info("mesh: training continues on %d ranks", len(self._members))
+
+    def _write_to_disk(self) -> bool:
+        """Let all ranks write a checkpoint from which another number of ranks continues."""
+        self._collect(self._on_each("write_to_disk"), _SETUP_S)
+        assert self._disk is not None
+        if latest_on_disk(self._disk) != self.step:
+            return False
+        self._step_on_disk = self.step
+        return True
+
+    def _require_disk(self) -> None:
+        if self._is_sharded and self._disk is None:
+            raise ValueError(
+                "the number of ranks of sharded states can only change by a checkpoint on disk: "
+                "pass disk=DiskCheckpoints(folder)"
+            )
 
     def _replace_dead(self) -> None:
         """Start dead processes again, on standby hosts if their host is dead."""
-        replies = self._on_each("progress", self._monitors)
-        running = [reply for rank, reply in replies.items() if rank in self._started]
-        wait(running, timeout=_REPLY_S)
-        for rank, reply in replies.items():
-            if not reply.done():
-                if rank not in self._started:
+        replies = self._progress.request()
+        members = list(self._members)
+        wait(
+            [replies[rank] for rank, one in enumerate(members) if one.has_started], timeout=_REPLY_S
+        )
+        lost: dict[Member, HostDied] = {}
+        for rank, member in enumerate(members):
+            if not replies[rank].done():
+                if not member.has_started:
                     continue
                 self._kill(rank)
-            elif reply.exception() is None:
+            elif replies[rank].exception() is None:
                 continue
-            self._started.discard(rank)
+            host = member.host
+            if any(host == other.host for other in lost) and host >= 0:
+                lost[member] = next(iter(lost.values()))
+                continue
             try:
-                self._procs.replace(rank)
+                member.replace()
             except HostDied as error:
-                raise TrainingFailed(
-                    f"rank {rank} cannot be replaced: its host is dead, and no standby worker is "
-                    "left"
-                ) from error
+                member.host = host
+                lost[member] = error
             except RuntimeError as error:
                 # Another rank of the same host has brought this one back.
                 _log.debug("mesh: rank %d is alive: %s", rank, error)
+        if lost:
+            self._continue_without(lost)
+
+    def _continue_without(self, lost: Mapping[Member, HostDied]) -> None:
+        """Remove the ranks of hosts that cannot be replaced.
+
+        Raises:
+            TrainingFailed: Too few would remain.
+        """
+        rank = next(rank for rank, member in enumerate(self._members) if member in lost)
+        remaining = len(self._members) - len(lost)
+        if self._min_ranks is None or remaining < self._min_ranks:
+            raise TrainingFailed(
+                f"rank {rank} cannot be replaced: its host is dead, and no standby worker is left"
+            ) from next(iter(lost.values()))
+        self._members.change((), lost)
+        if self._is_sharded:
+            # Parts of the state in memory are those of another number of ranks.
+            assert self._disk is not None
+            self._step_on_disk = latest_on_disk(self._disk)
+            if self._step_on_disk is None:
+                raise NoCheckpoint("a host is lost, and there is no checkpoint on disk yet")
+        self._progress.ranks_changed()
+        _log.warning(
+            "mesh: a host is dead and no standby worker is left: training continues on %d ranks",
+            remaining,
+        )
 
     def _restore(self) -> tuple[int, str, int]:
         """Restore all ranks; return the step, where it came from, and the damaged copies."""
+        if self._step_on_disk is not None:
+            return self._step_on_disk, "disk", 0
         on_disk = None if self._disk is None else latest_on_disk(self._disk)
         if not self._has_begun:
             if on_disk is not None:
                 # A previous program has trained so far.
-                self._has_begun = True
                 return on_disk, "disk", 0
+            if self._is_sharded:
+                # All ranks have created the same model, and have a part of it after they join.
+                return 0, "memory", 0
             self._collect(self._on_each("begin"), _SETUP_S)
-            self._has_begun = True
-        holders = self._collect(self._on_each("held", self._holders), _SETUP_S)
-        copies = [copy for held in holders.values() for copy in held]
+        held = self._collect(
+            {rank: one.holder.held.call_one() for rank, one in enumerate(self._members)}, _SETUP_S
+        )
+        copies = [copy for of_rank in held.values() for copy in of_rank]
+        holders = {member.number: member.holder for member in self._members}
+        numbers = list(holders)
         damaged: set[Copy] = set()
         damaged_count = 0
         while True:
-            plan = plan_restore(copies, self._size, is_sharded=self._is_sharded, damaged=damaged)
+            plan = plan_restore(copies, numbers, is_sharded=self._is_sharded, damaged=damaged)
             if plan is None:
                 break
             results = self._collect(
                 {
-                    rank: trainer.restore.call_one(plan.candidates[rank])
-                    for rank, trainer in enumerate(self._ranks)
+                    rank: member.trainer.restore.call_one(
+                        [(copy, holders[copy.holder]) for copy in plan.candidates[rank]]
+                    )
+                    for rank, member in enumerate(self._members)
                 },
                 _SETUP_S,
             )
@@ -341,10 +464,12 @@ class FaultTolerantTraining:
             )
         return on_disk, "disk", damaged_count
 
-    def _on_each(self, name: str, mesh: Any = None) -> dict[int, Future[Any]]:
-        """Call an endpoint without arguments on each rank."""
-        mesh = self._trainers if mesh is None else mesh
-        return {rank: getattr(mesh.slice(rank=rank), name).call_one() for rank in range(self._size)}
+    def _on_each(self, name: str) -> dict[int, Future[Any]]:
+        """Call an endpoint of the trainer of each rank."""
+        return {
+            rank: getattr(member.trainer, name).call_one()
+            for rank, member in enumerate(self._members)
+        }
 
     def _collect(self, futures: Mapping[int, Future[T]], limit_s: float | None) -> dict[int, T]:
         """Return the results of all ranks.
@@ -354,19 +479,20 @@ class FaultTolerantTraining:
             limit_s: The time limit in seconds. None: until the steps make no progress.
 
         Raises:
-            _Interrupted: A rank has failed or hangs. No rank waits for another one any more.
+            Interrupted: A rank has failed or hangs. No rank waits for another one any more.
         """
         until = None if limit_s is None else time.monotonic() + limit_s
         left = dict(futures)
         is_late = False
         while left and not is_late:
-            wait(left.values(), first=1, timeout=_POLL_S)
+            wait(left.values(), first=1, timeout=POLL_S)
             done = [rank for rank, future in left.items() if future.done()]
-            if any(_has_failed(left.pop(rank)) for rank in done):
+            if any(has_failed(left.pop(rank)) for rank in done):
                 break
             if until is None:
-                self._poll()
-                is_late = self._has_stalled()
+                self._progress.poll()
+                self._pause()
+                is_late = self._progress.has_stalled()
             else:
                 is_late = time.monotonic() >= until
         else:
@@ -374,109 +500,28 @@ class FaultTolerantTraining:
                 return {rank: future.get() for rank, future in futures.items()}
         reported_at = time.time()
         hung = self._abort(futures)
-        raise _Interrupted(_described(futures, hung, reported_at))
+        raise Interrupted(describe_failure(futures, hung, reported_at))
 
     def _abort(self, futures: Mapping[int, Future[Any]]) -> list[int]:
         """End what the ranks do, and kill those that do not end; return them."""
-        self._monitors.abort.broadcast()
+        for member in self._members:
+            member.monitor.abort.broadcast()
         if self._server is not None:
             self._server.stop()
-        limit_s = max(_ABORT_STEPS * self._longest_step_s, _ABORT_S)
-        self._start_waiting()
-        while self._waited_s() < limit_s and wait(futures.values(), timeout=_POLL_S).pending:
-            self._poll()
+        limit_s = max(_ABORT_STEPS * self._progress.longest_step_s, _ABORT_S)
+        self._progress.start_waiting()
+        while (
+            self._progress.waited_s() < limit_s and wait(futures.values(), timeout=POLL_S).pending
+        ):
+            self._progress.poll()
         hung = [rank for rank, future in futures.items() if not future.done()]
         for rank in hung:
             self._kill(rank)
         wait([futures[rank] for rank in hung], timeout=_REPLY_S)
-        self._poll()
+        self._progress.poll()
         return hung
 
     def _kill(self, rank: int) -> None:
         with suppress(HostDied):
-            self._procs.kill(rank)
-
-    def _poll(self) -> None:
-        """Collect the progress of the ranks that reply."""
-        replies = self._on_each("progress", self._monitors)
-        wait(replies.values(), timeout=_POLL_S)
-        for rank, reply in replies.items():
-            if not reply.done() or reply.exception() is not None:
-                continue
-            progress = reply.get()
-            if rank == 0:
-                self.losses.update(progress.losses)
-            self._cpu_waits[rank] = progress.cpu_wait_s
-            if progress.step > self.steps_done:
-                self.steps_done = progress.step
-                self._start_waiting()
-            self._longest_step_s = max(self._longest_step_s, progress.longest_step_s)
-
-    def _start_waiting(self) -> None:
-        self._began = time.monotonic()
-        self._cpu_waits_before = dict(self._cpu_waits)
-
-    def _waited_s(self) -> float:
-        """Return how long no step has ended, without the time that a rank waited for a processor.
-
-        On a busy machine, a step may take many times as long as before.
-        """
-        waits = (
-            wait_s - self._cpu_waits_before.get(rank, wait_s)
-            for rank, wait_s in self._cpu_waits.items()
-        )
-        return time.monotonic() - self._began - max(waits, default=0.0)
-
-    def _has_stalled(self) -> bool:
-        limit_s = self._stall_timeout_s
-        if limit_s is None:
-            usual_s = max(_STALL_STEPS * self._longest_step_s, _STALL_S)
-            limit_s = usual_s if self._longest_step_s else _FIRST_STALL_S
-        return self._waited_s() >= limit_s
-
-
-class _Interrupted(Exception):
-    def __init__(self, failure: _Failure) -> None:
-        super().__init__(failure.reason)
-        self.failure = failure
-
-
-def _has_failed(future: Future[Any]) -> bool:
-    return future.exception() is not None or isinstance(future.get(), StepFailed)
-
-
-def _described(futures: Mapping[int, Future[Any]], hung: Sequence[int], at: float) -> _Failure:
-    """Describe what failed first, given that all ranks have ended."""
-    if hung:
-        reason = f"rank {', '.join(map(str, hung))} made no progress and was killed"
-        return _Failure("hang", tuple(hung), reason, None, at)
-    errors = {rank: error for rank, future in futures.items() if (error := future.exception())}
-    for kind, cls in (("host", HostDied), ("process", ProcDied), ("exception", Exception)):
-        found = {rank: error for rank, error in errors.items() if isinstance(error, cls)}
-        if found:
-            first = next(iter(found.values()))
-            return _Failure(kind, tuple(found), str(first), first, at)
-    failed = {
-        rank: result
-        for rank, future in futures.items()
-        if isinstance(result := future.get(), StepFailed)
-    }
-    own = {rank: result for rank, result in failed.items() if not result.is_of_group}
-    rank, result = next(iter((own or failed).items()))
-    kind = "exception" if own else "process group"
-    return _Failure(
-        kind, tuple(own or failed), f"rank {rank}: {result.text}", RuntimeError(result.trace), at
-    )
-
-
-def _holder_ranks(hosts: Sequence[int]) -> list[int]:
-    """Return for each rank the one that keeps its copies: if possible, on the next host."""
-    size = len(hosts)
-    others = [
-        [rank + step for step in range(1, size) if hosts[(rank + step) % size] != host]
-        for rank, host in enumerate(hosts)
-    ]
-    distances = {rank: found[0] - rank if found else 1 for rank, found in enumerate(others)}
-    # Equal distances spread the copies evenly.
-    distance = max(distances.values(), default=1)
-    return [(rank + distance) % size for rank in range(size)]
+            member = self._members[rank]
+            member.procs.kill(member.index)

@@ -14,13 +14,15 @@ class TrainingProgram(Protocol):
     """The training of one rank: a model, its optimizer and its data.
 
     The constructor creates them without a process group, with the same random numbers on all ranks.
-    Mesh then calls `join`, and `train_step` for each step. After a failure it loads a state with
-    `load_state_dict` and calls `join` again, in the processes that survived and in those that were
-    replaced.
+    Mesh then calls `join`, and `train_step` for each step. After a failure, it calls `join` again,
+    in the processes that survived and in those that were replaced, and then `load_state_dict`.
     """
 
     def join(self) -> None:
-        """Prepare for the current process group of `torch.distributed`: wrap the model in DDP."""
+        """Prepare for the current process group of `torch.distributed`.
+
+        Wrap the model in DDP, or create it again and shard it with FSDP.
+        """
 
     def train_step(self, step: int) -> float | None:
         """Train one step, and return its loss if it should be recorded.
@@ -39,4 +41,8 @@ class TrainingProgram(Protocol):
         """
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load what `state_dict` returned in some process; its tensors are on the CPU."""
+        """Load what `state_dict` returned in some process.
+
+        Its tensors are on the CPU. Those that were a `DTensor` are again one, on the device mesh of
+        the new process group.
+        """

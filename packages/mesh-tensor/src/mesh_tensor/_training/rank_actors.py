@@ -20,7 +20,8 @@ from mesh_tensor._training.memory_checkpoints import MemoryCheckpoints
 from mesh_tensor._training.process_group import abort_group, join_group, leave_group
 from mesh_tensor._training.rendezvous_store import MeshStore, StoreServer
 from mesh_tensor._training.restore_plan import Copy
-from mesh_tensor._training.state_codec import decode_state
+from mesh_tensor._training.state_codec import check_state, decode_state, device_meshes
+from mesh_tensor._training.step_limit import StepLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -62,7 +63,7 @@ class Progress:
     step: int
     """The number of steps that it has finished."""
     losses: tuple[tuple[int, float], ...]
-    """The losses of its last steps."""
+    """The losses of its last steps, by step."""
     longest_step_s: float
     cpu_wait_s: float
     """How long threads of the process were ready to run, but waited for a processor."""
@@ -86,9 +87,10 @@ class _Session:
     own: MemoryCheckpoints = field(default_factory=MemoryCheckpoints)
     copies: dict[int, MemoryCheckpoints] = field(default_factory=dict)
     step: int = 0
-    losses: list[tuple[int, float]] = field(default_factory=list)
+    losses: dict[int, float] = field(default_factory=dict)
     longest_step_s: float = 0.0
     is_aborted: bool = False
+    limit: StepLimit = field(default_factory=StepLimit)
 
 
 # One training at a time runs in a process.
@@ -99,14 +101,16 @@ class Trainer(Actor):
     """Runs the program of one rank."""
 
     def __init__(
-        self, create: Callable[[], TrainingProgram], settings: RankSettings, holders: Any
+        self, create: Callable[[], TrainingProgram], settings: RankSettings, first: int
     ) -> None:
         # A previous training of the process is over.
         global _session
         _session = _Session()
         self._settings = settings
-        self._holders = holders
+        # During a call of a slice, it is the rank in the slice.
+        self._member = first + current_rank().rank
         self._rank = 0
+        self._restored: memoryview | None = None
         self._copying: Future[None] | None = None
         _seed(settings.seed, _BEFORE_STEPS, 0)
         self._program = create()
@@ -123,37 +127,54 @@ class Trainer(Actor):
         _session.own.save(0, self._program.state_dict())
 
     @endpoint
-    def restore(self, candidates: Sequence[Copy]) -> tuple[list[str], bool]:
-        """Load the state of the first candidate that is intact.
+    def restore(
+        self, candidates: Sequence[tuple[Copy, CheckpointHolder]]
+    ) -> tuple[list[str], bool]:
+        """Read the first candidate that is intact; `join` will load it.
+
+        Args:
+            candidates: Copies, each with the actor that holds it.
 
         Returns:
-            Why candidates were not loaded, and whether one was.
+            Why candidates were not read, and whether one was.
         """
         problems: list[str] = []
-        for copy in candidates:
+        for copy, holder in candidates:
             try:
-                state = self._read(copy)
+                self._restored = _read(copy, holder)
             except MeshError as error:
                 problems.append(str(error))
             else:
-                self._program.load_state_dict(state)
                 _session.step = copy.step
                 return problems, True
         return problems, False
 
     @endpoint
-    def join(self, server: StoreServer, rank: int, size: int, from_disk: int | None) -> None:
-        """Form the process group, and load a checkpoint from disk if its step is given."""
+    def join(self, server: StoreServer, members: Sequence[int], from_disk: int | None) -> None:
+        """Form the process group, and load the state that was read, or a checkpoint from disk.
+
+        Args:
+            server: The store of the group.
+            members: The numbers of the members, by rank.
+            from_disk: The step of the checkpoint on disk; None for the state that was read.
+        """
         _session.is_aborted = False
-        self._rank = rank
-        join_group(MeshStore(server), rank, size, self._settings.backend)
+        _session.limit = StepLimit()
+        self._rank = members.index(self._member)
+        join_group(MeshStore(server), self._rank, len(members), self._settings.backend)
+        self._program.join()
         if from_disk is not None:
             assert self._settings.disk is not None
             state = dict(self._program.state_dict())
             load_from_disk(self._settings.disk, from_disk, state)
             self._program.load_state_dict(state)
             _session.step = from_disk
-        self._program.join()
+        elif self._restored is not None:
+            meshes = device_meshes(self._program.state_dict()) if self._settings.is_sharded else {}
+            self._program.load_state_dict(decode_state(self._restored, meshes))
+        self._restored = None
+        for gone in _session.copies.keys() - set(members):
+            _session.copies.pop(gone).drop_after(-1)
         # Of steps that are repeated, what was stored before is worthless.
         for checkpoints in (_session.own, *_session.copies.values()):
             checkpoints.drop_after(_session.step)
@@ -161,27 +182,35 @@ class Trainer(Actor):
             _session.own.save(_session.step, self._program.state_dict())
 
     @endpoint
-    def train(self, first: int, last: int, holder: int) -> StepFailed | None:
-        """Train the steps from `first` to before `last`.
+    def train(self, first: int, last: int, holder: CheckpointHolder) -> StepFailed | None:
+        """Train the steps from `first` to before `last`, or to where the program lets it stop.
 
         Args:
             first: The first step.
             last: The step after the last one.
-            holder: The rank that keeps copies of the checkpoints of this one.
+            holder: Keeps copies of the checkpoints of this rank.
         """
         for step in range(first, last):
             began = time.monotonic()
             _seed(self._settings.seed, step, self._rank)
             try:
+                if not _session.limit.begin(step):
+                    break
                 loss = self._program.train_step(step)
                 self._save(step + 1, self._program.state_dict(), holder)
             except Exception as error:
                 return _failure(step, error)
             if loss is not None:
-                _session.losses.append((step, float(loss)))
+                _session.losses[step] = float(loss)
             _session.step = step + 1
             _session.longest_step_s = max(_session.longest_step_s, time.monotonic() - began)
         return None
+
+    @endpoint
+    def write_to_disk(self) -> None:
+        """Write a checkpoint of the current step; all ranks do this together."""
+        assert self._settings.disk is not None
+        save_to_disk(self._settings.disk, _session.step, self._program.state_dict())
 
     @endpoint
     def state(self) -> dict[str, Any]:
@@ -191,20 +220,12 @@ class Trainer(Actor):
     def __cleanup__(self, error: Exception | None) -> None:
         leave_group()
 
-    def _read(self, copy: Copy) -> dict[str, Any]:
-        """Read a checkpoint in the memory of some rank."""
-        holder = self._holders.slice(rank=copy.holder)
-        source: RDMABuffer = holder.memory.call_one(copy.rank, copy.step).get(_COPY_TIMEOUT_S)
-        memory = memoryview(bytearray(source.size()))
-        source.read_into(memory, timeout=_COPY_TIMEOUT_S).get()
-        return decode_state(memory, copy.step)
-
-    def _save(self, step: int, state: Mapping[str, Any], holder: int) -> None:
+    def _save(self, step: int, state: Mapping[str, Any], holder: CheckpointHolder) -> None:
         """Store the state in memory, request a copy of it, and store it on disk if due."""
         memory = _session.own.save(step, state)
         # Ranks with equal states need no copy of each step, so they do not wait for it.
         if self._copying is None or self._copying.done():
-            request = self._holders.slice(rank=holder).keep.call_one(self._rank, step, memory)
+            request = holder.keep.call_one(self._member, step, memory)
             self._copying = request
             if self._settings.is_sharded:
                 request.get()
@@ -216,14 +237,13 @@ class Trainer(Actor):
 class CheckpointHolder(Actor):
     """Keeps copies of the checkpoints of other ranks."""
 
-    def __init__(self) -> None:
-        # During a call of a slice, it is the rank in the slice.
-        self._rank = current_rank().rank
+    def __init__(self, first: int) -> None:
+        self._member = first + current_rank().rank
 
     @endpoint
-    def keep(self, rank: int, step: int, memory: RDMABuffer) -> None:
+    def keep(self, member: int, step: int, memory: RDMABuffer) -> None:
         """Copy a checkpoint; nothing is stored if it is gone meanwhile."""
-        copies = _session.copies.setdefault(rank, MemoryCheckpoints())
+        copies = _session.copies.setdefault(member, MemoryCheckpoints())
         try:
             copies.copy(step, memory, _COPY_TIMEOUT_S)
         except MeshError:
@@ -232,41 +252,67 @@ class CheckpointHolder(Actor):
     @endpoint
     def held(self) -> list[Copy]:
         """Return which checkpoints are in the memory of this process."""
-        here = self._rank
+        here = self._member
         own = [Copy(here, here, step) for step in _session.own.steps()]
         copies = [
-            Copy(rank, here, step)
-            for rank, checkpoints in _session.copies.items()
+            Copy(member, here, step)
+            for member, checkpoints in _session.copies.items()
             for step in checkpoints.steps()
         ]
         return [*own, *copies]
 
     @endpoint
-    def memory(self, rank: int, step: int) -> RDMABuffer:
+    def memory(self, member: int, step: int) -> RDMABuffer:
         """Return the memory of a checkpoint here.
 
         Raises:
             CheckpointCorrupt: There is none.
         """
-        if rank == self._rank:
+        if member == self._member:
             return _session.own.memory(step)
-        return _session.copies.get(rank, MemoryCheckpoints()).memory(step)
+        return _session.copies.get(member, MemoryCheckpoints()).memory(step)
 
 
 class RankMonitor(Actor):
     """Replies while the rank trains."""
 
+    async def __init__(self) -> None:  # type: ignore[misc]
+        self._is_over = asyncio.Event()
+
     @concurrent_endpoint
-    async def progress(self) -> Progress:
-        """Return how far the rank is, and the losses since the last call."""
-        losses = tuple(_session.losses)
-        del _session.losses[: len(losses)]
+    async def progress(self, received: int) -> Progress:
+        """Return how far the rank is, and its losses from step `received` on."""
+        for step in list(_session.losses):
+            if step < received:
+                del _session.losses[step]
+        losses = tuple(_session.losses.items())
         return Progress(_session.step, losses, _session.longest_step_s, cpu_wait_s())
+
+    @concurrent_endpoint
+    async def watch(self) -> None:
+        """Do not reply before the training or the process ends."""
+        await self._is_over.wait()
+
+    @concurrent_endpoint
+    async def end_watch(self) -> None:
+        """Let `watch` return."""
+        self._is_over.set()
+
+    @concurrent_endpoint
+    async def pause(self) -> int:
+        """Let the rank begin no more steps until `stop_at`; return how many it has begun."""
+        return _session.limit.pause()
+
+    @concurrent_endpoint
+    async def stop_at(self, step: int) -> None:
+        """Let the rank continue, and stop before this step."""
+        _session.limit.stop_at(step)
 
     @concurrent_endpoint
     async def abort(self) -> None:
         """End the collectives of the rank with an error."""
         _session.is_aborted = True
+        _session.limit.abort()
         await asyncio.to_thread(abort_group)
 
 
@@ -277,6 +323,19 @@ def damage_checkpoints() -> None:
     """
     for checkpoints in (_session.own, *_session.copies.values()):
         checkpoints.damage()
+
+
+def _read(copy: Copy, holder: CheckpointHolder) -> memoryview:
+    """Read a checkpoint in the memory of some process.
+
+    Raises:
+        CheckpointCorrupt: It is damaged, or no longer there.
+    """
+    source = holder.memory.call_one(copy.member, copy.step).get(_COPY_TIMEOUT_S)
+    memory = memoryview(bytearray(source.size()))
+    source.read_into(memory, timeout=_COPY_TIMEOUT_S).get()
+    check_state(memory, copy.step)
+    return memory
 
 
 def _failure(step: int, error: Exception) -> StepFailed:

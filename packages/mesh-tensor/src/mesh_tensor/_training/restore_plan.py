@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 __all__ = ["Copy", "RestorePlan", "plan_restore"]
 
@@ -15,10 +15,10 @@ __all__ = ["Copy", "RestorePlan", "plan_restore"]
 class Copy:
     """A checkpoint in the memory of a process."""
 
-    rank: int
-    """The rank whose state it is."""
+    member: int
+    """The number of the member whose state it is."""
     holder: int
-    """The rank in whose process it is."""
+    """The number of the member in whose process it is."""
     step: int
 
 
@@ -31,13 +31,17 @@ class RestorePlan:
 
 
 def plan_restore(
-    copies: Iterable[Copy], size: int, *, is_sharded: bool, damaged: Collection[Copy] = ()
+    copies: Iterable[Copy],
+    members: Sequence[int],
+    *,
+    is_sharded: bool,
+    damaged: Collection[Copy] = (),
 ) -> RestorePlan | None:
     """Choose the latest step of which every rank can load its state.
 
     Args:
         copies: All checkpoints in memory.
-        size: The number of ranks.
+        members: The numbers of the members, by rank.
         is_sharded: Whether each rank has a state of its own. Otherwise all states are equal, and
             each rank can load any of them.
         damaged: Copies that cannot be loaded.
@@ -49,19 +53,28 @@ def plan_restore(
     for step in sorted({copy.step for copy in usable}, reverse=True):
         of_step = [copy for copy in usable if copy.step == step]
         candidates = tuple(
-            _candidates(of_step, rank, is_sharded=is_sharded) for rank in range(size)
+            _candidates(of_step, member, members[0], is_sharded=is_sharded) for member in members
         )
         if all(candidates):
             return RestorePlan(step, candidates)
     return None
 
 
-def _candidates(copies: list[Copy], rank: int, *, is_sharded: bool) -> tuple[Copy, ...]:
-    """Return the copies that a rank can load: first its own, then those that others hold of it."""
-    fitting = [copy for copy in copies if not is_sharded or copy.rank == rank]
+def _candidates(
+    copies: list[Copy], member: int, first: int, *, is_sharded: bool
+) -> tuple[Copy, ...]:
+    """Return the copies that a member can load: first its own, then those that others hold of it.
+
+    Args:
+        copies: The copies of one step.
+        member: The member.
+        first: The member with rank 0.
+        is_sharded: Whether each member has a state of its own.
+    """
+    fitting = [copy for copy in copies if not is_sharded or copy.member == member]
     # At the beginning, models are initialized differently: all ranks load the state of rank 0.
-    own = 0 if copies and copies[0].step == 0 and not is_sharded else rank
+    own = first if copies and copies[0].step == 0 and not is_sharded else member
     order: Mapping[Copy, tuple[bool, bool]] = {
-        copy: (copy.rank != own, copy.holder != own) for copy in fitting
+        copy: (copy.member != own, copy.holder != own) for copy in fitting
     }
     return tuple(sorted(fitting, key=order.__getitem__))

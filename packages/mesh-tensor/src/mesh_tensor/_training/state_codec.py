@@ -1,6 +1,8 @@
 """The bytes of a checkpoint in memory: a header with a hash, the structure, and the tensors.
 
-The hash covers everything else, so a copy that is damaged or incomplete is never loaded.
+The hash covers everything else, so a copy that is damaged or incomplete is never loaded. Of a
+`DTensor`, as in the state of FSDP2, the local part is stored. It becomes a `DTensor` again in the
+process group that exists when it is loaded.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ import hashlib
 import io
 import pickle
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
 
 import torch
 
@@ -18,7 +21,10 @@ from mesh_tensor._training.errors import CheckpointCorrupt
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["EncodedState", "decode_state", "encode_state"]
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor, Placement
+
+__all__ = ["EncodedState", "check_state", "decode_state", "device_meshes", "encode_state"]
 
 _MAGIC = b"MeshCkp1"
 _DIGEST_LEN = 16
@@ -26,6 +32,8 @@ _DIGEST_LEN = 16
 _FIELDS = struct.Struct("<8sQQQ")
 _HEADER_LEN = _FIELDS.size + _DIGEST_LEN
 _ALIGN = 64
+# Identifies a mesh of devices among those of a program, also in the next process group.
+_MeshKey: TypeAlias = tuple[tuple[str, ...] | None, tuple[int, ...]]
 
 
 class _Place(NamedTuple):
@@ -35,6 +43,15 @@ class _Place(NamedTuple):
     shape: tuple[int, ...]
     offset: int
     """In bytes, from the first tensor."""
+
+
+class _Sharding(NamedTuple):
+    """How a local tensor is a part of a `DTensor`."""
+
+    mesh: _MeshKey
+    placements: tuple[Placement, ...]
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
 
 
 class EncodedState:
@@ -70,29 +87,65 @@ class _Pickler(pickle.Pickler):
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=5)
         self.tensors: list[tuple[_Place, torch.Tensor]] = []
+        self.meshes: dict[_MeshKey, DeviceMesh] = {}
         self._end = 0
 
-    def persistent_id(self, obj: Any) -> _Place | None:
+    def persistent_id(self, obj: Any) -> tuple[_Place, _Sharding | None] | None:
         if not isinstance(obj, torch.Tensor):
             return None
+        sharding = None
         tensor = obj.detach()
+        if _is_dtensor(tensor):
+            key = _mesh_key(tensor.device_mesh)
+            sharding = _Sharding(key, tensor.placements, tuple(tensor.shape), tensor.stride())
+            self.meshes[key] = tensor.device_mesh
+            tensor = tensor.to_local()
         place = _Place(tensor.dtype, tuple(tensor.shape), _aligned(self._end))
         self._end = place.offset + _nbytes(place)
         self.tensors.append((place, tensor))
-        return place
+        return place, sharding
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, structure: memoryview, memory: memoryview, data_start: int) -> None:
+    def __init__(
+        self,
+        structure: memoryview,
+        memory: memoryview,
+        data_start: int,
+        meshes: Mapping[_MeshKey, DeviceMesh],
+    ) -> None:
         super().__init__(io.BytesIO(structure))
+        self._meshes = meshes
         self._memory = memory
         self._data_start = data_start
 
     def persistent_load(self, pid: Any) -> torch.Tensor:
-        place = _Place(*pid)
-        if not _nbytes(place):
-            return torch.empty(place.shape, dtype=place.dtype)
-        return _tensor_at(self._memory, self._data_start, place).clone()
+        place, sharding = pid
+        if _nbytes(place):
+            tensor = _tensor_at(self._memory, self._data_start, place).clone()
+        else:
+            tensor = torch.empty(place.shape, dtype=place.dtype)
+        return tensor if sharding is None else self._as_dtensor(tensor, sharding)
+
+    def _as_dtensor(self, local: torch.Tensor, sharding: _Sharding) -> torch.Tensor:
+        # Only programs that shard tensors import it, because that takes long.
+        from torch.distributed.tensor import DTensor  # noqa: PLC0415
+
+        mesh = self._meshes.get(sharding.mesh)
+        if mesh is None:
+            names, sizes = sharding.mesh
+            raise CheckpointCorrupt(
+                f"the checkpoint has tensors on a device mesh of sizes {sizes}, names {names}, and "
+                "the state of the program has none on such a mesh after join()"
+            )
+        return DTensor.from_local(
+            local.to(mesh.device_type),
+            mesh,
+            sharding.placements,
+            run_check=False,
+            shape=torch.Size(sharding.shape),
+            stride=sharding.stride,
+        )
 
 
 def encode_state(state: Mapping[str, Any]) -> EncodedState:
@@ -103,12 +156,15 @@ def encode_state(state: Mapping[str, Any]) -> EncodedState:
     return EncodedState(file.getvalue(), pickler.tensors)
 
 
-def decode_state(memory: memoryview, step: int) -> dict[str, Any]:
-    """Check a checkpoint and return its state, with all tensors on the CPU.
+def device_meshes(state: Mapping[str, Any]) -> Mapping[_MeshKey, DeviceMesh]:
+    """Return the meshes of devices on which the tensors of a state are sharded."""
+    pickler = _Pickler(io.BytesIO())
+    pickler.dump(state)
+    return pickler.meshes
 
-    Args:
-        memory: The checkpoint; further bytes behind it are ignored.
-        step: The step that it must be of.
+
+def check_state(memory: memoryview, step: int) -> None:
+    """Check that memory contains the intact checkpoint of a step.
 
     Raises:
         CheckpointCorrupt: The bytes are not a checkpoint of this step, or have changed since.
@@ -123,9 +179,35 @@ def decode_state(memory: memoryview, step: int) -> dict[str, Any]:
         raise CheckpointCorrupt(f"the checkpoint of step {step} is incomplete")
     if _digest(memory[:nbytes]) != memory[_FIELDS.size : _HEADER_LEN]:
         raise CheckpointCorrupt(f"the checkpoint of step {step} has changed since it was written")
+
+
+def decode_state(
+    memory: memoryview, meshes: Mapping[_MeshKey, DeviceMesh] | None = None
+) -> dict[str, Any]:
+    """Return the state of a checkpoint, with all tensors on the CPU.
+
+    Args:
+        memory: The checkpoint, which `check_state` has accepted. Bytes behind it are ignored.
+        meshes: The meshes of devices of its sharded tensors.
+
+    Raises:
+        CheckpointCorrupt: One of the meshes is missing.
+    """
+    _, _, structure_len, _ = _FIELDS.unpack(memory[: _FIELDS.size])
     structure = memory[_HEADER_LEN : _HEADER_LEN + structure_len]
-    state: dict[str, Any] = _Unpickler(structure, memory, data_start).load()
+    data_start = _aligned(_HEADER_LEN + structure_len)
+    state: dict[str, Any] = _Unpickler(structure, memory, data_start, meshes or {}).load()
     return state
+
+
+def _is_dtensor(tensor: torch.Tensor) -> TypeGuard[DTensor]:
+    # A tensor can only be one if the module has been imported.
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def _mesh_key(mesh: DeviceMesh) -> _MeshKey:
+    return mesh.mesh_dim_names, tuple(mesh.shape)
 
 
 def _digest(memory: memoryview) -> bytes:
