@@ -202,7 +202,7 @@ def test_shards_of_fsdp_are_restored_and_resharded(
         assert losses[last - 1] == pytest.approx(undisturbed.losses[last - 1], rel=1e-4)
 
 
-def test_processes_that_left_may_die(more: ProcMesh) -> None:
+def test_processes_that_left_may_die_or_be_stopped(more: ProcMesh) -> None:
     procs = this_host().spawn_procs({"gpus": 2}, name="leaving")
     with FaultTolerantTraining(more, Regression) as training:
         training.run(2)
@@ -212,7 +212,7 @@ def test_processes_that_left_may_die(more: ProcMesh) -> None:
         # An unhandled failure would end the program.
         training.run(training.step + 200)
         assert not training.recoveries
-    procs.stop().get()
+        procs.stop().get()
 
 
 def test_changes_that_are_impossible_are_rejected(procs: ProcMesh, more: ProcMesh) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mesh_core import ProcMesh
+from mesh_core import MeshStopped, ProcMesh
 from mesh_core.spi import current_process
 from mesh_tensor._training.rank_actors import CheckpointHolder, RankMonitor, Trainer
 
@@ -131,7 +132,9 @@ class Members:
     def stop(self) -> None:
         """Stop the actors; the processes remain."""
         for member in (*self._all, *self._left):
-            member.monitor.end_watch.broadcast()
+            # Processes that have left may have been stopped.
+            with suppress(MeshStopped):
+                member.monitor.end_watch.broadcast()
         for mesh in reversed(self._meshes):
             mesh.stop().get()
 
