@@ -1,5 +1,6 @@
 """Every notebook of examples/ runs from its first cell to its last, and leaves nothing behind."""
 
+import os
 import uuid
 from pathlib import Path
 
@@ -10,22 +11,26 @@ from nbclient import NotebookClient
 from tests.programs import MARK, left_behind
 from tools.workspace import ROOT
 
-NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+EXAMPLES = ROOT / "examples"
+NOTEBOOKS = sorted(EXAMPLES.rglob("*.ipynb"))
 CELL_LIMIT_S = 120
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: str(path.relative_to(EXAMPLES)))
 def test_notebook(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark = uuid.uuid4().hex
     monkeypatch.setenv(MARK, mark)
+    # A user starts Jupyter in the folder of the notebook, and so can import modules beside it.
+    search_path = filter(None, [str(path.parent), os.environ.get("PYTHONPATH")])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(search_path))
     notebook = nbformat.read(path, as_version=4)
     resources = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(notebook, timeout=CELL_LIMIT_S, resources=resources).execute()
     assert left_behind(mark) == []
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: str(path.relative_to(EXAMPLES)))
 def test_notebook_is_kept_without_its_results(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells)

@@ -24,7 +24,7 @@ WITH_MOUNTS = EXAMPLES / "monarch" / "remotemount.py"
 #: All the others.
 SCRIPTS = sorted(
     path
-    for path in (*EXAMPLES.glob("*.py"), *(EXAMPLES / "monarch").glob("*.py"))
+    for path in (*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*/*.py"))
     if path.name != IN_README and path != WITH_MOUNTS
 )
 
