@@ -21,6 +21,7 @@ CELL_LIMIT_S = 120
 def test_notebook(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark = uuid.uuid4().hex
     monkeypatch.setenv(MARK, mark)
+    monkeypatch.setenv("MESH_HOME", str(tmp_path / "home"))  # without other jobs of the same name
     # A user starts Jupyter in the folder of the notebook, and so can import modules beside it.
     search_path = filter(None, [str(path.parent), os.environ.get("PYTHONPATH")])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(search_path))

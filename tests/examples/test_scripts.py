@@ -37,7 +37,8 @@ def shown_lines(source: str) -> list[str]:
 
 @pytest.mark.timeout(LIMIT_S + 30)
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(EXAMPLES)))
-def test_script(script: Path, tmp_path: Path) -> None:
+def test_script(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MESH_HOME", str(tmp_path / "home"))  # without other jobs of the same name
     printed = run_program(script, cwd=tmp_path, limit_s=LIMIT_S)
     missing = missing_line(printed, shown_lines(script.read_text(encoding="utf-8")))
     assert missing is None, f"not printed: {missing}\n{printed}"
