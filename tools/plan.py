@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tools import toolbox
 from tools.closing import closing_lines, unsteady
 from tools.job import Job, Outcome
+from tools.processor_time import machine_times
 from tools.workspace import ROOT, clone_folder
 
 #: Time limit of a session in seconds; a session that exceeds it is stopped and has failed.
@@ -104,6 +105,7 @@ def run(
 ) -> int:
     """Run all sessions, even after a failure, and return the exit status."""
     started = time.monotonic()
+    times = machine_times()
     # A whole run compiles each crate once: data for incremental compilation would only cost time.
     os.environ.setdefault("CARGO_INCREMENTAL", "0")
     # Several sessions need these, so they are prepared before any session would wait for another.
@@ -116,7 +118,8 @@ def run(
     if not any(outcome.failed for outcome in outcomes[:2]):
         outcomes += _run_concurrently([_job(session) for session in shared], CONCURRENT_MAX)
         outcomes += _run_concurrently([_job(session) for session in alone], 1, live=True)
-    _report(outcomes, time.monotonic() - started)
+    busy_s, idle_s = (now - before for now, before in zip(machine_times(), times, strict=True))
+    _report(outcomes, time.monotonic() - started, busy_s / (busy_s + idle_s))
     is_well = not any(outcome.failed for outcome in outcomes)
     return 0 if is_well and len(unsteady(outcomes)) <= UNSTEADY_MAX else 1
 
@@ -154,14 +157,14 @@ def _job(session: Session) -> Job:
     return Job(session.name, command, SESSION_LIMIT_S)
 
 
-def _report(outcomes: Sequence[Outcome], seconds: float) -> None:
+def _report(outcomes: Sequence[Outcome], seconds: float, busy: float) -> None:
     width = max(len(outcome.name) for outcome in outcomes)
     print(f"\n{'session':<{width}}  result  seconds  processor seconds")
     for outcome in outcomes:
         result = "failed" if outcome.failed else "passed"
         times = f"{outcome.seconds:7.1f}  {outcome.cpu_seconds:17.1f}"
         print(f"{outcome.name:<{width}}  {result}  {times}")
-    print(f"{'all':<{width}}          {seconds:7.1f}\n")
+    print(f"{'all':<{width}}          {seconds:7.1f}  processors {busy:.0%} busy\n")
     for line in closing_lines(outcomes):
         print(line)
     sys.stdout.flush()
