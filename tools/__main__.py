@@ -67,7 +67,7 @@ def _test(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python3 -m tools test")
     parser.add_argument("--slow", action="store_true", help="run the slow variants instead")
     if parser.parse_args(arguments).slow:
-        return plan.run(early=(), shared=plan.SLOW, alone=())
+        return plan.run(early=(), shared=plan.SLOW, waiting=(), alone=())
     return plan.run()
 
 

@@ -1,9 +1,9 @@
 """The nox sessions of `python3 -m tools test`, their schedule, and the report."""
 
 import os
-import queue
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ SESSION_LIMIT_S = 2100
 #: Maximum number of tests that may fail once and pass when run again; more indicate a common cause.
 UNSTEADY_MAX = 1
 
-#: Number of concurrent sessions. Most of them wait more than they compute, so two of them do not
-#: keep two processors busy; with four, tests with deadlines become too slow.
-CONCURRENT_MAX = 3
+#: Number of concurrent sessions of each kind. With one more, tests with deadlines become too slow.
+SHARED_MAX = 2
+WAITING_MAX = 1
 
 
 @dataclass(frozen=True)
@@ -41,35 +41,39 @@ LARGE = Session("sim", ("--actors", "4000", "--deaths", "100", "--seeds", "2"))
 #: Needs no wheels, so it runs while they are built, which takes minutes and often one processor.
 RUST = Session("rust")
 
-#: Sessions that run concurrently. The longest ones are first, so that none of them is left over at
-#: the end.
+#: Sessions that use the processors most of the time. The longest ones are first, so that none of
+#: them is left over at the end.
 SHARED: tuple[Session, ...] = (
     Session("telemetry"),
     Session("jobs"),
-    Session("fs"),
     Session("tests(mesh-core)"),
+    Session("fs"),
     Session("tensor"),
-    Session("verbs"),
-    Session("rdma"),
-    Session("slurm"),
-    Session("hosts"),
-    Session("chaos", ("--minutes", "0.5")),
-    Session("diagnose", ("-m", "not slow")),
-    Session("reproduce"),
-    Session("campaign"),
-    Session("docs"),
-    Session("readme"),
     Session("examples"),
+    Session("verbs"),
+    Session("docs"),
+    Session("rdma"),
     Session("security"),
+    Session("readme"),
     Session("types"),
     Session("fuzz"),
     Session("layers"),
-    Session("kube"),
     Session("tests(across)"),
     Session("soak"),
     Session("lint"),
     SMALL,
     LARGE,
+)
+
+#: Sessions that wait for schedulers, timeouts and other hosts most of the time.
+WAITING: tuple[Session, ...] = (
+    Session("slurm"),
+    Session("campaign"),
+    Session("diagnose", ("-m", "not slow")),
+    Session("hosts"),
+    Session("kube"),
+    Session("reproduce"),
+    Session("chaos", ("--minutes", "0.5")),
 )
 
 #: Slow variants of tests, for a run each night.
@@ -101,6 +105,7 @@ def nox_command(args: Sequence[str]) -> list[str]:
 def run(
     early: Sequence[Session] = (RUST,),
     shared: Sequence[Session] = SHARED,
+    waiting: Sequence[Session] = WAITING,
     alone: Sequence[Session] = ALONE,
 ) -> int:
     """Run all sessions, even after a failure, and return the exit status."""
@@ -114,41 +119,52 @@ def run(
         Job("system packages", [sys.executable, "-m", "tools.system"], SESSION_LIMIT_S),
         *(_job(session) for session in early),
     ]
-    outcomes = _run_concurrently(setup, len(setup), live=True)
+    outcomes = _run_concurrently([setup], [len(setup)], live=True)
     if not any(outcome.failed for outcome in outcomes[:2]):
-        outcomes += _run_concurrently([_job(session) for session in shared], CONCURRENT_MAX)
-        outcomes += _run_concurrently([_job(session) for session in alone], 1, live=True)
+        lanes = [[_job(session) for session in lane] for lane in (shared, waiting)]
+        outcomes += _run_concurrently(lanes, [SHARED_MAX, WAITING_MAX])
+        outcomes += _run_concurrently([[_job(session) for session in alone]], [1], live=True)
     busy_s, idle_s = (now - before for now, before in zip(machine_times(), times, strict=True))
     _report(outcomes, time.monotonic() - started, busy_s / (busy_s + idle_s))
     is_well = not any(outcome.failed for outcome in outcomes)
     return 0 if is_well and len(unsteady(outcomes)) <= UNSTEADY_MAX else 1
 
 
-def _run_concurrently(jobs: Sequence[Job], workers: int, *, live: bool = False) -> list[Outcome]:
-    """Run jobs in order, at most `workers` at a time, and return the outcomes in that order."""
-    waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
-    for job in jobs:
-        waiting.put(job)
+def _run_concurrently(
+    lanes: Sequence[Sequence[Job]], workers: Sequence[int], *, live: bool = False
+) -> list[Outcome]:
+    """Run jobs and return the outcomes in their order.
+
+    Args:
+        lanes: The jobs of each lane, which are started in order.
+        workers: How many jobs of each lane run at a time. A worker whose lane is empty continues
+            with the other lanes.
+        live: Whether to show lines immediately.
+    """
+    waiting = [deque(lane) for lane in lanes]
     outcomes: dict[Job, Outcome] = {}
 
-    def run_worker() -> None:
-        while True:
-            try:
-                job = waiting.get_nowait()
-            except queue.Empty:
-                return
-            outcomes[job] = job.run(live=live)
+    def run_worker(lane: int) -> None:
+        for jobs in (waiting[lane], *waiting):
+            while True:
+                try:
+                    job = jobs.popleft()
+                except IndexError:
+                    break
+                outcomes[job] = job.run(live=live)
 
-    with ThreadPoolExecutor(workers) as threads:
+    places = [lane for lane, count in enumerate(workers) for _ in range(count)]
+    with ThreadPoolExecutor(len(places)) as threads:
         try:
-            for done in [threads.submit(run_worker) for _ in range(workers)]:
+            for done in [threads.submit(run_worker, lane) for lane in places]:
                 done.result()
         except BaseException:
             # Ctrl-C reaches only this process: the jobs run in separate sessions.
-            for job in jobs:
-                job.stop()
+            for lane in lanes:
+                for job in lane:
+                    job.stop()
             raise
-    return [outcomes[job] for job in jobs]
+    return [outcomes[job] for lane in lanes for job in lane]
 
 
 def _job(session: Session) -> Job:
