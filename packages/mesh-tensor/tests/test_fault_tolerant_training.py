@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -219,3 +220,14 @@ def test_a_step_that_always_fails_ends_training(procs: ProcMesh, tmp_path: Path)
 def test_wrong_options_are_rejected(procs: ProcMesh, wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))}=0"):
         FaultTolerantTraining(procs, Program, Path(), **wrong)
+
+
+def test_a_notebook_is_told_how_to_train(procs: ProcMesh, tmp_path: Path) -> None:
+    async def cell(training: FaultTolerantTraining) -> None:
+        with pytest.raises(RuntimeError, match="asyncio.to_thread"):
+            training.run(1)
+        await asyncio.to_thread(training.run, 1)
+
+    with FaultTolerantTraining(procs, Program, tmp_path) as training:
+        asyncio.run(cell(training))
+        assert training.step == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import time
@@ -139,7 +140,12 @@ class FaultTolerantTraining:
             TrainingFailed: The same step has failed too often, or a host has died, no standby
                 worker is left, and fewer than `min_ranks` ranks remain.
             NoCheckpoint: All copies of some state are lost.
+            RuntimeError: The caller is a coroutine, or a cell of a notebook.
         """
+        if _is_on_event_loop():
+            raise RuntimeError(
+                "run() would block the event loop: use await asyncio.to_thread(training.run, steps)"
+            )
         failure: Failure | None = None
         failed_at, attempts = -1, 0
         while True:
@@ -525,3 +531,12 @@ class FaultTolerantTraining:
         with suppress(HostDied):
             member = self._members[rank]
             member.procs.kill(member.index)
+
+
+def _is_on_event_loop() -> bool:
+    """Return whether this thread runs an event loop, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
