@@ -217,7 +217,7 @@ def jobs(session: nox.Session) -> None:
 @nox.session
 def slurm(session: nox.Session) -> None:
     """Run the tests of SLURM jobs on a cluster of emulated hosts."""
-    _install(session, "jobs", "mesh-jobs")
+    _install(session, "jobs", "mesh-jobs", "mesh-rdma", "mesh-tensor")
     _have(session, system.SLURM)
     chosen = session.posargs or ["-m", "not slow"]
     session.run("python", "-m", "tests.jobs.slurm", *chosen)

@@ -224,7 +224,7 @@ def test_wrong_options_are_rejected(procs: ProcMesh, wrong: dict[str, Any]) -> N
 
 def test_a_notebook_is_told_how_to_train(procs: ProcMesh, tmp_path: Path) -> None:
     async def cell(training: FaultTolerantTraining) -> None:
-        with pytest.raises(RuntimeError, match="asyncio.to_thread"):
+        with pytest.raises(RuntimeError, match="use await asyncio"):
             training.run(1)
         await asyncio.to_thread(training.run, 1)
 
