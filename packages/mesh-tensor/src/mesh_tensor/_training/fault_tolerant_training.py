@@ -341,8 +341,7 @@ class FaultTolerantTraining:
             return
         self._is_prepared = False
         for change in self._changes.take():
-            remaining = len(self._members) + len(change.joining) - len(change.leaving)
-            if not remaining:
+            if not change.joining and all(one in change.leaving for one in self._members):
                 change.done.set_exception(ValueError("no rank would remain: add others first"))
                 continue
             for member, place in zip(change.joining, change.places, strict=True):

@@ -66,9 +66,11 @@ class MembershipChanges:
         started = []
         for change in due:
             errors = [error for place in change.places if (error := place.exception())]
+            if not change.done.set_running_or_notify_cancel():
+                continue
             if errors:
                 change.done.set_exception(errors[0])
-            elif change.done.set_running_or_notify_cancel():
+            else:
                 started.append(change)
         return started
 
@@ -77,4 +79,5 @@ class MembershipChanges:
         with self._lock:
             pending, self._pending = self._pending, []
         for change in pending:
-            change.done.set_exception(error)
+            if change.done.set_running_or_notify_cancel():
+                change.done.set_exception(error)
