@@ -8,7 +8,7 @@ from tools.workspace import ROOT, packages, read_toml
 HEADER = "# Written by `python3 -m tools pins`; every session installs within these versions.\n"
 
 #: The bench groups are excluded: their peers require other versions.
-UNPINNED_GROUPS = frozenset({"bench", "bench-torch"})
+UNPINNED_GROUPS = frozenset({"bench", "bench-telemetry", "bench-torch"})
 
 
 def write_pins() -> None:
