@@ -1,0 +1,1 @@
+"""The same training and the same kills under several systems: `python -m bench.recoveries`."""
