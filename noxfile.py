@@ -147,7 +147,7 @@ def examples(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Run every code block of the documentation, and check its links."""
-    _install(session, "jobs", *PACKAGES)
+    _install(session, "docs", *PACKAGES)
     _pytest(session, "tests/docs")
 
 

@@ -13,12 +13,18 @@ from tests.programs import missing_line, run_program
 SHOWN = frozenset({"console", "golden", "json", "mermaid", "output", "py", "pyi", "text"})
 LANGUAGES = SHOWN | {"python", "rust", "sql", "toml", "yaml"}
 
+#: The Python blocks are separate files: some fail on purpose, and others need several ranks.
+RUN_BY_CONSOLE_BLOCKS = (
+    "docs/guides/coming-from-torchrun.md",
+    "docs/guides/find-a-race.md",
+    "docs/guides/reproduce-a-failure.md",
+)
+
 RUNNING = [
     document
     for document in documents()
     if any(block.language == "python" for block in document.blocks())
-    # The files of these fail on purpose, and their console blocks run them.
-    and document.name not in ("docs/guides/find-a-race.md", "docs/guides/reproduce-a-failure.md")
+    and document.name not in RUN_BY_CONSOLE_BLOCKS
 ]
 
 

@@ -15,7 +15,20 @@ README = Document(ROOT / "README.md")
 
 #: Third-party commands, whose arguments are not checked.
 FOREIGN = frozenset(
-    {"cargo", "cat", "cd", "echo", "git", "kubectl", "maturin", "mkdir", "pre-commit", "sed"}
+    {
+        "cargo",
+        "cat",
+        "cd",
+        "echo",
+        "git",
+        "kubectl",
+        "maturin",
+        "mkdir",
+        "pre-commit",
+        "rm",
+        "sed",
+        "torchrun",
+    }
 )
 
 

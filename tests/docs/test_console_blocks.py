@@ -17,6 +17,7 @@ from tools.workspace import ROOT
 #: file in the working directory.
 SESSIONS = (
     "docs/guides/cli.md",
+    "docs/guides/coming-from-torchrun.md",
     "docs/guides/control-service.md",
     "docs/guides/find-a-race.md",
     "docs/guides/reproduce-a-failure.md",
