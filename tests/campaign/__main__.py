@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import subprocess
@@ -116,14 +117,16 @@ def _fill(path: Path) -> None:
             return
 
 
-def run(campaign: Campaign, program: Program, failures: int, seed: int) -> list[Entry]:
+def run(
+    campaign: Campaign, program: Program, failures: int, seed: int, limit_s: float
+) -> list[Entry]:
     """Inject failures one after the other, each after some steps; return what happened."""
     choice = random.Random(seed)
     kinds = [kind for kind, weight in WEIGHTS.items() for _ in range(weight)]
     entries: list[Entry] = []
     program.do(steps.begin)
     began = time.time()
-    while len(entries) < failures:
+    while len(entries) < failures and time.time() - began < limit_s:
         kind, rank = choice.choice(kinds), choice.randrange(HOSTS)
         step = program.begin(steps.wait_for_steps, choice.randint(1, 4), STEP_LIMIT_S).result()
         known = program.do(steps.recovery_count)
@@ -170,6 +173,9 @@ def main() -> int:
     """Run a campaign; return 0 if all failures were recovered from and the weights are equal."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--failures", type=int, default=50)
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="inject no failure after this time"
+    )
     parser.add_argument("--seed", type=int, default=7, help="the same failures for the same seed")
     parser.add_argument("--output", type=Path, help="where to write the ledger and the picture")
     options = parser.parse_args()
@@ -181,7 +187,8 @@ def main() -> int:
         with crew.program() as program:
             program.begin(steps.start, *where, str(folder / "disk")).result()
             campaign = Campaign(world, crew, program, folder)
-            entries = run(campaign, program, options.failures, options.seed)
+            limit_s = 60 * options.minutes
+            entries = run(campaign, program, options.failures, options.seed, limit_s)
             last, digest, losses = program.begin(steps.finish, 0, FINISH_LIMIT_S).result()
             program.do(steps.end)
         crew.mend()
