@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,12 +18,13 @@ from mesh_core import (
     SupervisionError,
     attach_to_workers,
     configured,
+    endpoint,
     shutdown_context,
 )
+from mesh_core.testing import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 __all__ = ["fresh_job"]
 
@@ -118,6 +121,53 @@ def test_a_spare_serves_nobody_else_and_is_free_after_the_job(
     assert "kept as a standby of a job of" in ended.err
     shutdown_context().get()
     assert run(tmp_path, ask).status == 0
+
+
+def retained_templates(worker: WorkerProcess) -> list[int]:
+    """Return the retained templates on the machine of a worker."""
+    found = []
+    for pid in worker.descendants():
+        with suppress(OSError):
+            if Path(f"/proc/{pid}/comm").read_text().strip() == "mesh-retained":
+                found.append(pid)
+    return found
+
+
+class Importing(Member):
+    """Tells how its process has started."""
+
+    @endpoint
+    def ancestors(self) -> list[int]:
+        """Return the pids of its ancestors."""
+        found = [os.getppid()]
+        while found[-1] > 1:
+            status = Path(f"/proc/{found[-1]}/status").read_text()
+            found.append(int(status.partition("PPid:")[2].split()[0]))
+        return found
+
+
+def test_a_spare_imports_modules_before_it_is_needed(workers: list[WorkerProcess]) -> None:
+    with configured(host_lease_s=1.0):
+        hosts = attached(workers[:2])
+    hosts.preload("numpy")
+    mesh = hosts.spawn_procs({"procs": 1}).spawn("member", Importing)
+    assert mesh.add.call().get(timeout=LIMIT_S).values() == [1]
+    wait_until(lambda: bool(retained_templates(workers[1])), LIMIT_S)
+    (template,) = retained_templates(workers[1])
+    cut_power(workers[0], mesh.slice(hosts=0))
+    hosts.replace(0)
+    assert template in mesh.slice(hosts=0).ancestors.call_one().get(timeout=LIMIT_S)
+    shutdown_context().get()
+    wait_until(lambda: template not in retained_templates(workers[1]), LIMIT_S)
+
+
+def test_a_spare_that_is_released_forgets_what_it_imported(workers: list[WorkerProcess]) -> None:
+    with configured(host_lease_s=1.0):
+        hosts = attached(workers[:2])
+    hosts.preload("numpy")
+    wait_until(lambda: bool(retained_templates(workers[1])), LIMIT_S)
+    shutdown_context().get()
+    wait_until(lambda: not retained_templates(workers[1]), LIMIT_S)
 
 
 @pytest.mark.parametrize("standby", [-1, 3, 4])

@@ -50,6 +50,10 @@ class WorkerProcess:
         """Return the processes that serve jobs: one, except for a moment between two jobs."""
         return children(self._process.pid)
 
+    def descendants(self) -> list[int]:
+        """Return all processes on its machine but the worker itself."""
+        return _descendants(self._process.pid)
+
     def signal_all(self, number: signal.Signals) -> None:
         """Send a signal to all processes of the job, as if the machine stopped or resumed."""
         for pid in self.sessions():

@@ -58,6 +58,7 @@ class AttachRequest:
         worker_id: The id of the only worker that may accept; empty for any worker.
         versions: The versions of Python and of packages of the client; empty if the client does not
             want them compared.
+        preload: With `hold`, the modules that the processes of the job will need.
     """
 
     __slots__ = (
@@ -70,6 +71,7 @@ class AttachRequest:
         "orphan_grace_s",
         "owner",
         "path",
+        "preload",
         "token",
         "verb",
         "versions",
@@ -91,6 +93,7 @@ class AttachRequest:
         orphan_grace_s: float = 0.0,
         worker_id: str = "",
         versions: Mapping[str, str] | None = None,
+        preload: Sequence[str] = (),
     ) -> None:
         self.job: bytes = job
         self.token: bytes = token
@@ -105,6 +108,7 @@ class AttachRequest:
         self.verb: str = verb
         self.worker_id: str = worker_id
         self.versions: Mapping[str, str] = versions or {}
+        self.preload: Sequence[str] = preload
 
     @staticmethod
     def of_program(
@@ -118,6 +122,7 @@ class AttachRequest:
         generation: int = 0,
         orphan_grace_s: float = 0.0,
         worker_id: str = "",
+        preload: Sequence[str] = (),
     ) -> AttachRequest:
         """Create the request of this program."""
         return AttachRequest(
@@ -134,6 +139,7 @@ class AttachRequest:
             orphan_grace_s,
             worker_id,
             versions_here() if config.check_versions else {},
+            preload,
         )
 
     def encode(self) -> bytes:
@@ -152,6 +158,7 @@ class AttachRequest:
             "orphan_grace_s": self.orphan_grace_s,
             "worker_id": self.worker_id,
             "versions": dict(self.versions),
+            "preload": list(self.preload),
             "config": {k: v for k, v in self.config.items() if is_plain(v)},
         }
         return json.dumps(facts).encode()
@@ -189,6 +196,7 @@ class AttachRequest:
                 fields.seconds("orphan_grace_s", may_be_0=True),
                 fields.name("worker_id"),
                 fields.strings("versions"),
+                fields.texts("preload"),
             )
         except ValueError as error:
             raise ValueError(f"this is not a request of a Mesh client ({error})") from error

@@ -123,6 +123,9 @@ def joined(current: Runtime, place: Place, route: Route, host_name: str) -> None
     current.engine.set_route(place.host, route.addresses, route.gateway, place.route_keys)
     if patches := patches_here():
         current.tell_agent(proc_id(place.host, 0), "patch", patches)
+    if place.epoch and (modules := current.places.standby.preloaded):
+        # Its template has imported them, and is used only if processes need all of them.
+        current.tell_agent(proc_id(place.host, 0), "preload", modules)
     current.places.joined(place, route)
     if current.journal is not None and place.orphan_grace_s:
         current.journal.joined(place)

@@ -11,11 +11,13 @@ from __future__ import annotations
 import threading
 
 from mesh_core._core import request_attach
-from mesh_core._hosts.attach_request import AttachRequest
+from mesh_core._hosts.attach_request import HOLD, RELEASE, AttachRequest
 from mesh_core._hosts.route import Route
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mesh_core._configuration.config import Config
     from mesh_core._core import Keys
     from mesh_core._hosts.address import Address
@@ -80,6 +82,7 @@ class StandbyWorkers:
         self._workers: list[StandbyWorker] = []
         self._changed = threading.Condition()
         self._count = 0
+        self._preloaded: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -104,6 +107,15 @@ class StandbyWorkers:
         threading.Thread(
             target=self._keep, args=(worker,), name=f"mesh-standby-{address}", daemon=True
         ).start()
+
+    @property
+    def preloaded(self) -> tuple[str, ...]:
+        """The modules that standby workers import while they are reserved."""
+        return self._preloaded
+
+    def preload(self, modules: Sequence[str]) -> None:
+        """Let standby workers import modules, from the next renewal of their reservations on."""
+        self._preloaded = tuple(dict.fromkeys((*self._preloaded, *modules)))
 
     def addresses(self) -> set[Address]:
         """Return the addresses of all standby workers."""
@@ -146,14 +158,14 @@ class StandbyWorkers:
     def _keep(self, worker: StandbyWorker) -> None:
         pause_s = worker.config.host_lease_s / _PER_LEASE
         while not worker.is_over.is_set() and not self._runtime.is_over:
-            is_held = self._ask(worker, "hold", pause_s)
+            is_held = self._ask(worker, HOLD, pause_s)
             with self._changed:
                 worker.is_held = is_held
                 self._changed.notify_all()
             worker.is_over.wait(pause_s)
 
     def _let_go(self, worker: StandbyWorker) -> None:
-        self._ask(worker, "release", _RELEASE_LIMIT_S)
+        self._ask(worker, RELEASE, _RELEASE_LIMIT_S)
 
     def _ask(self, worker: StandbyWorker, verb: str, limit_s: float) -> bool:
         identity = self._runtime.identity
@@ -164,6 +176,7 @@ class StandbyWorkers:
             worker.config,
             verb=verb,
             orphan_grace_s=worker.orphan_grace_s,
+            preload=self._preloaded if verb == HOLD else (),
         )
         try:
             route = Route.to_worker(worker.address, worker.gateway)

@@ -35,8 +35,13 @@ def ask_host(asker: ProcMesh, host: int, method: str, *args: Any) -> Any:
 
 
 def preload_on(hosts: Sequence[int], modules: tuple[str, ...]) -> None:
-    """Request that hosts import modules for processes that start later, and do not wait."""
+    """Request that hosts import modules for processes that start later, and do not wait.
+
+    Standby workers import them, too.
+    """
     current = runtime()
+    if current.is_root:
+        current.places.standby.preload(modules)
     for host in hosts:
         if host == current.identity.host and current.host_agent is not None:
             # This process is that agent. A message to it would wait until the program pauses.

@@ -243,7 +243,8 @@ class HostMesh(ContextMesh):
 
         Returns immediately. A module that takes long to import, such as torch, is otherwise
         imported twice one after the other: by the program, and then for its first process. Call
-        this before the program imports it: both imports then take place at the same time.
+        this before the program imports it: both imports then take place at the same time. Standby
+        workers import installed packages, too, so that a host that replaces another one need not.
 
         Args:
             *modules: The names of the modules. One that cannot be imported before a fork, or that

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from mesh_core._configuration.config import effective, inherit
 from mesh_core._core import Listener
 from mesh_core._hosts.agent import HostAgent
-from mesh_core._hosts.attach_request import HOLD, SERVE, AttachReply, AttachRequest
+from mesh_core._hosts.attach_request import HOLD, RELEASE, SERVE, AttachReply, AttachRequest
 from mesh_core._hosts.take_over_request import Refusal, TakeOverRequest
 from mesh_core._hosts.versions import differences, refusal
 from mesh_core._processes.job_dir import JobDir
@@ -31,6 +31,7 @@ from mesh_core._system import kernel as _kernel
 from mesh_core._system.signals import on_signals
 from mesh_core._workers.additional_sessions import SessionRedirector
 from mesh_core._workers.orphan_grace import HEARTBEATS, OrphanGrace, exit_report
+from mesh_core._workers.standby_template import StandbyTemplate, extend_path
 from mesh_core._workers.worker_keys import worker_keys
 
 TYPE_CHECKING = False
@@ -171,8 +172,8 @@ def _serve_one(worker: Inheritance) -> None:
     redirector = SessionRedirector(worker.request_fd)
     accepted = _next_request(listener, redirector, worker, _wait_max_s(worker, keys))
     if accepted is not None:
-        caller, request = accepted
-        template_cache = TemplateCacheClient(worker.cache_inlet, latest)
+        caller, request, imported = accepted
+        template_cache = TemplateCacheClient(worker.cache_inlet, imported or latest)
         runtime = _serve(
             listener, redirector, caller, request, keys, template_cache, worker.worker_id
         )
@@ -195,12 +196,17 @@ def _wait_max_s(worker: Inheritance, keys: Keys) -> float:
 
 def _next_request(
     listener: Listener, redirector: SessionRedirector, worker: Inheritance, wait_max_s: float
-) -> tuple[IncomingRequest, AttachRequest] | None:
-    """Wait for a valid request; return None if the time or the worker ends first."""
+) -> tuple[IncomingRequest, AttachRequest, socket.socket | None] | None:
+    """Wait for a valid request; return None if the time or the worker ends first.
+
+    Returns:
+        The caller, its request, and the socket of a retained template for it, if there is one.
+    """
     kept = _StandbyReservation()
     until = time.monotonic() + wait_max_s
     while not _over.is_set() and time.monotonic() < until:
         caller = listener.next_request(_LOOK_S)
+        kept.end_if_over()
         if caller is None or redirector.takes(caller):
             continue
         if caller.role == "worker":
@@ -225,8 +231,9 @@ def _next_request(
             continue
         why = kept.refusal(request)
         if why is None and request.verb == SERVE:
-            return caller, request
+            return caller, request, kept.take_template()
         _tell(caller, why is None, why or socket.gethostname())
+    kept.end()
     return None
 
 
@@ -236,6 +243,7 @@ class _StandbyReservation:
     def __init__(self) -> None:
         self._request: AttachRequest | None = None
         self._until = 0.0
+        self._template: StandbyTemplate | None = None
 
     def refusal(self, request: AttachRequest) -> str | None:
         """Return why a job cannot have this worker now; otherwise apply its reservation request."""
@@ -244,9 +252,30 @@ class _StandbyReservation:
             is_same = hmac.compare_digest(holder.job + holder.token, request.job + request.token)
             if not is_same:
                 return f"it is kept as a standby of a job of {holder.owner}"
+        if holder is None or request.verb == RELEASE:
+            self.end()
         self._request = request if request.verb == HOLD else None
         self._until = time.monotonic() + request.lease_s + request.orphan_grace_s
+        if request.verb == HOLD and request.preload:
+            self._template = self._template or StandbyTemplate(request.path)
+            self._template.preload(request.preload)
         return None
+
+    def take_template(self) -> socket.socket | None:
+        """Return the socket of the template that has imported the job's modules, if it is ready."""
+        template, self._template = self._template, None
+        return None if template is None else template.take()
+
+    def end_if_over(self) -> None:
+        """End the template if the reservation has expired."""
+        if self._template is not None and time.monotonic() >= self._until:
+            self.end()
+
+    def end(self) -> None:
+        """End the template."""
+        template, self._template = self._template, None
+        if template is not None:
+            template.close()
 
 
 def _say(what: str) -> None:
@@ -298,9 +327,7 @@ def _join(
     """Create the host of the job."""
     global _orphan_grace
     inherit(request.config)
-    # Appended to this machine's path: if both machines see the same files, the program's modules
-    # are found.
-    sys.path += [p for p in request.path if p not in sys.path and os.path.exists(p)]
+    extend_path(request.path)
     is_held = request.orphan_grace_s > 0
     identity = Identity(
         host=request.host,

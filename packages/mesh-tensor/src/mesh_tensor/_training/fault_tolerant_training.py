@@ -263,7 +263,7 @@ class FaultTolerantTraining:
         places = self._collect(self._on_each("place"), _SETUP_S)
         for rank, place in places.items():
             self._members[rank].started(place)
-        previous, self.host_names = self.host_names, [one.host_name for one in self._members]
+        self.host_names = [member.host_name for member in self._members]
         step, source, damaged = self._restore()
         if self._server is not None:
             self._server.stop().get()
@@ -275,9 +275,6 @@ class FaultTolerantTraining:
             for rank, member in enumerate(self._members)
         }
         self._collect(joins, _SETUP_S)
-        if previous and previous != self.host_names:
-            # A standby worker has not imported them yet.
-            self._members.preload()
         self._is_prepared = self._has_begun = True
         self._pauses, self._stop_step, self._step_on_disk = {}, None, None
         self.step = step

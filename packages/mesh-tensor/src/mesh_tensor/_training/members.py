@@ -124,11 +124,6 @@ class Members:
         hosts = set(current_process.host_numbers(where))
         return [member for member in self._all if member.host in hosts]
 
-    def preload(self) -> None:
-        """Let hosts that have replaced others import what processes need that start there."""
-        for hosts in {id(member.procs): member.procs.host_mesh for member in self._all}.values():
-            hosts.preload(*_PRELOADED)
-
     def stop(self) -> None:
         """Stop the actors; the processes remain."""
         for member in (*self._all, *self._left):
