@@ -9,6 +9,7 @@
   than calls (`CompletionFuture`), the algebra of named dimensions (`MeshTrait`), tensor support
   (`TensorEngine`), wrappers around endpoints (`intercept_endpoints`), and stop requests by another
   component than the owner (`stop_owned`).
+- Notebooks: rows as an HTML table (`html_table`).
 - Services: signal handling (`on_signals`), connection limits for listeners (`ConnectionLimiter`)
   and tables of the configuration file (`read_config_table`).
 """
@@ -34,6 +35,7 @@ from mesh_core._observability.tracing import is_recorded as is_recorded
 from mesh_core._observability.tracing import record_row as record_row
 from mesh_core._security.connection_limiter import Admission as Admission
 from mesh_core._security.connection_limiter import ConnectionLimiter as ConnectionLimiter
+from mesh_core._shapes.html_table import html_table as html_table
 from mesh_core._shapes.shape import MeshTrait as MeshTrait
 from mesh_core._supervision.stop_request import stop_owned as stop_owned
 from mesh_core._system.signals import on_signals as on_signals

@@ -259,6 +259,14 @@ class MeshTrait:
         """Format the ranks as a table: the last dimension as columns, the one before as rows."""
         return rank_table(self._region)
 
+    def _repr_html_(self) -> str:
+        """Return the ranks as a table, for notebooks."""
+        # Only notebooks need it.
+        from mesh_core._shapes.html_table import mesh_table  # noqa: PLC0415
+
+        region = self._region
+        return mesh_table(repr(self), region, lambda index: str(region.rank_at(index)))
+
     def __len__(self) -> int:
         return len(self._region)
 

@@ -196,6 +196,14 @@ class ValueMesh(MeshTrait, Generic[R]):
             shown.append(f"... {len(self) - _SHOWN_MAX} more")
         return f"{type(self).__name__}({self._region}, [{', '.join(shown)}])"
 
+    def _repr_html_(self) -> str:
+        """Return the values as a table, for notebooks."""
+        # Only notebooks need it.
+        from mesh_core._shapes.html_table import mesh_table  # noqa: PLC0415
+
+        title = f"{type(self).__name__} {self.extent}"
+        return mesh_table(title, self._region, lambda index: repr(self.get(index)))
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.extent, list(self.values()))
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mesh_core.spi import html_table
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["Coverage", "HostFailure", "QueryResult", "TransferStats"]
+
+_ROWS_SHOWN_MAX = 50
 
 
 @dataclass(frozen=True)
@@ -82,3 +86,14 @@ class QueryResult:
 
     table: pa.Table
     coverage: Coverage
+
+    def _repr_html_(self) -> str:
+        """Return the first rows as a table, for notebooks."""
+        rows = self.table.slice(0, _ROWS_SHOWN_MAX).to_pylist()
+        title = f"{self.table.num_rows} rows"
+        if not self.coverage.is_full:
+            missing = ", ".join(each.host for each in self.coverage.failed)
+            title = f"{title}, without those of {missing}"
+        heads = self.table.column_names
+        cells = [["" if row[head] is None else str(row[head]) for head in heads] for row in rows]
+        return html_table(title, heads, cells, self.table.num_rows - len(rows))
