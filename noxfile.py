@@ -209,8 +209,8 @@ def jobs(session: nox.Session) -> None:
     _have(session, {**system.SSH, **system.HOSTS, **system.KUBE})
     folders = ["packages/mesh-jobs/tests", "tests/jobs", str(EXAMPLE_BACKEND / "tests")]
     chosen = session.posargs or ["-m", "not slow"]
-    # Two processes, because the tests spend most of their time waiting.
-    options = ["--numprocesses=2", *IN_ORDER, "--ignore=tests/jobs/slurm"]
+    # Three processes, because the tests spend most of their time waiting.
+    options = ["--numprocesses=3", *IN_ORDER, "--ignore=tests/jobs/slurm"]
     _pytest(session, *folders, *options, *chosen)
 
 
