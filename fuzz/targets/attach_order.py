@@ -38,6 +38,7 @@ def check(body: bytes) -> None:
     assert len(order.owner.encode()) < 2000
     assert order.owner.isprintable()
     assert all(isinstance(folder, str) for folder in order.path)
+    assert all(isinstance(name, str) for name in order.preload)
     check_settings(order.config)
     again = AttachRequest.decode(order.encode())
     assert again.encode() == order.encode()

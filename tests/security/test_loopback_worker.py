@@ -25,7 +25,7 @@ port, marker = int(sys.argv[1]), Path(sys.argv[2])
 me, to, job, token = Proc(0), Proc(7), os.urandom(16), os.urandom(32)
 facts = {"version": 1, "job": job.hex(), "token": token.hex(), "host": 7, "epoch": 0}
 facts |= {"verb": "serve", "owner": "mallory", "lease_s": 600.0, "path": [], "config": {}}
-facts |= {"generation": 0, "orphan_grace_s": 0.0, "worker_id": ""}
+facts |= {"generation": 0, "orphan_grace_s": 0.0, "worker_id": "", "versions": {}, "preload": []}
 call = frame(CALL, bomb(marker), to=to.number, sender=me.number)
 greeting = hello(me, to, job, token) + call
 for data in 200 * [frame(ATTACH, json.dumps(facts).encode()), greeting]:
