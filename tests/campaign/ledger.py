@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 WIDTH, HEIGHT, MARGIN = 860, 320, 40
+#: More points of a curve than this cannot be told apart.
+POINTS_MAX = 1000
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,8 @@ def draw(
         return f"{x:.1f},{y:.1f}"
 
     def curve(losses: Mapping[int, float], color: str, width: float) -> str:
-        points = " ".join(point(step, losses[step]) for step in sorted(losses))
+        shown = sorted(losses)[:: max(last // POINTS_MAX, 1)]
+        points = " ".join(point(step, losses[step]) for step in shown)
         style = f'fill="none" stroke="{color}" stroke-width="{width}"'
         return f'<polyline points="{points}" {style}/>'
 
