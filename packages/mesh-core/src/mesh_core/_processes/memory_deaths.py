@@ -21,6 +21,9 @@ _NO_LIMIT = 1 << 60
 # The number of processes of a cgroup among which the largest is searched.
 _SEARCHED_MAX = 500
 _MIB = 1 << 20
+# The counter of the machine includes kills in other cgroups. A process that never had this much
+# memory is not the one that the kernel chooses if the machine runs out of it.
+_CHOSEN_BYTES_MIN = 100 * _MIB
 
 
 class MemoryDeaths:
@@ -51,7 +54,7 @@ class MemoryDeaths:
         if place is not None and self._has_increased(place):
             self._has_increased(None)
             return f"{self._limit_of(place)}; {_peak(peak_bytes)}{self._largest_in(place)}"
-        if self._has_increased(None):
+        if peak_bytes >= _CHOSEN_BYTES_MIN and self._has_increased(None):
             return f"{self._machine()}; {_peak(peak_bytes)}"
         return None
 
