@@ -234,7 +234,9 @@ def test_a_process_that_dies_meanwhile_does_not_spoil_the_others(
     body = f"""
 if [ "$4" = "$(cat {tmp_path}/victim)" ]; then
     kill -9 $4
-    while [ -e /proc/$4/maps ] && ! grep -q '^State:.Z' /proc/$4/status; do sleep 0.02; done
+    # The first thread is a zombie before the others have exited and their files are closed.
+    is_over() {{ grep -q '^State:.Z' /proc/$4/status && [ $(ls /proc/$4/task | wc -l) = 1 ]; }}
+    while [ -e /proc/$4/maps ] && ! is_over "$@"; do sleep 0.02; done
     echo "Error: No such process" >&2; exit 1
 fi
 echo '[]'"""
