@@ -18,6 +18,8 @@ import pytest
 FAILED_MAX = 10
 
 _FILE = "failed-reports"
+#: A reason in the summary ends after so many characters.
+_REASON_LEN_MAX = 600
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -73,7 +75,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
     message = report.longreprtext.strip() if crash is None else crash.message
-    return str(message).partition("\n")[0]
+    return " ".join(str(message).split())[:_REASON_LEN_MAX]
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def test_last_words_before_a_death_come_and_are_in_the_error(tmp_path: Path) -> 
     try:
         mesh.slice(n=0).leave.call_one(3).get()
     except ProcDied as error:
-        print("tail:", error.log_tail)
+        print(f"tail: {error.log_tail}")
 """,
     )
     assert ended.out.count("last words") == 2

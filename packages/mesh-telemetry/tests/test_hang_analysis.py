@@ -242,6 +242,18 @@ def test_all_ranks_have_joined_and_no_data_arrives() -> None:
     assert (hang.kind, hang.is_certain, len(hang.culprits)) == ("link", True, SIZE)
 
 
+@pytest.mark.parametrize(("last_took_s", "is_certain"), [(0.1, True), (0.5, False)])
+def test_how_long_a_link_may_take_depends_on_transfers_not_on_late_ranks(
+    last_took_s: float, is_certain: bool
+) -> None:
+    # Three ranks have waited a second for the last one, and then for the data.
+    early = call(0, entered_ns=NOW - 9 * S, left_ns=NOW - 8 * S)
+    late = early._replace(entered_ns=early.left_ns - int(last_took_s * S))
+    states = [*others(2, early, waiting(1)), process(2, late, waiting(1))]
+    hang = only(states)
+    assert (hang.kind, hang.is_certain) == ("link", is_certain)
+
+
 def test_a_rank_whose_data_does_not_arrive_is_not_missing_from_the_next_operation() -> None:
     # The others have got all data of the first operation, and wait in the second one.
     states = [*others(2, call(0), call(1), waiting(2)), process(2, call(0), waiting(1))]

@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -144,16 +144,14 @@ def has_part(pid: int) -> bool:
 
 
 def test_a_process_that_dies_meanwhile_is_an_error(place: Path) -> None:
-    team = Team(place)
-    pid = team.pid(1)
-    with ThreadPoolExecutor(1) as pool:
+    with closing(Team(place)) as team, ThreadPoolExecutor(1) as pool:
+        pid = team.pid(1)
         taking = pool.submit(team.telemetry.heap_snapshot, team.names[1], seconds=200.0)
         wait_until(lambda: has_part(pid), LIMIT_S)
         os.kill(pid, signal.SIGKILL)
+        assert team.actors.pid.call().exception(LIMIT_S) is not None
         with pytest.raises(HeapError, match=f"process {team.names[1]}: it has exited"):
             taking.result(LIMIT_S)
-    assert team.actors.pid.call().exception(LIMIT_S) is not None
-    team.close()
 
 
 def test_names_that_do_not_exist_and_durations_are_errors(team: Team) -> None:
@@ -173,12 +171,9 @@ def test_a_host_without_memray_is_told_to_install_it(
     (tmp_path / "memray.py").write_text("raise ImportError('it is missing')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
-    team = Team(place)
-    try:
-        with pytest.raises(HeapError, match=r"pip install 'mesh-telemetry\[memray\]'"):
-            team.telemetry.heap_snapshot(team.names[0], seconds=0.1)
-    finally:
-        team.close()
+    message = r"pip install 'mesh-telemetry\[memray\]'"
+    with closing(Team(place)) as team, pytest.raises(HeapError, match=message):
+        team.telemetry.heap_snapshot(team.names[0], seconds=0.1)
 
 
 def test_options_survive_the_socket() -> None:

@@ -50,8 +50,8 @@ _BLOCKED_PAUSES = 3
 _SETUP_OPERATIONS, _SETUP_S = 3, 10.0
 # A host on a busy machine may take long to reply. It is lost after this time without a reply.
 _SILENT_S = 2.0
-# An operation that all ranks have joined is certain to hang after this many times the duration of
-# the longest one.
+# An operation that all ranks have joined is certain to hang after this many times the longest
+# transfer of an earlier one.
 _LINK_TIMES = 5
 
 
@@ -199,7 +199,7 @@ class _Analysis:
             for rank, one in stall.joined.items()
         )
         is_idle = not any(self._is_busy(member.state) for member in members)
-        limit_s = _LINK_TIMES * max(member.longest_s() for member in members)
+        limit_s = _LINK_TIMES * stall.longest_transfer_s()
         return Hang("link", at, culprits, is_over and is_idle and stall.waited_s >= limit_s)
 
     def _asker_of(self, state: ProcessState) -> ProcessState | None:

@@ -43,11 +43,6 @@ class Member(NamedTuple):
         """Return the operation with a sequence number, if it was called and is still known."""
         return next((one for one in self.collectives if one.sequence == sequence), None)
 
-    def longest_s(self) -> float:
-        """Return how long the longest operation that has ended took, in seconds."""
-        taken = ((one.left_ns - one.entered_ns) / _NS for one in self.collectives if one.left_ns)
-        return max(taken, default=0.0)
-
     def longest_pause_s(self) -> float:
         """Return the longest time between the calls of two operations, in seconds."""
         entered = [one.entered_ns for one in self.collectives]
@@ -79,6 +74,19 @@ class Stall(NamedTuple):
             (self.members[rank].state.now_ns - one.entered_ns) / _NS
             for rank, one in self.joined.items()
         )
+
+    def longest_transfer_s(self) -> float:
+        """Return how long the longest earlier operation took once all members had called it.
+
+        The member that called an operation last has waited for no other one.
+        """
+        shortest: dict[int, float] = {}
+        for member in self.members.values():
+            for one in member.collectives:
+                if one.left_ns:
+                    took_s = (one.left_ns - one.entered_ns) / _NS
+                    shortest[one.sequence] = min(shortest.get(one.sequence, took_s), took_s)
+        return max(shortest.values(), default=0.0)
 
 
 def find_stalls(states: Iterable[ProcessState]) -> list[Stall]:

@@ -37,6 +37,8 @@ _CONCURRENT_MAX = 4
 # Longer than a process waits for memray to start.
 _START_S, _STOP_S = 15.0, 1.0
 _POLL_S = 0.05
+# The time between the end of the connections of a killed process and the end of its threads.
+_EXIT_S = 1.0
 # The size of a file of memray.
 _FILE_BYTES_MAX = 512 << 20
 
@@ -137,12 +139,27 @@ class HostHeaps:
         return {folder.identity.proc: folder for folder in folders if folder.is_alive}
 
 
+async def _has_exited(folder: ProcFolder) -> bool:
+    """Return whether a process has exited, or does so now.
+
+    The socket of a process that was killed is closed before its lock is released.
+    """
+    until = time.monotonic() + _EXIT_S
+    while is_locked(folder.path):
+        if time.monotonic() > until:
+            return False
+        await asyncio.sleep(_POLL_S)
+    return True
+
+
 async def _track(folder: ProcFolder, path: Path, options: HeapOptions, deadline: float) -> None:
     """Let a process track its allocations, and wait until it has written them to a file."""
     request = f"{HEAP_START} {path.name} {options.words()}"
     try:
         replies = await asyncio.to_thread(request_all, [folder.path], request, _START_S)
         if folder.path not in replies:
+            if await _has_exited(folder):
+                raise HeapError("it has exited")
             raise HeapError(
                 "it does not reply: use `pyspy_dump` to see what it executes, since a thread may "
                 "hold the GIL"
