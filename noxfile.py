@@ -152,6 +152,15 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session
+def site(session: nox.Session) -> None:
+    """Build the website into site/, without warnings: `-- serve` shows it, and follows changes."""
+    session.install(*nox.project.dependency_groups(PYPROJECT, "site"))
+    # Material for MkDocs prints a notice about MkDocs 2 to each build.
+    env = {"NO_MKDOCS_2_WARNING": "1"}
+    session.run("mkdocs", *(session.posargs or ["build", "--strict", "--quiet"]), env=env)
+
+
+@nox.session
 def readme(session: nox.Session) -> None:
     """Run the commands of README, docs/start.md and CONTRIBUTING in a new clone."""
     _install(session, "test")

@@ -60,6 +60,7 @@ SHARED: tuple[Session, ...] = (
     Session("layers"),
     Session("tests(across)"),
     Session("soak"),
+    Session("site"),
     Session("lint"),
     SMALL,
     LARGE,
@@ -68,7 +69,7 @@ SHARED: tuple[Session, ...] = (
 #: Sessions that wait for schedulers, timeouts and other hosts most of the time.
 WAITING: tuple[Session, ...] = (
     Session("slurm"),
-    Session("campaign"),
+    Session("campaign", ("--failures", "20")),
     Session("diagnose", ("-m", "not slow")),
     Session("hosts"),
     Session("kube"),

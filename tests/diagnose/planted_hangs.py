@@ -187,6 +187,7 @@ def main(hang: str, seed: str, keys: str, *addresses: str) -> None:
     culprit, at = plan(int(seed))
     with Telemetry():
         hosts = attach_to_workers(list(addresses), credentials=Credentials.load(keys))
+        hosts.preload("torch._dynamo")  # imported by `DistributedDataParallel`
         procs = hosts.spawn_procs({"procs": RANKS_PER_HOST}, name="train").flatten("rank")
         store = hosts.slice(hosts=0).spawn_procs(name="store").spawn("store", Store)
         setup_torch_distributed(procs)
