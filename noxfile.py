@@ -141,7 +141,7 @@ def layers(session: nox.Session) -> None:
 def examples(session: nox.Session) -> None:
     """Run every example, including the notebooks."""
     _install(session, "examples", "mesh-jobs", "mesh-rdma", "mesh-tensor", "mesh-telemetry")
-    _pytest(session, "tests/examples", *session.posargs)
+    _pytest(session, "tests/examples", *(session.posargs or ["-m", "not slow"]))
 
 
 @nox.session
@@ -255,7 +255,7 @@ def verbs(session: nox.Session) -> None:
     # Every test is slow in the virtual machine, because its processor is emulated.
     in_machine = ["python", "-m", "tests.rdma.vm", "--limit=600", "--"]
     in_machine += ["python", "-m", "tools.twice", "--timeout=300", "-p", "no:randomly"]
-    session.run(*in_machine, OF_VERBS, *session.posargs)
+    session.run(*in_machine, OF_VERBS, *(session.posargs or ["-m", "not slow"]))
 
 
 @nox.session

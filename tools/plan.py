@@ -34,7 +34,7 @@ class Session:
 
 
 #: Programs on few hosts with arbitrary faults.
-SMALL = Session("sim", ("--seeds", "20"))
+SMALL = Session("sim", ("--seeds", "10"))
 #: Casts over many hosts, some of which die: small enough for every change.
 LARGE = Session("sim", ("--actors", "4000", "--deaths", "100", "--seeds", "2"))
 
@@ -81,7 +81,18 @@ WAITING: tuple[Session, ...] = (
 SLOW: tuple[Session, ...] = (
     *(
         Session(name, ("-m", "slow"))
-        for name in ("telemetry", "jobs", "fs", "tensor", "rdma", "slurm", "hosts", "security")
+        for name in (
+            "telemetry",
+            "jobs",
+            "fs",
+            "tensor",
+            "examples",
+            "rdma",
+            "verbs",
+            "slurm",
+            "hosts",
+            "security",
+        )
     ),
     Session("tests(mesh-core)", ("packages/mesh-core/tests", "-m", "slow")),
 )

@@ -14,10 +14,23 @@ from tools.workspace import ROOT
 EXAMPLES = ROOT / "examples"
 NOTEBOOKS = sorted(EXAMPLES.rglob("*.ipynb"))
 CELL_LIMIT_S = 120
+#: Notebooks that run the program of a script beside them.
+SLOW = (EXAMPLES / "grpo" / "notebook.ipynb",)
+
+
+def name_of(path: Path) -> str:
+    """Return the name of a notebook in the list of tests."""
+    return str(path.relative_to(EXAMPLES))
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: str(path.relative_to(EXAMPLES)))
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=name_of(path), marks=pytest.mark.slow if path in SLOW else ())
+        for path in NOTEBOOKS
+    ],
+)
 def test_notebook(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark = uuid.uuid4().hex
     monkeypatch.setenv(MARK, mark)
@@ -31,7 +44,7 @@ def test_notebook(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert left_behind(mark) == []
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: str(path.relative_to(EXAMPLES)))
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
 def test_notebook_is_kept_without_its_results(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells)

@@ -1,4 +1,4 @@
-"""The parameter server of examples/ applies each update once under the faults of 500 seeds."""
+"""The parameter server of examples/ applies each update once under the faults of many seeds."""
 
 import importlib.util
 import sys
@@ -10,7 +10,7 @@ import pytest
 from mesh_core.testing import SimulatedCluster, SimulatedFaults, mesh_simulation
 from tools.workspace import ROOT
 
-SEEDS = 500
+SEEDS, MANY_SEEDS = 100, 500
 BATCHES = 12
 
 
@@ -28,7 +28,17 @@ def _example() -> ModuleType:
 example: Any = _example()
 
 
+FAULTS = SimulatedFaults(kills=3, within_s=2.0)
+
+
 @pytest.mark.timeout(600)
-@mesh_simulation(seeds=SEEDS, hosts=2, faults=SimulatedFaults(kills=3, within_s=2.0))
+@mesh_simulation(seeds=SEEDS, hosts=2, faults=FAULTS)
 def test_each_batch_is_applied_once(cluster: SimulatedCluster) -> None:
+    assert example.train(cluster.hosts, BATCHES) == example.expected(BATCHES)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@mesh_simulation(seeds=MANY_SEEDS, hosts=2, faults=FAULTS)
+def test_each_batch_is_applied_once_under_many_faults(cluster: SimulatedCluster) -> None:
     assert example.train(cluster.hosts, BATCHES) == example.expected(BATCHES)

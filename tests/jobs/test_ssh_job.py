@@ -23,7 +23,7 @@ from mesh_jobs import (
     SSHWorkerOptions,
 )
 from mesh_jobs.testing import JobConformance, JobFactory, worker_pids
-from tests.jobs.slow_variant import slow_variant
+from tests.jobs.slow_variant import OF_ANY_BACKEND, with_slow
 from tests.jobs.ssh_server import SSHServer
 
 
@@ -70,12 +70,9 @@ def job_on(
 
 
 @pytest.mark.timeout(240)
+@with_slow(*OF_ANY_BACKEND, "test_what_nobody_uses_ends_by_itself")
 class TestSSHJob(JobConformance):
     server: SSHServer
-    # Workers end on their own in the same way as those of `ProcessJob`.
-    test_what_nobody_uses_ends_by_itself = slow_variant(
-        JobConformance.test_what_nobody_uses_ends_by_itself
-    )
 
     @pytest.fixture
     def factory(self, server: SSHServer, home: Path) -> JobFactory:

@@ -13,7 +13,7 @@ from mesh_jobs.testing import JobConformance, JobFactory
 from tests.jobs.kube.breakable_proxy import BreakableProxy
 from tests.jobs.kube.cluster import Cluster
 from tests.jobs.kube.image import IMAGE
-from tests.jobs.slow_variant import slow_variant
+from tests.jobs.slow_variant import with_slow
 
 
 class Kubernetes(JobConformance):
@@ -91,22 +91,11 @@ def only(names: set[str]) -> Callable[[type[Kubernetes]], type[Kubernetes]]:
     return chosen
 
 
-def slow(*names: str) -> Callable[[type[Kubernetes]], type[Kubernetes]]:
-    """Run these tests of a class, whose behaviour another class also tests, only each night."""
-
-    def marked(kind: type[Kubernetes]) -> type[Kubernetes]:
-        for name in names:
-            setattr(kind, name, slow_variant(getattr(kind, name)))
-        return kind
-
-    return marked
-
-
 class TestJobs(Kubernetes):
     workload = "job"
 
 
-@slow("test_a_program_killed_while_it_applied_is_carried_on")
+@with_slow("test_a_program_killed_while_it_applied_is_carried_on")
 @only(OWN)
 class TestStatefulSets(Kubernetes):
     """Pods of stateful sets do not end on their own: they are always restarted."""
@@ -114,7 +103,7 @@ class TestStatefulSets(Kubernetes):
     workload = "statefulset"
 
 
-@slow("test_a_program_killed_while_it_applied_is_carried_on")
+@with_slow("test_a_program_killed_while_it_applied_is_carried_on")
 @only(OWN)
 class TestPods(Kubernetes):
     workload = "pods"

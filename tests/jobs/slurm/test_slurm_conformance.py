@@ -11,10 +11,12 @@ import pytest
 from mesh_jobs import Job, SlurmJob, SlurmOptions
 from mesh_jobs.spi import read_json
 from mesh_jobs.testing import JobConformance, JobFactory
+from tests.jobs.slow_variant import OF_ANY_BACKEND, with_slow
 from tests.jobs.slurm.jobs import ids, said
 from tests.jobs.slurm.remote import RemoteCluster
 
 
+@with_slow(*OF_ANY_BACKEND)
 class TestSlurmJob(JobConformance):
     up_s = 30.0
 

@@ -15,6 +15,38 @@ MEMORY_LEN = 9 << 20
 
 HERE = Path(__file__).parent
 
+#: Conformance tests that depend on the transport least. Each takes seconds in the virtual machine,
+#: so they run there each night; over other transports they run at every change.
+SLOW = frozenset(
+    {
+        "test_tasks_wait_side_by_side",
+        "test_processes_read_at_the_same_time",
+        "test_batch_of_nothing_and_what_a_batch_refuses",
+        "test_batch_fails_as_a_whole",
+        "test_words_are_64_bits_wide_and_aligned",
+        "test_handle_is_small_and_the_same_everywhere",
+        "test_odd_offsets_and_slices_of_slices",
+        "test_no_bytes_are_copied_at_once",
+        "test_the_same_handle_many_times",
+        "test_read_only_memory_is_refused_at_the_call",
+        "test_bounds_are_refused_at_the_call",
+        "test_whatever_is_done_after_a_drop_says_so",
+        "test_two_holders_share_what_one_of_them_ends",
+        "test_handle_goes_on_from_hand_to_hand",
+        "test_handle_that_nobody_opens_expires",
+        "test_no_time_is_no_transfer",
+        "test_what_is_no_limit_is_refused",
+    }
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the slow tests."""
+    for item in items:
+        if isinstance(item, pytest.Function) and item.originalname in SLOW:
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(scope="session")
 def transport() -> VerbsTransport:
