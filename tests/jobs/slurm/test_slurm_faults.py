@@ -78,10 +78,10 @@ def test_lost_node_is_replaced_where_that_is_wanted(jobs: Jobs, cluster: RemoteC
 
 
 def test_nodes_that_are_drained_are_told_of(jobs: Jobs) -> None:
-    job = jobs({"a": 2}).apply()
-    status_when(job, lambda status: status.is_up)
+    job = jobs({"a": 2})
+    _, second = names(job.state(timeout=30).a)
     assert job.leaving() == []
-    with drained("n2"):
+    with drained(second):
         (told,) = job.leaving()
     assert (told.mesh, told.rank, told.reason, told.seconds) == ("a", 1, "drain", None)
     assert job.leaving() == []

@@ -66,13 +66,13 @@ def test_ranks_leave_nodes_that_are_drained_or_lost(jobs: Jobs, cluster: RemoteC
         thread.start()
         try:
             wait_until(lambda: training.steps_done > 5, LIMIT_S)
-            first, _, last = training.host_names
-            with job.on_leaving(drain, poll_s=1.0), drained("n2"):
+            first, middle, last = training.host_names
+            with job.on_leaving(drain, poll_s=1.0), drained(middle):
                 wait_until(lambda: bool(left), LIMIT_S)
                 left[0].result(LIMIT_S)
             assert training.host_names == [first, last]
             assert not training.recoveries
-            cluster.power_cut("n3")
+            cluster.power_cut(last)
             wait_until(lambda: bool(training.recoveries), LIMIT_S)
             assert training.recoveries[0].kind == "host"
             assert training.host_names == [first]
