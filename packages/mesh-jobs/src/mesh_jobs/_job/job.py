@@ -548,6 +548,15 @@ class Job:
         sizes = ", ".join(f"{mesh.name}: {mesh.hosts}" for mesh in self._spec.meshes)
         return f"<{type(self).__name__} {self._spec.name!r} of {{{sizes}}}, in {self.folder}>"
 
+    def _repr_html_(self) -> str:
+        """Return the meshes as a table, for notebooks; `status()` asks the scheduler."""
+        # Only notebooks need it.
+        from mesh_core.spi import html_table  # noqa: PLC0415
+
+        title = f"{type(self).__name__} {self._spec.name!r}, in {self.folder}"
+        rows = [(mesh.name, str(mesh.hosts)) for mesh in self._spec.meshes]
+        return html_table(title, ("mesh", "hosts"), rows)
+
     def _backend(self, spec: JobSpec) -> Backend:
         return load_backend(spec.backend, spec.options)
 

@@ -10,6 +10,9 @@ from mesh_jobs._backend.report import HostReport, Phase
 
 __all__ = ["JobStatus"]
 
+# Notebooks show no more hosts than this.
+_ROWS_MAX = 32
+
 
 @dataclass(frozen=True)
 class JobStatus:
@@ -58,6 +61,19 @@ class JobStatus:
         """Return the hosts of one mesh, ordered by rank."""
         chosen = (host for host in self.hosts if host.mesh == mesh)
         return tuple(sorted(chosen, key=lambda host: host.rank))
+
+    def _repr_html_(self) -> str:
+        """Return the hosts as a table, for notebooks."""
+        # Only notebooks need it.
+        from mesh_core.spi import html_table  # noqa: PLC0415
+
+        title = f"{self.name}: {self.state}, {self.up} of {len(self.hosts)} hosts up"
+        rows = [
+            (host.mesh, str(host.rank), str(host.state), host.address or "", host.reason)
+            for host in self.hosts[:_ROWS_MAX]
+        ]
+        heads = ("mesh", "rank", "state", "address", "reason")
+        return html_table(title, heads, rows, len(self.hosts) - len(rows))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, as `mesh status --json` prints them."""
