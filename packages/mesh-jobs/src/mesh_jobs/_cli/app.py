@@ -63,12 +63,12 @@ _COMMANDS: dict[str, Callable[..., None]] = {
 _ELSEWHERE = {
     **dict.fromkeys(("mount", "mounts", "sync", "umount"), "mesh-fs"),
     **dict.fromkeys(
-        ("dash", "debug", "dump", "flame", "heap", "profile", "query", "top", "why"),
+        ("dash", "debug", "dump", "flame", "heap", "mcp", "profile", "query", "top", "why"),
         "mesh-telemetry",
     ),
 }
 # What such a command needs beyond its package.
-_EXTRAS = {"top": "top"}
+_EXTRAS = {"mcp": "mcp", "top": "top"}
 _RUNNING = ("run", "exec", "spmd", "shell", "attach", "forward")
 _SETTINGS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(_RUNNING, _WITH_COMMAND),
