@@ -6,6 +6,7 @@ import gc
 import logging
 import sys
 import types
+import warnings
 
 import pytest
 from workers import WorkerProcess
@@ -25,6 +26,19 @@ def test_the_versions_of_a_program_contain_what_it_has_imported() -> None:
     assert found["python"] == HERE
     assert found["pytest"] == pytest.__version__
     assert found["mesh-core"]
+
+
+def test_a_module_whose_version_is_deprecated_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def warn(name: str) -> str:
+        warnings.warn(f"{name} is deprecated", DeprecationWarning, stacklevel=2)
+        return "8.2"
+
+    module = types.ModuleType("clack")
+    monkeypatch.setattr(module, "__getattr__", warn, raising=False)
+    monkeypatch.setitem(sys.modules, "clack", module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "clack" not in versions_here()
 
 
 def test_versions_are_found_while_modules_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:

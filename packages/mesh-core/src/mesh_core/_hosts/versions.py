@@ -23,7 +23,9 @@ def versions_here() -> dict[str, str]:
     found = {_PYTHON: _python(), _CORE: _version_of(_CORE) or ""}
     # Other threads import modules; unlike `list(items())`, a copy cannot be interrupted by them.
     for name, module in sys.modules.copy().items():
-        version = None if "." in name else getattr(module, "__version__", None)
+        # Not by `getattr`: the `__getattr__` of a module may warn that the name is deprecated.
+        attributes = {} if "." in name else getattr(module, "__dict__", {})
+        version = attributes.get("__version__")
         if isinstance(version, str) and len(version) <= _LEN_MAX and len(found) < _COUNT_MAX:
             found[name] = version
     return found

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Outcome", "dump_of", "flame_graph_of", "outcomes_of", "store_dump_of"]
 
 # Hosts enforce the timeout; this is the additional time for hosts that do not respond.
-_MORE_S = 5.0
+_MORE_S = 10.0
 _RECORDING_MORE_S = 40.0
 _HOSTS_S = 10.0
 _CAUSES_MAX = 3
