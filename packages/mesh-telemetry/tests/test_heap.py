@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from typer.testing import CliRunner
 from mesh_core import ProcMesh, this_host
 from mesh_core.testing import wait_until
 from mesh_telemetry import HeapError, HeapSnapshot, Telemetry
+from mesh_telemetry._heap import tracked_process
 from mesh_telemetry._heap.commands import heap
 from mesh_telemetry._heap.options import HeapOptions
 
@@ -174,6 +176,23 @@ def test_a_host_without_memray_is_told_to_install_it(
     message = r"pip install 'mesh-telemetry\[memray\]'"
     with closing(Team(place)) as team, pytest.raises(HeapError, match=message):
         team.telemetry.heap_snapshot(team.names[0], seconds=0.1)
+
+
+def test_the_next_snapshot_may_begin_as_soon_as_a_file_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(tracked_process, "_tracker", lambda path, _: nullcontext(path.touch()))
+    # What a thread does after its file has appeared takes long.
+    monkeypatch.setattr(Path, "unlink", lambda *_, **__: over.wait(LIMIT_S))
+    (tmp_path / tracked_process.HEAP_FOLDER).mkdir()
+    process = tracked_process.TrackedProcess(tmp_path)
+    for name in ("first", "second"):
+        words = HeapOptions(0.01, False, False, False).words()
+        assert process.start(f"{name} {words}") is None
+        wait_until((tmp_path / tracked_process.HEAP_FOLDER / name).exists, LIMIT_S)
+    over.set()
+    process.close()
 
 
 def test_options_survive_the_socket() -> None:

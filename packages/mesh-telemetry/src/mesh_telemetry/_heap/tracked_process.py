@@ -52,6 +52,7 @@ class _Tracking:
         self.is_begun = threading.Event()
         self.is_over = threading.Event()
         self.is_cancelled = False
+        self.is_ended = False
         self.problem: str | None = None
 
 
@@ -84,7 +85,7 @@ class TrackedProcess:
         except ValueError as error:
             return f"the request is malformed ({error}): use the same version of mesh-telemetry"
         with self._lock:
-            if self._thread is not None and self._thread.is_alive():
+            if self._is_tracking():
                 return "another heap snapshot of this process is in progress: try again later"
             if name == self._stopped_name:
                 return "the request was cancelled"
@@ -109,6 +110,11 @@ class TrackedProcess:
             tracking.is_over.set()
             return True
 
+    def _is_tracking(self) -> bool:
+        if self._tracking is None or self._thread is None:
+            return False
+        return self._thread.is_alive() and not self._tracking.is_ended
+
     def close(self) -> None:
         """Stop tracking, because the process ends."""
         if self._tracking is not None and self._thread is not None:
@@ -119,9 +125,13 @@ class TrackedProcess:
 def _track(tracking: _Tracking, options: HeapOptions) -> None:
     path = unfinished(tracking.path)
     try:
-        with _tracker(path, options):
-            tracking.is_begun.set()
-            tracking.is_over.wait(options.seconds)
+        try:
+            with _tracker(path, options):
+                tracking.is_begun.set()
+                tracking.is_over.wait(options.seconds)
+        finally:
+            # Set before the file appears, because the next request may follow immediately.
+            tracking.is_ended = True
         if not tracking.is_cancelled:
             path.rename(tracking.path)
     except ImportError:
