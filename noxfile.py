@@ -73,8 +73,8 @@ def tests(session: nox.Session, part: str) -> None:
         _pytest(session, *(session.posargs or ["tests/test_programs.py", *folders]))
     else:
         _install(session, "test", part)
-        # Three processes, because the tests spend most of their time waiting.
-        all_tests = [f"packages/{part}/tests", "--numprocesses=3", *IN_ORDER, "-m", "not slow"]
+        # More processes would only wait for the processors while other sessions run.
+        all_tests = [f"packages/{part}/tests", "--numprocesses=2", *IN_ORDER, "-m", "not slow"]
         _pytest(session, *(session.posargs or all_tests))
 
 
@@ -218,8 +218,7 @@ def jobs(session: nox.Session) -> None:
     _have(session, {**system.SSH, **system.HOSTS, **system.KUBE})
     folders = ["packages/mesh-jobs/tests", "tests/jobs", str(EXAMPLE_BACKEND / "tests")]
     chosen = session.posargs or ["-m", "not slow"]
-    # Three processes, because the tests spend most of their time waiting.
-    options = ["--numprocesses=3", *IN_ORDER, "--ignore=tests/jobs/slurm"]
+    options = ["--numprocesses=2", *IN_ORDER, "--ignore=tests/jobs/slurm"]
     _pytest(session, *folders, *options, *chosen)
 
 
