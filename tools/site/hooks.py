@@ -24,13 +24,25 @@ DOCS = ROOT / "docs"
 PROJECT = ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "STYLE.md", "README.md")
 
 
+#: The path and the text of each generated page. MkDocs runs this file anew for each build.
+_generated: dict[str, str] = {}
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Add the generated pages to the navigation."""
+    """Generate pages, and add them to the navigation."""
     decisions = sorted(one.name for one in (DOCS / "decisions").glob("0*.md"))
-    examples = [page for _, page, _ in gallery.pages()]
-    names: dict[str, list[Any]] = {}
-    for module, path, _ in reference.pages():
+    examples = []
+    for _, path, text in gallery.pages():
+        _generated[path] = text
+        examples.append(path)
+    _generated[f"{gallery.FOLDER}/index.md"] = gallery.index()
+    names: dict[str, list[str]] = {}
+    for module, path, text in reference.pages():
+        _generated[path] = text
         names.setdefault(module, []).append(path)
+    _generated[f"{reference.FOLDER}/index.md"] = reference.index(list(names))
+    for name in PROJECT:
+        _generated[f"project/{name}"] = (ROOT / name).read_text("utf-8")
     assert config.nav is not None
     config.nav += [
         {"Examples": [f"{gallery.FOLDER}/index.md", *examples]},
@@ -47,16 +59,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
-    generated = {path: text for _, path, text in gallery.pages()}
-    generated[f"{gallery.FOLDER}/index.md"] = gallery.index()
-    modules: dict[str, None] = {}
-    for module, path, text in reference.pages():
-        generated[path] = text
-        modules[module] = None
-    generated[f"{reference.FOLDER}/index.md"] = reference.index(list(modules))
-    for name in PROJECT:
-        generated[f"project/{name}"] = (ROOT / name).read_text("utf-8")
-    for path, text in generated.items():
+    for path, text in _generated.items():
         files.append(File.generated(config, path, content=text))
     return files
 

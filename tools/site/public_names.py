@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import griffe
 
-from tools.workspace import PACKAGES, package
+from tools.workspace import packages
 
 
 @dataclass(frozen=True)
@@ -16,12 +16,10 @@ class PublicName:
 
     Attributes:
         name: The name.
-        kind: `class`, `function`, `module` or `attribute`.
         summary: The first line of its docstring; empty if it has none.
     """
 
     name: str
-    kind: str
     summary: str
 
 
@@ -42,13 +40,12 @@ class PublicModule:
 
 def public_modules() -> Iterator[PublicModule]:
     """Yield the public modules that export names, with those of mesh-core first."""
-    paths = [str(package(name).folder / "src") for name in PACKAGES]
-    loader = griffe.GriffeLoader(search_paths=paths)
-    for name in PACKAGES:
-        loader.load(package(name).import_name)
+    loader = griffe.GriffeLoader(search_paths=[str(one.source.parent) for one in packages()])
+    for package in packages():
+        loader.load(package.import_name)
     loader.resolve_aliases(implicit=True)
-    for name in PACKAGES:
-        for module_name in package(name).public_modules:
+    for package in packages():
+        for module_name in package.public_modules:
             module = loader.modules_collection[module_name]
             names = tuple(_names(module))
             if names:
@@ -64,7 +61,7 @@ def _names(module: griffe.Object | griffe.Alias) -> Iterator[PublicName]:
         is_own = member.is_alias or member.is_class or member.is_function
         if is_own and member.canonical_path.startswith("mesh_"):
             summary = _docstring(member).partition("\n")[0]
-            yield PublicName(name, member.kind.value, summary)
+            yield PublicName(name, summary)
 
 
 def _docstring(member: griffe.Object | griffe.Alias) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Protocol
 
 # mesh-jobs, whose command line loads this module, depends on typer.
@@ -39,7 +38,7 @@ def why(
     program must serve telemetry.
     """
     with ProgramClient(served_program(pid)) as client:
-        found = json.loads(b"".join(client.pieces("/why", timeout_s=_REPLY_S)))
+        found = client.get("/why", timeout_s=_REPLY_S)
     if is_json:
         command: _CommandContext = ctx.obj
         command.print_json(found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -58,10 +57,10 @@ def query(sql: str, pid: int | None = None) -> dict[str, Any]:
     returned: aggregate, or use `limit`.
     """
     result = _query(pid, sql, {})
-    rows = [{name: _short(value) for name, value in row.items()} for row in result["rows"]]
+    rows = result["rows"]
     return {
         "columns": result["columns"],
-        "rows": rows[:_ROWS_MAX],
+        "rows": [_short_row(row) for row in rows[:_ROWS_MAX]],
         "rows_left_out": max(len(rows) - _ROWS_MAX, 0),
         "hosts_without_reply": result["coverage"]["failed"],
     }
@@ -97,8 +96,7 @@ def logs(
     Pass the name of a process mesh, a text that the lines contain, or both.
     """
     parameters = {"mesh": mesh, "contains": contains, "count": min(max(count, 1), _LINES_MAX)}
-    rows: list[dict[str, Any]] = _query(pid, _LOGS, parameters)["rows"]
-    return [{name: _short(value) for name, value in row.items()} for row in rows]
+    return [_short_row(row) for row in _query(pid, _LOGS, parameters)["rows"]]
 
 
 def why(pid: int | None = None) -> dict[str, Any]:
@@ -146,8 +144,11 @@ def _query(pid: int | None, sql: str, parameters: Mapping[str, object]) -> dict[
 
 def _get(pid: int | None, path: str) -> dict[str, Any]:
     with ProgramClient(served_program(pid)) as client:
-        found: dict[str, Any] = json.loads(b"".join(client.pieces(path, timeout_s=_REPLY_S)))
-        return found
+        return client.get(path, timeout_s=_REPLY_S)
+
+
+def _short_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _short(value) for name, value in row.items()}
 
 
 def _short(value: Any) -> Any:

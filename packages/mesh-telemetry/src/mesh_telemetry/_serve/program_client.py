@@ -109,6 +109,11 @@ class ProgramClient:
             decoded: dict[str, Any] = json.loads(reply.read())
             return decoded
 
+    def get(self, path: str, *, timeout_s: float = _TIMEOUT_S) -> dict[str, Any]:
+        """Fetch a path, and return the JSON of the response; takes and raises as `pieces` does."""
+        decoded: dict[str, Any] = json.loads(b"".join(self.pieces(path, timeout_s=timeout_s)))
+        return decoded
+
     def pieces(self, path: str, *, timeout_s: float = _TIMEOUT_S) -> Iterator[bytes]:
         """Fetch a path, and yield the body as it arrives.
 
