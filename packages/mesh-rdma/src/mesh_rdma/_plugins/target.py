@@ -58,6 +58,8 @@ class _Transfer(ThreadedCompletion):
         super().__init__()
         self.request = request
         self.until = until
+        #: Whether the channel has the request. Before, it could not abort it.
+        self.is_posted = False
         self.ending: RDMAError | None = None
         self._driver = driver
         self._memory_owner = memory_owner
@@ -128,6 +130,8 @@ class _Driver:
                 # If the channel has failed meanwhile, its thread has ended this transfer.
                 self._running.pop(request, None)
             raise
+        with self._changed:
+            transfer.is_posted = True
         return transfer
 
     def end(self, transfer: _Transfer, error: RDMAError) -> bool:
@@ -162,7 +166,7 @@ class _Driver:
 
     def _poll(self) -> None:
         with self._changed:
-            untils = [one.until for one in self._running.values() if one.until is not None]
+            untils = [one.until for one in self._running.values() if one.until and one.is_posted]
         pause = min([_POLL_S, *(until - time.monotonic() for until in untils)])
         for request, error in self._channel.poll(max(pause, 0.0)):
             with self._changed:
@@ -181,7 +185,8 @@ class _Driver:
     def _end_expired(self) -> None:
         now = time.monotonic()
         with self._changed:
-            late = [one for one in self._running.values() if one.until and one.until <= now]
+            posted = [one for one in self._running.values() if one.is_posted]
+            late = [one for one in posted if one.until and one.until <= now]
         for transfer in late:
             self.end(transfer, RDMATimeout(_LATE))
 
