@@ -17,6 +17,9 @@ import pytest
 #: More failures than this are not run again, because they have a common cause.
 FAILED_MAX = 10
 
+#: Modules of the tools that are plugins of pytest, in each run.
+PLUGINS = ("late", "preloaded", "property_tests", "unhandled", "twice")
+
 _FILE = "failed-reports"
 #: A reason in the summary ends after so many characters.
 _REASON_LEN_MAX = 600
@@ -25,8 +28,7 @@ _REASON_LEN_MAX = 600
 def main(arguments: Sequence[str]) -> int:
     """Run pytest with these arguments, and return the exit status of the last run."""
     with tempfile.TemporaryDirectory(prefix="mesh-pytest-") as cache:
-        modules = ("tools.late", "tools.preloaded", "tools.property_tests", "tools.twice")
-        plugins = [word for module in modules for word in ("-p", module)]
+        plugins = [word for name in PLUGINS for word in ("-p", f"tools.{name}")]
         plugins += ["-o", f"cache_dir={cache}"]
         command = [sys.executable, "-m", "pytest", *plugins, *arguments]
         status = subprocess.call(command)

@@ -1,0 +1,41 @@
+"""Shows why a test run ends at once: `pytest -p tools.unhandled`.
+
+A failure that nobody handles ends a program, and so it ends pytest. Its report, and those of the
+tests that have failed, would be lost with the output that pytest has captured.
+"""
+
+import os
+import sys
+from typing import Any
+
+import pytest
+
+# The standard error of pytest itself; while a test runs, file descriptor 2 is captured.
+_shown_on: list[int] = []
+_failed: list[str] = []
+
+
+def pytest_configure() -> None:
+    """Keep the standard error, which is not captured yet."""
+    _shown_on.append(os.dup(2))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Keep the reports of failed tests."""
+    if report.failed:
+        _failed.append(f"{report.nodeid} ({report.when})\n{report.longreprtext}")
+
+
+def pytest_collection_finish() -> None:
+    """Show failures that end the run, unless the tests replace the hook themselves."""
+    policy = sys.modules.get("mesh_core._supervision.policy")
+    if policy is None:
+        return
+
+    def show(failure: Any) -> None:
+        text = "\n".join(["", "a failure that no test handles:", failure.report(), *_failed, ""])
+        os.write(_shown_on[0], text.encode(errors="replace"))
+        policy.unhandled_fault_hook(failure)
+
+    # Hooks that tests assign to `mesh_core.unhandled_fault_hook` take precedence.
+    policy.set_unhandled_fault_hook(show)
