@@ -203,9 +203,10 @@ def test_a_cycle_of_a_collective_and_a_call_is_a_deadlock() -> None:
     assert "waits for 'weights' of rank 0 of 'train', which is in" in hang.culprits[0].reason
 
 
-def test_the_actor_for_which_a_missing_rank_waits_is_named() -> None:
+@pytest.mark.parametrize("called", ["part", ""])  # A call to several ranks has no name there.
+def test_the_actor_for_which_a_missing_rank_waits_is_named(called: str) -> None:
     store = process(0, groups=(), mesh="store", running=("part",), slot=9, pid=900)
-    asks = process(3, call(0), waits=(Wait("trainers", "part", store.proc, 2.0),))
+    asks = process(3, call(0), waits=(Wait("trainers", called, store.proc, 2.0),))
     hang = only([*others(3, call(0), waiting(1)), asks, store])
     assert (hang.kind, hang.is_certain, hang.culprits[0].mesh) == ("blocked", True, "store")
     assert "serves 'part', for which process 1.2 of 'train' waits" in hang.culprits[0].reason

@@ -92,13 +92,16 @@ def culprit_out_of_call(
 def culprit_of_call(state: ProcessState, wait: Wait, asker: ProcessState) -> Culprit:
     """Describe a process whose reply another one awaits."""
     stack = _main_stack(state, None)
-    kind, reason = "blocked", f"serves {wait.endpoint!r}"
+    # A process does not know the endpoint of a call to several ranks, but the called one does.
+    served = [wait.endpoint, *(state.running or ())]
+    called = next((repr(name) for name in served if name), "a call")
+    kind, reason = "blocked", f"serves {called}"
     if state.state == "T":
         kind, reason = "stopped", STOPPED
     elif state.is_busy:
-        kind, reason = "busy", f"is computing in {wait.endpoint!r}"
+        kind, reason = "busy", f"is computing in {called}"
     elif not _where(stack):
-        reason = f"has {wait.endpoint!r} in its queue, or its reply is on the way"
+        reason = f"has {called} in its queue, or its reply is on the way"
     reason += f", for which process {asker.name} of {asker.mesh!r} waits"
     return _culprit(state, state.rank, kind, reason, _where(stack), stack)
 
