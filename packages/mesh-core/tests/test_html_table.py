@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from mesh_core import Extent, ValueMesh, this_host
+import threading
+
+from mesh_core import Actor, Extent, ValueMesh, configured, endpoint, this_host
+
+LIMIT_S = 60.0
 
 
 def cells(html: str) -> list[list[str]]:
@@ -45,3 +49,37 @@ def test_large_meshes_are_cut() -> None:
     html = values._repr_html_()
     assert len(cells(html)) == 33
     assert "68 more rows and 84 more columns" in html
+
+
+class Worker(Actor):
+    """Replies, fails, or does neither."""
+
+    @endpoint
+    def double(self, n: int) -> int:
+        return 2 * n
+
+    @endpoint
+    def fail(self) -> None:
+        raise ValueError("<no>")
+
+    @endpoint
+    def wait(self) -> None:
+        threading.Event().wait()
+
+
+def test_a_future_shows_its_endpoint_its_state_and_its_value() -> None:
+    procs = this_host().spawn_procs({"a": 2})
+    workers = procs.spawn("workers", Worker)
+    values = workers.double.call(4)
+    values.get(LIMIT_S)
+    assert repr(values) == "<GatherFuture of 'double': done>"
+    assert "<th>a=0</th><th>a=1</th>" in values._repr_html_()
+    failed = workers.slice(a=0).fail.call_one()
+    assert failed.exception(LIMIT_S) is not None
+    assert repr(failed) == "<CallFuture of 'fail': failed with ValueError>"
+    assert "&lt;no&gt;" in failed._repr_html_()
+    pending = workers.slice(a=1).wait.call_one()
+    assert repr(pending) == "<CallFuture of 'wait': pending>"
+    assert "get() waits" in pending._repr_html_()
+    with configured(stop_grace_s=0.1):
+        procs.stop().get(LIMIT_S)

@@ -179,6 +179,32 @@ class Future(Generic[R]):
             raise self._outcome.with_traceback(self._traceback)
         return self._outcome  # type: ignore[no-any-return]
 
+    def __repr__(self) -> str:
+        if not self.done():
+            state = "pending"
+        elif self._state == _ERROR:
+            state = f"failed with {type(self._outcome).__name__}"
+        else:
+            state = "done"
+        return f"<{type(self).__name__}{self._subject()}: {state}>"
+
+    def _repr_html_(self) -> str:
+        """Return the state, and the value if it is there, for notebooks."""
+        # Only notebooks need it.
+        from mesh_core._shapes.html_table import html_table  # noqa: PLC0415
+
+        title = repr(self)
+        if not self.done():
+            return html_table(title, [], [["get() waits for the value, and so does await"]])
+        show = getattr(self._outcome, "_repr_html_", None)
+        if self._state == _VALUE and show is not None:
+            return f"{html_table(title, [], [])}{show()}"
+        return html_table(title, [], [[repr(self._outcome)]])
+
+    def _subject(self) -> str:
+        """Return what the future is the result of, for its representation."""
+        return ""
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
@@ -325,6 +351,9 @@ class CallFuture(Future[R]):
         # No `__del__`: an exception of a signal handler, such as `KeyboardInterrupt`, would be lost
         # in it.
         self._guard = endpoint._mesh._runtime.engine.guard(reply) if reply else None
+
+    def _subject(self) -> str:
+        return f" of {self._endpoint.name!r}"
 
     def _wait(self, timeout: float | None) -> None:
         engine = self._endpoint._mesh._runtime.engine
