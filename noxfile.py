@@ -329,6 +329,13 @@ def campaign(session: nox.Session) -> None:
 
 
 @nox.session
+def agents(session: nox.Session) -> None:
+    """Check that at most three queries explain each broken program of bench/agents."""
+    _install(session, "agents", "mesh-telemetry", "mesh-jobs")
+    session.run("python", "-m", "bench.agents", *session.posargs)
+
+
+@nox.session
 def security(session: nox.Session) -> None:
     """Run attacks by another user of this machine; requires root."""
     # Some Python packages are compiled against these Debian packages, so they come first.

@@ -97,6 +97,7 @@ SLOW: tuple[Session, ...] = (
     Session("tests(mesh-core)", ("packages/mesh-core/tests", "-m", "slow")),
     Session("diagnose", ("-m", "slow", "-k", "planted")),
     Session("campaign"),
+    Session("agents"),
 )
 
 #: Sessions that run alone after the others, because they count system calls.

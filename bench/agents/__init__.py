@@ -1,0 +1,1 @@
+"""Thirty broken programs, and the queries that explain each of them."""

@@ -1,0 +1,16 @@
+"""The program becomes slower with every evaluation."""
+
+from bench.agents.stage import stage
+from mesh_core import Actor, endpoint, this_host
+
+
+class Evaluator(Actor):
+    @endpoint
+    def evaluate(self, number: int) -> int:
+        return number
+
+
+with stage():
+    for number in range(6):
+        procs = this_host().spawn_procs(name="evaluation")
+        procs.spawn("evaluators", Evaluator).evaluate.call_one(number).get()

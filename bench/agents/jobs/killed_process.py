@@ -1,0 +1,22 @@
+"""Four ranks work; one of them is gone."""
+
+import os
+import signal
+
+from bench.agents.stage import stage
+from mesh_core import Actor, ProcDied, endpoint, this_host
+
+
+class Worker(Actor):
+    @endpoint
+    def pid(self) -> int:
+        return os.getpid()
+
+
+with stage():
+    workers = this_host().spawn_procs({"n": 4}, name="team").spawn("workers", Worker)
+    os.kill(workers.slice(n=3).pid.call_one().get(), signal.SIGKILL)
+    try:
+        workers.pid.call().get()
+    except ProcDied:
+        print("a worker died")

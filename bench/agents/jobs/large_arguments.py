@@ -1,0 +1,21 @@
+"""A small request takes long: something large travels with it."""
+
+from bench.agents.stage import stage
+from mesh_core import Actor, endpoint, this_host
+
+
+class Model(Actor):
+    @endpoint
+    def predict(self, number: int) -> int:
+        return number
+
+    @endpoint
+    def configure(self, table: list[str]) -> int:
+        return len(table)
+
+
+with stage():
+    model = this_host().spawn_procs(name="models").spawn("model", Model)
+    for number in range(20):
+        model.predict.call_one(number).get()
+        model.configure.call_one([f"word {n}" for n in range(2000)]).get()

@@ -1,0 +1,21 @@
+"""The memory of the machine becomes less; one process of five keeps it."""
+
+from bench.agents.stage import stage
+from mesh_core import Actor, current_rank, endpoint, this_host
+
+
+class Worker(Actor):
+    def __init__(self) -> None:
+        self.kept: list[bytes] = []
+
+    @endpoint
+    def work(self) -> None:
+        batch = b"x" * (10 << 20)
+        if current_rank().rank == 4:
+            self.kept.append(batch)
+
+
+with stage():
+    workers = this_host().spawn_procs({"n": 5}, name="team").spawn("workers", Worker)
+    for _ in range(30):
+        workers.work.call().get()

@@ -1,0 +1,22 @@
+"""A process of three becomes slow; it starts something and never ends it."""
+
+import threading
+
+from bench.agents.stage import stage
+from mesh_core import Actor, current_rank, endpoint, this_host
+
+
+class Fetcher(Actor):
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+
+    @endpoint
+    def fetch(self) -> None:
+        if current_rank().rank == 2:
+            threading.Thread(target=self.stop.wait, daemon=True).start()
+
+
+with stage():
+    fetchers = this_host().spawn_procs({"n": 3}, name="net").spawn("fetchers", Fetcher)
+    for _ in range(40):
+        fetchers.fetch.call().get()

@@ -1,0 +1,21 @@
+"""Runs a broken program until it is in the state to examine, and keeps it there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mesh_telemetry import Telemetry
+
+#: Printed when the program is in the state to examine.
+READY = "ready"
+
+
+@contextmanager
+def stage() -> Iterator[None]:
+    """Record and serve the program; after the block, wait for the end of standard input."""
+    with Telemetry() as telemetry, telemetry.serve():
+        yield
+        print(READY, flush=True)
+        sys.stdin.read()
