@@ -3,12 +3,12 @@
 import subprocess
 
 from tools import toolbox
-from tools.workspace import ROOT, packages, read_toml
+from tools.workspace import ROOT, packages, read_toml, requirement_name
 
 HEADER = "# Written by `python3 -m tools pins`; every session installs within these versions.\n"
 
 #: The bench groups are excluded: their peers require other versions.
-UNPINNED_GROUPS = frozenset({"bench", "bench-telemetry", "bench-torch"})
+UNPINNED_PREFIX = "bench"
 
 
 def write_pins() -> None:
@@ -22,7 +22,7 @@ def write_pins() -> None:
     command = [toolbox.program("uv"), "pip", "compile", "--quiet", "--universal", "--no-header"]
     command += ["--no-annotate", "--no-emit-index-url", "--python-version", "3.11"]
     command += ["--override", str(toolbox.OVERRIDES)]
-    for group in groups.keys() - UNPINNED_GROUPS:
+    for group in (name for name in groups if not name.startswith(UNPINNED_PREFIX)):
         command += ["--group", f"{ROOT / 'pyproject.toml'}:{group}"]
     wanted = "\n".join(_outside_requirements())
     run = subprocess.run(
@@ -34,10 +34,11 @@ def write_pins() -> None:
 
 def _outside_requirements() -> list[str]:
     lines: list[str] = []
+    siblings = {package.distribution for package in packages()}
     for package in packages():
         extras: dict[str, list[str]] = package.project.get("optional-dependencies", {})
         for line in [*package.requirements, *(line for extra in extras.values() for line in extra)]:
-            if not line.startswith("mesh-"):
+            if requirement_name(line) not in siblings:
                 lines.append(line)
     return lines
 

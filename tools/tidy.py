@@ -3,7 +3,17 @@
 import sys
 from collections.abc import Iterator
 
-from tools.rules import circles, crates, imports, layout, prose, public_modules, rust, sources
+from tools.rules import (
+    circles,
+    crates,
+    imports,
+    layout,
+    prose,
+    public_modules,
+    published_names,
+    rust,
+    sources,
+)
 from tools.rules.finding import Finding
 from tools.rules.tree import Tree
 from tools.workspace import ROOT
@@ -21,6 +31,8 @@ RULES = (
     public_modules.public_modules,
     public_modules.package_files,
     public_modules.core_range_holds,
+    published_names.published_names,
+    published_names.no_folder_is_installed,
     rust.wire_is_pure,
     crates.banned_crates,
     crates.no_crate_edge_between_packages,

@@ -66,6 +66,12 @@ class Package:
         return self.root / "packages" / self.name
 
     @property
+    def distribution(self) -> str:
+        """The name under which it is published and installed: `torchmesh-core` for `mesh-core`."""
+        name: str = self.project["name"]
+        return name
+
+    @property
     def import_name(self) -> str:
         """The module that users import: `mesh_core` for `mesh-core`."""
         return self.name.replace("-", "_")
@@ -125,7 +131,8 @@ class Package:
     @property
     def siblings(self) -> list[str]:
         """The packages of this repository among its dependencies."""
-        return [name for line in self.requirements if (name := requirement_name(line)) in PACKAGES]
+        required = {requirement_name(line) for line in self.requirements}
+        return [one.name for one in packages(self.root) if one.distribution in required]
 
 
 def requirement_name(line: str) -> str:

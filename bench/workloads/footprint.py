@@ -14,7 +14,10 @@ from pathlib import Path
 from bench.record import Recorder
 from bench.scale import Scale
 
-_MODULES = {"mesh": ("mesh-core", "mesh_core"), "monarch": ("torchmonarch", "monarch.actor")}
+_MODULES = {
+    "mesh": ("torchmesh-core", "mesh_core"),
+    "monarch": ("torchmonarch", "monarch.actor"),
+}
 
 
 def imports(driver: str, scale: Scale, record: Recorder) -> None:

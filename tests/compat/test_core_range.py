@@ -6,19 +6,23 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-UPPER = ("mesh-rdma", "mesh-telemetry", "mesh-jobs", "mesh-fs", "mesh-tensor")
+from tools.workspace import packages
+
+UPPER = [one.distribution for one in packages() if one.name != "mesh-core"]
 
 
 def core_requirement(distribution: str) -> Requirement:
     """Return the requirement of a package on mesh-core."""
     wanted = [Requirement(line) for line in requires(distribution) or []]
-    (core,) = [one for one in wanted if one.name == "mesh-core" and one.marker is None]
+    (core,) = [one for one in wanted if one.name == "torchmesh-core" and one.marker is None]
     return core
 
 
 @pytest.mark.parametrize("distribution", UPPER)
 def test_range_includes_the_core_of_this_tree(distribution: str) -> None:
-    assert core_requirement(distribution).specifier.contains(version("mesh-core"), prereleases=True)
+    assert core_requirement(distribution).specifier.contains(
+        version("torchmesh-core"), prereleases=True
+    )
 
 
 @pytest.mark.parametrize("distribution", UPPER)

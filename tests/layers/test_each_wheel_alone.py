@@ -25,31 +25,31 @@ class Promise:
     @property
     def import_name(self) -> str:
         """The module that users import."""
-        return self.distribution.replace("-", "_")
+        return f"mesh_{self.distribution.partition('-')[2]}"
 
 
-CORE = frozenset({"mesh-core", "cloudpickle"})
+CORE = frozenset({"torchmesh-core", "cloudpickle"})
 HEAVY = frozenset({"torch", "numpy", "pyarrow", "datafusion", "kubernetes", "grpc"})
 MESH = frozenset(
     {"mesh_core", "mesh_rdma", "mesh_telemetry", "mesh_jobs", "mesh_fs", "mesh_tensor"}
 )
 
 PROMISES = (
-    Promise("mesh-core", CORE, HEAVY | MESH - {"mesh_core"}),
-    Promise("mesh-rdma", CORE | {"mesh-rdma"}, HEAVY | MESH - {"mesh_core", "mesh_rdma"}),
-    Promise("mesh-jobs", CORE | {"mesh-jobs"}, HEAVY | MESH - {"mesh_core", "mesh_jobs"}),
+    Promise("torchmesh-core", CORE, HEAVY | MESH - {"mesh_core"}),
+    Promise("torchmesh-rdma", CORE | {"torchmesh-rdma"}, HEAVY | MESH - {"mesh_core", "mesh_rdma"}),
+    Promise("torchmesh-jobs", CORE | {"torchmesh-jobs"}, HEAVY | MESH - {"mesh_core", "mesh_jobs"}),
     Promise(
-        "mesh-fs",
-        CORE | {"mesh-fs", "mesh-rdma"},
+        "torchmesh-fs",
+        CORE | {"torchmesh-fs", "torchmesh-rdma"},
         HEAVY | MESH - {"mesh_core", "mesh_rdma", "mesh_fs"},
     ),
     Promise(
-        "mesh-telemetry",
+        "torchmesh-telemetry",
         None,
         (HEAVY - {"pyarrow", "datafusion", "numpy"}) | MESH - {"mesh_core", "mesh_telemetry"},
     ),
     Promise(
-        "mesh-tensor",
+        "torchmesh-tensor",
         None,
         (HEAVY - {"torch", "numpy"}) | MESH - {"mesh_core", "mesh_tensor"},
     ),
@@ -68,7 +68,7 @@ def test_it_brings_what_it_promises_and_no_more(install: Install, promise: Promi
 
 @each_package
 def test_its_public_modules_are_imported(install: Install, promise: Promise) -> None:
-    modules = package(promise.distribution).public_modules
+    modules = package(f"mesh-{promise.distribution.partition('-')[2]}").public_modules
     imports = "".join(f"    import {name}\n" for name in modules)
     # A testing module may need pytest, and fault-tolerant training an extra; nothing else.
     code = (
@@ -107,24 +107,24 @@ def test_every_wheel_is_under_test(wheels: Wheels) -> None:
 
 
 def test_importing_the_core_loads_nothing_heavy(install: Install) -> None:
-    loaded = install("mesh-core").run(
+    loaded = install("torchmesh-core").run(
         "import json, sys; import mesh_core; print(json.dumps([m for m in sys.modules]))"
     )
     assert HEAVY.isdisjoint(name.split(".")[0] for name in json.loads(loaded))
 
 
 def test_core_wheel_serves_every_python_from_3_11(wheels: Wheels) -> None:
-    python, abi, platform = wheels["mesh-core"].stem.split("-")[-3:]
+    python, abi, platform = wheels["torchmesh-core"].stem.split("-")[-3:]
     assert (python, abi) == ("cp311", "abi3")
     assert "linux" in platform
 
 
 def test_core_wheel_is_small(wheels: Wheels) -> None:
-    assert size(wheels["mesh-core"]) <= 5 * MEGABYTE
+    assert size(wheels["torchmesh-core"]) <= 5 * MEGABYTE
 
 
 def test_core_is_small_once_installed(install: Install) -> None:
-    assert install("mesh-core").installed_bytes() <= 15 * MEGABYTE
+    assert install("torchmesh-core").installed_bytes() <= 15 * MEGABYTE
 
 
 def size(path: Path) -> int:

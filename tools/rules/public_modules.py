@@ -4,9 +4,10 @@ import ast
 import re
 from collections.abc import Iterator
 
+from tools.prefix import distributions, prefix
 from tools.rules.finding import Finding
 from tools.rules.tree import Tree
-from tools.workspace import Package, packages
+from tools.workspace import Package, packages, requirement_name
 
 _NO_NAMES = "__all__: list[str] = []"
 PACKAGE_FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "tests/test_exports.py")
@@ -44,9 +45,11 @@ def package_files(tree: Tree) -> Iterator[Finding]:
 
 def core_range_holds(tree: Tree) -> Iterator[Finding]:
     """Check that ranges of sibling packages have both bounds, so a new core cannot break them."""
+    siblings = distributions(prefix(tree.root))
     for package in packages(tree.root):
         for line in package.requirements:
-            if line.startswith("mesh-") and not re.fullmatch(r"mesh-\w+>=[\d.]+,<[\d.]+", line):
+            is_sibling = requirement_name(line) in siblings
+            if is_sibling and not re.fullmatch(r"[\w-]+>=[\d.]+,<[\d.]+", line):
                 yield Finding(_manifest(package), 1, f"{line!r}: write >= and < for a sibling")
 
 

@@ -219,7 +219,7 @@ def test_the_golden_file_has_the_members_that_are_written(tmp_path: Path) -> Non
 def test_a_newer_format_names_the_version_to_install(tmp_path: Path) -> None:
     newer = {"format": 2, "writer": "9.8.7", "other": [1]}
     pack(tmp_path / "a.case", [("case.json", json.dumps(newer).encode())])
-    with pytest.raises(CaseError, match=r"format 2.* reads format 1: install mesh-core 9.8.7"):
+    with pytest.raises(CaseError, match=r"format 2.* reads format 1: install torchmesh-core 9.8.7"):
         read_summary(tmp_path / "a.case")
 
 

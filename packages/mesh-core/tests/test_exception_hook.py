@@ -74,6 +74,6 @@ def test_a_defect_of_mesh_keeps_its_frames() -> None:
 def test_the_version_is_that_of_the_distribution() -> None:
     from importlib.metadata import version
 
-    assert mesh_core.__version__ == version("mesh-core")
+    assert mesh_core.__version__ == version("torchmesh-core")
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = mesh_core.nothing

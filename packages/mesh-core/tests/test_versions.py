@@ -18,14 +18,14 @@ from mesh_core._hosts.versions import differences, refusal, versions_here
 
 LIMIT_S = 30
 HERE = ".".join(map(str, sys.version_info[:3]))
-OTHER = {"python": "3.8.1", "mesh-core": "0.1.0", "pytest": "1.0", "no-such-package": "1.0"}
+OTHER = {"python": "3.8.1", "torchmesh-core": "0.1.0", "pytest": "1.0", "no-such-package": "1.0"}
 
 
 def test_the_versions_of_a_program_contain_what_it_has_imported() -> None:
     found = versions_here()
     assert found["python"] == HERE
     assert found["pytest"] == pytest.__version__
-    assert found["mesh-core"]
+    assert found["torchmesh-core"]
 
 
 def test_a_module_whose_version_is_deprecated_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

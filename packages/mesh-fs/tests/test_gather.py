@@ -20,7 +20,7 @@ from mesh_core import Credentials, HostMesh, attach_to_workers, this_host
 from mesh_core.testing import kill_proc, proc_pid, wait_until
 from mesh_fs import GatherMount, GatherOptions, MountError, gather_mount
 
-pytest.importorskip("pyfuse3", reason="mesh-fs[gather] is not installed")
+pytest.importorskip("pyfuse3", reason="torchmesh-fs[gather] is not installed")
 pytestmark = pytest.mark.usefixtures("needs_mounts")
 
 LIMIT_S = 60.0
@@ -448,5 +448,5 @@ def test_it_says_what_is_missing(
     one: Path, mountpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mesh_fs._gather.mount.find_spec", lambda _: None)
-    with pytest.raises(MountError, match=r"install mesh-fs\[gather\]"):
+    with pytest.raises(MountError, match=r"install torchmesh-fs\[gather\]"):
         gather_mount(this_host(), str(one), mountpoint)

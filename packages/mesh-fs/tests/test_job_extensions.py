@@ -97,7 +97,7 @@ def test_workspaces_are_written_with_the_state_of_the_job(
 
 
 @pytest.mark.usefixtures("needs_mounts")
-@pytest.mark.skipif(find_spec("pyfuse3") is None, reason="mesh-fs[gather] is not installed")
+@pytest.mark.skipif(find_spec("pyfuse3") is None, reason="torchmesh-fs[gather] is not installed")
 def test_directories_of_several_meshes_have_a_folder_each(
     job: Any, source: Path, tmp_path: Path
 ) -> None:

@@ -331,18 +331,18 @@ def test_a_command_that_comes_with_another_package_says_which(folder: Folder) ->
     )
     run = folder.run("mount", "project", "--watch")
     assert run.returncode == 1
-    assert run.stderr == "mesh: mesh mount comes with mesh-fs: pip install mesh-fs\n"
+    assert run.stderr == "mesh: mesh mount comes with torchmesh-fs: pip install torchmesh-fs\n"
     run = folder.run("top")
     assert run.returncode == 1
     assert (
         run.stderr
-        == "mesh: mesh top comes with mesh-telemetry: pip install 'mesh-telemetry[top]'\n"
+        == "mesh: mesh top comes with torchmesh-telemetry: pip install 'torchmesh-telemetry[top]'\n"
     )
 
 
 def test_versions_of_the_installed_packages_are_printed(folder: Folder) -> None:
     lines = folder.said("--version").splitlines()
-    assert [line.split()[0] for line in lines][:1] == ["mesh-core"]
+    assert [line.split()[0] for line in lines][:1] == ["torchmesh-core"]
     assert f"mesh-jobs {mesh_jobs.__version__}" in lines
 
 

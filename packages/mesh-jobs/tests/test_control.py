@@ -234,7 +234,9 @@ def test_what_carries_the_host_is_not_stopped_alone(
 def test_without_py_spy_it_says_what_to_install() -> None:
     spy = PySpy()
     spy._program = None
-    with pytest.raises(StatusError, match=r"pip install 'mesh-jobs\[stacks\]' there") as refused:
+    with pytest.raises(
+        StatusError, match=r"pip install 'torchmesh-jobs\[stacks\]' there"
+    ) as refused:
         ControlService(ServedHost("n7", "ones", 0, 0, ""), spy).stacks(None, None)
     assert refused.value.code is grpc.StatusCode.FAILED_PRECONDITION
 

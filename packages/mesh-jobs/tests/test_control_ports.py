@@ -129,7 +129,7 @@ def test_without_grpcio_a_worker_says_that_it_has_no_control_service(
     run = subprocess.run([*command, "--ttl", "0.1"], env=env, capture_output=True, text=True)
     told = next(json.loads(line) for line in run.stdout.splitlines() if line.startswith("{"))
     assert told["control"] is None
-    assert told["control_error"] == f"{why}: pip install 'mesh-jobs[control]'"
+    assert told["control_error"] == f"{why}: pip install 'torchmesh-jobs[control]'"
     run = subprocess.run([*command, "--health-port", "0"], env=env, capture_output=True, text=True)
     assert run.returncode == 2
     assert f"mesh worker: health cannot be served: {why}" in run.stderr

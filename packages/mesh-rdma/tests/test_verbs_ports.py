@@ -103,7 +103,7 @@ def test_without_a_binding_the_reason_says_what_to_install(
     from mesh_rdma._verbs.installed_binding import installed_binding
 
     reason = VerbsTransport(installed_binding).probe()
-    assert "install mesh-rdma[verbs] and libibverbs1" in str(reason)
+    assert "install torchmesh-rdma[verbs] and libibverbs1" in str(reason)
 
 
 def test_what_the_other_end_sends_is_checked() -> None:

@@ -103,7 +103,7 @@ def test_an_editor_needs_debugpy_on_the_host(telemetry: Telemetry, trainer: Any)
     (session,) = paused_sessions(telemetry)
     refused = MeshDebug().run("attach", session["id"], "--dap")
     assert refused.returncode == 1
-    assert "mesh-telemetry[debug]" in refused.stderr
+    assert "torchmesh-telemetry[debug]" in refused.stderr
     assert paused_sessions(telemetry)[0]["id"] == session["id"]
     telemetry.debug(session["id"]).close()
     assert step.get(LIMIT_S) == 10

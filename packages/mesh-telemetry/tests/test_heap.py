@@ -173,7 +173,7 @@ def test_a_host_without_memray_is_told_to_install_it(
     (tmp_path / "memray.py").write_text("raise ImportError('it is missing')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
-    message = r"pip install 'mesh-telemetry\[memray\]'"
+    message = r"pip install 'torchmesh-telemetry\[memray\]'"
     with closing(Team(place)) as team, pytest.raises(HeapError, match=message):
         team.telemetry.heap_snapshot(team.names[0], seconds=0.1)
 

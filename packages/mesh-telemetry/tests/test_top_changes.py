@@ -230,4 +230,4 @@ def test_without_textual_it_says_what_to_install(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert "pip install 'mesh-telemetry[top]'" in done.stderr
+    assert "pip install 'torchmesh-telemetry[top]'" in done.stderr

@@ -92,5 +92,5 @@ def __getattr__(name: str) -> object:
         # Few programs ask for it, and the import takes longer than that of this package.
         from importlib.metadata import version  # noqa: PLC0415
 
-        return version("mesh-core")
+        return version("torchmesh-core")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -107,7 +107,7 @@ def tensor_engine() -> TensorEngine:
 
     found = list(entry_points(group=GROUP))
     if not found:
-        raise RuntimeError("no package for tensors is installed: pip install mesh-tensor")
+        raise RuntimeError("no package for tensors is installed: pip install torchmesh-tensor")
     if len(found) > 1:
         names = ", ".join(sorted(one.dist.name if one.dist else one.value for one in found))
         raise RuntimeError(f"several packages handle tensors: keep one of {names}")

@@ -60,7 +60,7 @@ def __getattr__(name: str) -> object:
         # Few programs ask for it, and the import takes longer than that of this package.
         from importlib.metadata import version  # noqa: PLC0415
 
-        return version("mesh-jobs")
+        return version("torchmesh-jobs")
     if name == "__all__":
         # For `from mesh_jobs import *`.
         return list(_load_api().__all__)

@@ -39,7 +39,10 @@ def main(arguments: list[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name not in ("kubernetes", "urllib3", "yaml"):
             raise
-        print("mesh operator: mesh-jobs[kubernetes] is not installed: install it", file=sys.stderr)
+        print(
+            "mesh operator: torchmesh-jobs[kubernetes] is not installed: install it",
+            file=sys.stderr,
+        )
         return 1
     except (MeshError, OSError) as error:
         print(f"mesh operator: {error}", file=sys.stderr)

@@ -40,5 +40,5 @@ def __getattr__(name: str) -> object:
         # Few programs ask for it.
         from importlib.metadata import version  # noqa: PLC0415
 
-        return version("mesh-rdma")
+        return version("torchmesh-rdma")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

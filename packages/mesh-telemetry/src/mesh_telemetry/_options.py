@@ -114,7 +114,9 @@ def with_otlp(config: TelemetryConfig, environment: Mapping[str, str]) -> Teleme
     if config.otlp == "env":
         config = replace(config, otlp=otlp_from(environment))
     if config.otlp is not None and not _can_export():
-        raise TelemetryError("exporting requires opentelemetry-proto: install mesh-telemetry[otel]")
+        raise TelemetryError(
+            "exporting requires opentelemetry-proto: install torchmesh-telemetry[otel]"
+        )
     return config
 
 

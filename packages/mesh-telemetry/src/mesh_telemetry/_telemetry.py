@@ -323,7 +323,7 @@ class Telemetry:
 
         The snapshot contains the memory that was allocated in this time and is still in use at its
         end. The rows are also in the table `heap`. Processes become slower while they are tracked.
-        memray has to be installed on the hosts: `pip install 'mesh-telemetry[memray]'`.
+        memray has to be installed on the hosts: `pip install 'torchmesh-telemetry[memray]'`.
 
         Args:
             proc: The name of a process, such as `0.3`, or several names; they are tracked

@@ -67,5 +67,5 @@ def __getattr__(name: str) -> object:
         # Few programs ask for it.
         from importlib.metadata import version  # noqa: PLC0415
 
-        return version("mesh-tensor")
+        return version("torchmesh-tensor")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,7 +5,7 @@ try:
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
         "mesh_tensor.training keeps copies of checkpoints by mesh-rdma: "
-        "pip install 'mesh-tensor[rdma]'",
+        "pip install 'torchmesh-tensor[rdma]'",
         name=_error.name,
     ) from _error
 

@@ -433,7 +433,7 @@ def _check_format(manifest: dict[str, Any]) -> None:
         writer = manifest.get("writer")
         newer = f"{writer[:40]} or newer" if type(writer) is str else "a newer version"
         problem = f"it has format {number}, and mesh-core {_own_version()} reads format {FORMAT}"
-        raise InvalidPart(MANIFEST, problem, f"install mesh-core {newer}")
+        raise InvalidPart(MANIFEST, problem, f"install torchmesh-core {newer}")
 
 
 def _parse_job(value: Any) -> bytes:
@@ -469,7 +469,7 @@ def _check_order(entry: Entry, last: int, part: str) -> int:
 
 def _own_version() -> str:
     try:
-        return version("mesh-core")
+        return version("torchmesh-core")
     except PackageNotFoundError:
         return "unknown"
 

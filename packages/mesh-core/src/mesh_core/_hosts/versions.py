@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["differences", "refusal", "versions_here"]
 
 _PYTHON = "python"
-_CORE = "mesh-core"
+_CORE = "torchmesh-core"
 # More modules than programs import that have a version.
 _COUNT_MAX = 200
 _LEN_MAX = 50

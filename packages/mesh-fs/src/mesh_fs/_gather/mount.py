@@ -120,7 +120,7 @@ def gather_mount(
     dead host remains, and every access to it fails with EIO; the other hosts are not affected. The
     mount is removed at the end of the program, however the program ends.
 
-    Requires `mesh-fs[gather]`.
+    Requires `torchmesh-fs[gather]`.
 
     Args:
         host_mesh: The hosts.
@@ -134,8 +134,8 @@ def gather_mount(
         The open mount; also a context manager that closes it.
 
     Raises:
-        MountError: Mounting has failed; `mesh-fs[gather]` is not installed; or the directory of a
-            host contains the mountpoint.
+        MountError: Mounting has failed; `torchmesh-fs[gather]` is not installed; or the directory
+            of a host contains the mountpoint.
         SupervisionError: A host is already lost.
 
     Example:
@@ -143,7 +143,7 @@ def gather_mount(
         ...     print(Path("/mnt/logs/hosts_0/loss.txt").read_text())
     """
     if find_spec("pyfuse3") is None:
-        raise MountError("pyfuse3 is missing: install mesh-fs[gather]")
+        raise MountError("pyfuse3 is missing: install torchmesh-fs[gather]")
     if not os.path.isabs(remote_mount_point):
         raise MountError(
             f"{remote_mount_point!r} is a relative path: give the absolute path on the hosts"

@@ -165,8 +165,8 @@ class MountHandler:
         Args:
             timeout: The maximum time to wait, in seconds. Default: no limit.
             progress: Whether to show progress on stderr while waiting: as a bar if stderr is a
-                terminal and `mesh-fs[progress]` is installed, otherwise as a line each second. None
-                shows it only on a terminal.
+                terminal and `torchmesh-fs[progress]` is installed, otherwise as a line each second.
+                None shows it only on a terminal.
 
         Raises:
             TimeoutError: Some host does not have all files in time. The transfers continue.

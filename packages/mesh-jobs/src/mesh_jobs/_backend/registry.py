@@ -45,7 +45,7 @@ def _backend(name: str) -> type[Backend]:
     except ImportError as error:
         raise JobError(
             f"the backend {name!r} cannot be loaded: {error}: install what it needs, such as "
-            f"mesh-jobs[{name}]"
+            f"torchmesh-jobs[{name}]"
         ) from error
     if not (isinstance(backend, type) and issubclass(backend, Backend)):
         raise JobError(

@@ -61,10 +61,10 @@ _COMMANDS: dict[str, Callable[..., None]] = {
 }
 # Commands of packages that may not be installed; they name the package to install.
 _ELSEWHERE = {
-    **dict.fromkeys(("mount", "mounts", "sync", "umount"), "mesh-fs"),
+    **dict.fromkeys(("mount", "mounts", "sync", "umount"), "torchmesh-fs"),
     **dict.fromkeys(
         ("dash", "debug", "dump", "flame", "heap", "mcp", "profile", "query", "top", "why"),
-        "mesh-telemetry",
+        "torchmesh-telemetry",
     ),
 }
 # What such a command needs beyond its package.
@@ -86,8 +86,8 @@ _PANELS = {
     **dict.fromkeys(_RUNNING, "Programs"),
     **dict.fromkeys(("ps", "stacks", "stop", "logs", "doctor"), "Processes"),
     **dict.fromkeys(("case", "record", "replay", "schedules"), "Failures"),
-    **dict.fromkeys((name for name, by in _ELSEWHERE.items() if by == "mesh-fs"), "Files"),
-    **dict.fromkeys((name for name, by in _ELSEWHERE.items() if by != "mesh-fs"), "Telemetry"),
+    **dict.fromkeys((name for name, by in _ELSEWHERE.items() if by == "torchmesh-fs"), "Files"),
+    **dict.fromkeys((name for name, by in _ELSEWHERE.items() if by != "torchmesh-fs"), "Telemetry"),
 }
 _OTHER_PANEL = "Other packages"
 _HELP = "Get hosts from a scheduler once, and run program after program on them."

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["access", "call_hosts", "chosen_reports", "error_lines", "is_control_here"]
 
-_INSTALL = "pip install 'mesh-jobs[cli]'"
+_INSTALL = "pip install 'torchmesh-jobs[cli]'"
 
 
 def is_control_here() -> bool:

@@ -9,7 +9,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name not in ("typer", "rich"):
         raise
-    sys.exit(f"mesh: the command needs {error.name}: pip install 'mesh-jobs[cli]'")
+    sys.exit(f"mesh: the command needs {error.name}: pip install 'torchmesh-jobs[cli]'")
 
 __all__ = ["main"]
 

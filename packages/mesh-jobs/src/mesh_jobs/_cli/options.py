@@ -26,7 +26,14 @@ __all__ = [
     "read_environment",
 ]
 
-_PACKAGES = ("mesh-core", "mesh-fs", "mesh-jobs", "mesh-rdma", "mesh-telemetry", "mesh-tensor")
+_PACKAGES = (
+    "torchmesh-core",
+    "torchmesh-fs",
+    "torchmesh-jobs",
+    "torchmesh-rdma",
+    "torchmesh-telemetry",
+    "torchmesh-tensor",
+)
 
 Context = Annotated[
     str | None, typer.Option("--context", "-c", help="Context of the job, if there are several.")

@@ -164,7 +164,7 @@ def _control_error(error: Any) -> ControlError:
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return ControlError(
             f"its worker does not support this call: {details}: install the same version of "
-            "mesh-jobs there",
+            "torchmesh-jobs there",
             code.name,
         )
     return ControlError(details, code.name)

@@ -16,7 +16,7 @@ from mesh_jobs._control.pem_credentials import PemCredentials
 __all__ = ["Access", "HostAnswer", "as_dict"]
 
 _AT_ONCE = 32
-_INSTALL = "pip install 'mesh-jobs[control]'"
+_INSTALL = "pip install 'torchmesh-jobs[control]'"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ _GRACE_S = 10.0
 _GRACE_MAX_S = 300.0
 _FOLLOWERS_MAX = 8
 _LOOK_S = 0.5
-_INSTALL = "pip install 'mesh-jobs[stacks]'"
+_INSTALL = "pip install 'torchmesh-jobs[stacks]'"
 
 
 class ControlService:

@@ -172,8 +172,8 @@ def _findings(
 
 
 def _of_host(at: int, result: HostProbeResult) -> Iterator[Finding]:
-    ours = {"Python": platform.python_version(), "mesh-core": core_version()}
-    theirs = {"Python": result.python, "mesh-core": result.mesh}
+    ours = {"Python": platform.python_version(), "torchmesh-core": core_version()}
+    theirs = {"Python": result.python, "torchmesh-core": result.mesh}
     for what, there in theirs.items():
         here = ours[what]
         if there.split(".")[:2] != here.split(".")[:2]:

@@ -104,6 +104,6 @@ def _look_up(name: str) -> tuple[str, ...]:
 def core_version() -> str:
     """Return the installed version of mesh-core."""
     try:
-        return version("mesh-core")
+        return version("torchmesh-core")
     except PackageNotFoundError:
         return "not installed"  # The package runs from its source.

@@ -34,7 +34,7 @@ _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 class KubernetesJob(Job):
-    """A job whose hosts are pods; requires `mesh-jobs[kubernetes]`.
+    """A job whose hosts are pods; requires `torchmesh-jobs[kubernetes]`.
 
         job = KubernetesJob("research", timeout=600)
         job.add_mesh("trainers", 4, image_spec=ImageSpec("registry.example.org/train:7"), gpus=8)

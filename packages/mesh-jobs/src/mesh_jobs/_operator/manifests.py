@@ -48,7 +48,7 @@ def operator_manifests(namespace: str, image: str, *, is_cluster_wide: bool) -> 
 
     Args:
         namespace: The namespace of the operator.
-        image: An image in which `mesh-jobs[kubernetes]` is installed.
+        image: An image in which `torchmesh-jobs[kubernetes]` is installed.
         is_cluster_wide: Whether the operator manages MeshJobs of all namespaces, or only of its
             own.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ControlOptions", "WorkerControl", "control_service"]
 
-_INSTALL = "pip install 'mesh-jobs[control]'"
+_INSTALL = "pip install 'torchmesh-jobs[control]'"
 # Grace period for open streams at shutdown.
 _SHUTDOWN_GRACE_S = 0.5
 _VERBOSITY = "GRPC_VERBOSITY"

@@ -41,6 +41,7 @@ def installed_binding() -> Binding:
     """
     if _make is None:
         raise NoUsablePortError(
-            f"there is no binding of libibverbs ({_why}): install mesh-rdma[verbs] and libibverbs1"
+            f"there is no binding of libibverbs ({_why}): install torchmesh-rdma[verbs] and "
+            "libibverbs1"
         )
     return _make()

@@ -259,7 +259,7 @@ class DebugSession:
         if not _has_debugpy():
             return (
                 f"debugpy is not installed on {current_process.location().host_name}: "
-                "pip install 'mesh-telemetry[debug]' there"
+                "pip install 'torchmesh-telemetry[debug]' there"
             )
         return None
 

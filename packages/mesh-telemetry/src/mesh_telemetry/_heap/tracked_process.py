@@ -33,7 +33,7 @@ HEAP_FOLDER = "heaps"
 #: Requests to a process: start to track, with the name of the file and the options; stop.
 HEAP_START, HEAP_STOP = "heap_start", "heap_stop"
 #: What to do if memray is missing.
-INSTALL = "install it there with pip install 'mesh-telemetry[memray]'"
+INSTALL = "install it there with pip install 'torchmesh-telemetry[memray]'"
 # The time that memray needs to start. Loading it takes 0.1 s.
 _START_S = 10.0
 _END_S = 2.0

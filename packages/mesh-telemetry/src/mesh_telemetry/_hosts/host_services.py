@@ -66,7 +66,7 @@ class HostServices:
             return
         if _missing is not None:
             text = f"mesh-telemetry: cannot export from {self._metadata.name}"
-            print(f"{text}: {_missing}: install mesh-telemetry[otel] there", file=sys.stderr)
+            print(f"{text}: {_missing}: install torchmesh-telemetry[otel] there", file=sys.stderr)
             return
         self._export = OtlpExport(
             self._config.otlp, self._folder, self._spilled, self._metadata.own_proc

@@ -28,7 +28,9 @@ def mcp() -> None:
     with their read tokens, which permit no change.
     """
     if importlib.util.find_spec("mcp") is None:
-        raise TelemetryError("mesh mcp needs the package mcp: pip install 'mesh-telemetry[mcp]'")
+        raise TelemetryError(
+            "mesh mcp needs the package mcp: pip install 'torchmesh-telemetry[mcp]'"
+        )
     # An optional dependency, which takes a second to import.
     from mcp.server.mcpserver import MCPServer  # noqa: PLC0415
     from mcp.types import ToolAnnotations  # noqa: PLC0415
@@ -37,7 +39,7 @@ def mcp() -> None:
 
     server: MCPServer[None] = MCPServer(
         "mesh",
-        version=version("mesh-telemetry"),
+        version=version("torchmesh-telemetry"),
         instructions=_INSTRUCTIONS,
         log_level="WARNING",
     )

@@ -52,7 +52,7 @@ def top(
     if not refresh >= _REFRESH_S_MIN:
         raise TelemetryError(f"--refresh {refresh} is too short: use at least {_REFRESH_S_MIN}")
     if importlib.util.find_spec("textual") is None:
-        raise TelemetryError("mesh top needs textual: pip install 'mesh-telemetry[top]'")
+        raise TelemetryError("mesh top needs textual: pip install 'torchmesh-telemetry[top]'")
     # textual is an optional dependency and takes 0.2 s, which `--once` does not need.
     from mesh_telemetry._top.app import Top  # noqa: PLC0415
 
