@@ -373,11 +373,11 @@ def wheels(session: nox.Session) -> None:
         session.log(f"{shutil.copy(wheel(one), target)}")
 
 
-@nox.session(venv_backend="none")
-@nox.parametrize("name", [nox.param(name, id=name) for name in PACKAGES])
-def release(session: nox.Session, name: str) -> None:
-    """Set a version, write the changelog from changes/, commit and tag: `-- 0.2.0`."""
-    session.run("python", "-m", "tools.release", name, *session.posargs, external=True)
+@nox.session
+def release(session: nox.Session) -> None:
+    """Build, check and try the files of a release: `-- --index local` publishes them here."""
+    _install(session, "release")
+    session.run("python", "-m", "tools.publish", *session.posargs)
 
 
 def _install(session: nox.Session, group: str, *names: str) -> None:

@@ -14,12 +14,23 @@ from typing import IO
 #: Passed to the program and inherited by all its processes, to identify those it leaves behind.
 MARK = "MESH_PROGRAM_MARK"
 
+#: Begins the comment at the end of a script that contains its output.
+HEAD = "# prints:"
+
 #: Time limit for processes of the program to exit after the program.
 LEAVING_LIMIT_S = 2.0
 
 
-def run_program(script: Path, *, cwd: Path, limit_s: float) -> str:
+def run_program(
+    script: Path, *, cwd: Path, limit_s: float, python: str | Path = sys.executable
+) -> str:
     """Run a script to completion and return its output.
+
+    Args:
+        script: The script.
+        cwd: The directory in which it runs.
+        limit_s: The time limit in seconds.
+        python: The interpreter.
 
     Raises:
         AssertionError: The script failed, took too long, or left a process behind.
@@ -30,7 +41,7 @@ def run_program(script: Path, *, cwd: Path, limit_s: float) -> str:
     env.pop("PYTHONUNBUFFERED", None)
     # Files, not pipes: a process left behind would keep a pipe open and only look slow.
     with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
-        command = [sys.executable, str(script)]
+        command = [str(python), str(script)]
         with subprocess.Popen(command, cwd=cwd, env=env, stdout=out, stderr=err) as process:
             ending = _ending(process, limit_s)
         printed, complained = _whole(out), _whole(err)
@@ -49,6 +60,12 @@ def left_behind(mark: str) -> list[str]:
         if (not found and is_sure) or time.monotonic() > deadline:
             return found
         pause.wait(0.01)
+
+
+def shown_lines(source: str) -> list[str]:
+    """Return the output that a script documents."""
+    _, _, shown = source.partition(f"\n{HEAD}\n")
+    return [line.removeprefix("#") for line in shown.splitlines() if line.strip("# ")]
 
 
 def missing_line(printed: str, expected: Sequence[str]) -> str | None:

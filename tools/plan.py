@@ -98,6 +98,7 @@ SLOW: tuple[Session, ...] = (
     Session("diagnose", ("-m", "slow", "-k", "planted")),
     Session("campaign"),
     Session("agents"),
+    Session("release", ("--index", "local")),
 )
 
 #: Sessions that run alone after the others, because they count system calls.

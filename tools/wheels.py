@@ -53,6 +53,7 @@ def digest(target: Package) -> str:
 def _inputs(target: Package) -> Iterator[Path]:
     yield target.folder / "pyproject.toml"
     yield target.folder / "README.md"
+    yield from filter(Path.is_file, [target.folder / "LICENSE"])
     folders = [target.folder / "src"]
     if (target.folder / "crates").is_dir():
         folders += [target.folder / "crates", target.root / SHARED_CRATES]

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import missing_line, run_program
+from tests.programs import missing_line, run_program, shown_lines
 from tools.workspace import ROOT
 
 EXAMPLES = ROOT / "examples"
 LIMIT_S = 240
-HEAD = "# prints:"
 #: The README runs this one, and `tests/readme` compares what it prints.
 IN_README = "train_digits.py"
 #: Those that mount directories, which `packages/mesh-fs/tests` runs.
@@ -27,12 +26,6 @@ SCRIPTS = sorted(
     for path in (*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*/*.py"))
     if path.name != IN_README and path != WITH_MOUNTS
 )
-
-
-def shown_lines(source: str) -> list[str]:
-    """Return the output that an example documents."""
-    _, _, shown = source.partition(f"\n{HEAD}\n")
-    return [line.removeprefix("#") for line in shown.splitlines() if line.strip("# ")]
 
 
 @pytest.mark.timeout(LIMIT_S + 30)

@@ -1,0 +1,1 @@
+"""What a user does first with each published package."""
