@@ -343,7 +343,7 @@ def test_a_command_that_comes_with_another_package_says_which(folder: Folder) ->
 def test_versions_of_the_installed_packages_are_printed(folder: Folder) -> None:
     lines = folder.said("--version").splitlines()
     assert [line.split()[0] for line in lines][:1] == ["torchmesh-core"]
-    assert f"mesh-jobs {mesh_jobs.__version__}" in lines
+    assert f"torchmesh-jobs {mesh_jobs.__version__}" in lines
 
 
 def test_the_help_groups_the_commands(folder: Folder) -> None:

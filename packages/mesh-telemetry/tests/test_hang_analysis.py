@@ -203,10 +203,9 @@ def test_a_cycle_of_a_collective_and_a_call_is_a_deadlock() -> None:
     assert "waits for 'weights' of rank 0 of 'train', which is in" in hang.culprits[0].reason
 
 
-@pytest.mark.parametrize("called", ["part", ""])  # A call to several ranks has no name there.
-def test_the_actor_for_which_a_missing_rank_waits_is_named(called: str) -> None:
+def test_the_actor_for_which_a_missing_rank_waits_is_named() -> None:
     store = process(0, groups=(), mesh="store", running=("part",), slot=9, pid=900)
-    asks = process(3, call(0), waits=(Wait("trainers", called, store.proc, 2.0),))
+    asks = process(3, call(0), waits=(Wait("trainers", "part", store.proc, 2.0),))
     hang = only([*others(3, call(0), waiting(1)), asks, store])
     assert (hang.kind, hang.is_certain, hang.culprits[0].mesh) == ("blocked", True, "store")
     assert "serves 'part', for which process 1.2 of 'train' waits" in hang.culprits[0].reason
@@ -290,6 +289,15 @@ def test_the_end_of_a_chain_of_calls_is_named() -> None:
         "rank 1 of 'data' (process 0.2, pid 101, host node0) serves 'read', for which process 0.1 "
         "of 'train' waits\n    at /job/loader.py:88 in work"
     )
+
+
+def test_an_endpoint_that_only_the_called_rank_knows_is_named() -> None:
+    reader = process(1, groups=(), mesh="data", running=("read",))
+    program = process(2, groups=(), slot=0, mesh="root")
+    # The program has called all ranks at once.
+    program = program._replace(waits=(Wait("", "", reader.proc, None),))
+    (hang,) = find_waits([program, reader])
+    assert "serves 'read', for which process 1.0 of 'root' waits" in str(hang)
 
 
 def test_a_script_and_the_process_that_has_started_it_are_two() -> None:
