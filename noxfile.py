@@ -54,6 +54,14 @@ OF_VERBS = "packages/mesh-rdma/tests/verbs"
 #: in several processes.
 IN_ORDER = ("--dist=worksteal",)
 
+#: The other systems of docs/comparison.md, and their dependency groups.
+PEER_GROUPS = {
+    "monarch": "bench",
+    "ray": "bench-ray",
+    "dask": "bench-dask",
+    "xoscar": "bench-xoscar",
+}
+
 #: The exit status of bench/run.py if a count could not be measured.
 COUNTS_UNJUDGED = 2
 
@@ -169,9 +177,11 @@ def readme(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Benchmark: core, hosts, jobs, rdma, fs, tensor, telemetry, record, counts."""
+    """Benchmark: core, hosts, jobs, rdma, fs, tensor, telemetry, record, counts, all."""
     arguments = session.posargs or ["core"]
-    if arguments[0] == "counts":
+    if arguments[0] == "all":
+        _compare(session, *arguments[1:])
+    elif arguments[0] == "counts":
         _install(session, "test", "mesh-core")
         # Without strace the system calls cannot be counted, only the context switches.
         session.run("python", "bench/run.py", *arguments, success_codes=[0, COUNTS_UNJUDGED])
@@ -378,6 +388,25 @@ def release(session: nox.Session) -> None:
     """Build, check and try the files of a release: `-- --index local` publishes them here."""
     _install(session, "release")
     session.run("python", "-m", "tools.publish", *session.posargs)
+
+
+def _compare(session: nox.Session, *args: str) -> None:
+    """Measure all systems of docs/comparison.md, each in an environment of its own."""
+    session.env["UV_CONSTRAINT"] = ""
+    _install(session, "bench-mesh", "mesh-core", "mesh-jobs", "mesh-tensor", "mesh-rdma")
+    _have(session, system.HOSTS)
+    uv = toolbox.program("uv")
+    interpreters = {"mesh": str(_python(session))}
+    for name, group in PEER_GROUPS.items():
+        folder = Path(session.virtualenv.location).with_name(group)
+        project = f"{ROOT / 'pyproject.toml'}:{group}"
+        session.run(uv, "venv", "-q", "--allow-existing", str(folder), external=True)
+        session.run(
+            uv, "pip", "install", "-q", "-p", str(folder), "--group", project, external=True
+        )
+        interpreters[name] = str(folder / "bin" / "python")
+    options = [f"--python={name}={path}" for name, path in interpreters.items()]
+    session.run("python", "-m", "bench.comparison", *options, *args)
 
 
 def _install(session: nox.Session, group: str, *names: str) -> None:

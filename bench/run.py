@@ -22,19 +22,16 @@ import argparse
 import importlib.util
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 # The script is started by its path, so the root of the repository is not on the module path.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench.accounting import adopt_orphans, end_leftovers
+from bench.accounting import adopt_orphans
 from bench.goals import OURS, PEER, PEER_POLLING_1S, ROWS, Row
 from bench.goals_fs import PEER_FILES
 from bench.goals_fs import ROWS as ROWS_FS
@@ -47,14 +44,14 @@ from bench.goals_telemetry import PEER_TELEMETRY
 from bench.goals_telemetry import ROWS as ROWS_TELEMETRY
 from bench.goals_tensor import PEER_TENSOR
 from bench.goals_tensor import ROWS as ROWS_TENSOR
-from bench.machine import ForeignLoad, description, memcpy_gb_s, wait_quiet
-from bench.plan import Run, runs_of_round
+from bench.machine import description, memcpy_gb_s
+from bench.measure import measure
+from bench.plan import runs_of_round
 from bench.results import Results, Verdict, judge
 from bench.scale import FULL, QUICK
 from bench.table import table
 
 _HERE = Path(__file__).resolve().parent
-_RUN_S_MAX = 240.0
 _ROWS = {
     "core": ROWS,
     "hosts": ROWS_HOSTS,
@@ -89,7 +86,10 @@ def main() -> int:
             machines.append({"load": os.getloadavg(), "memcpy_gb_s": memcpy_gb_s()})
         for run in runs_of_round(rows, tuple(interpreters), index):
             interpreter = interpreters.get(run.driver, sys.executable)
-            error = _measure(run, interpreter, index, arguments, results)
+            error = measure(
+                run, interpreter, index, results,
+                is_quick=arguments.quick, quiet_wait_s=arguments.quiet_wait,
+            )  # fmt: skip
             errors += [error] if error else []
     verdicts = [judge(row, where, results) for row in rows for where in row.placements]
     _report(verdicts, machines, results, errors, arguments)
@@ -134,65 +134,6 @@ def _ids(command: str) -> list[str]:
 def _chosen(arguments: argparse.Namespace) -> list[Row]:
     wanted = arguments.only.split(",") if arguments.only else _ids(arguments.command)
     return [row for row in _rows(arguments.command) if row.id in wanted]
-
-
-def _measure(
-    run: Run, interpreter: str, index: int, arguments: argparse.Namespace, results: Results
-) -> dict[str, Any] | None:
-    """Run one runner, store its output, and return its problem, if any."""
-    is_quiet = wait_quiet(0.25, arguments.quiet_wait)
-    command = [interpreter, "-m", "bench.runner", run.driver, run.workload, run.placement]
-    started = time.monotonic()
-    with ForeignLoad() as load:
-        out, err, status = _ended(command + (["--quick"] if arguments.quick else []))
-        left = end_leftovers()
-    context = {
-        "round": index,
-        "foreign_cores": round(load.cores, 2),
-        "was_quiet": is_quiet,
-        "left_behind": left,
-    }
-    for text in out.splitlines():
-        if text.startswith('{"driver"'):
-            results.lines.append({**json.loads(text), **context})
-    took = time.monotonic() - started
-    outcome = "" if status == 0 else f"  FAILED ({status}): {err.strip()[-300:]}"
-    print(
-        f"round {index}  {run.driver:<22} {run.workload:<22} {run.placement:<7}"
-        f"{took:6.1f} s  others {load.cores:.2f} cores{outcome}",
-        file=sys.stderr,
-        flush=True,
-    )
-    if status == 0:
-        return None
-    return {**asdict(run), **context, "status": status, "stderr": err[-4000:]}
-
-
-def _user_environment() -> dict[str, str]:
-    # Without a bytecode cache every process would compile every module, which is not a normal case.
-    return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-
-
-def _ended(command: Sequence[str]) -> tuple[str, str, int | str]:
-    inherited = os.environ.get("PYTHONPATH")
-    path = os.pathsep.join(filter(None, (str(_HERE.parent), inherited)))
-    runner = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**_user_environment(), "PYTHONPATH": path},
-        start_new_session=True,
-    )
-    try:
-        out, err = runner.communicate(timeout=_RUN_S_MAX)
-    except subprocess.TimeoutExpired:
-        runner.send_signal(signal.SIGKILL)
-        # Its children keep the pipes open, so they must be killed before the pipes can end.
-        end_leftovers()
-        out, err = runner.communicate()
-        return out, err, f"no end after {_RUN_S_MAX:g} s"
-    return out, err, runner.returncode
 
 
 def _report(

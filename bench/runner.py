@@ -33,11 +33,11 @@ def main() -> None:
     record = Recorder(arguments.driver, arguments.workload, arguments.placement)
     scale = QUICK if arguments.quick else FULL
     module, function = arguments.workload.split(".")
-    workload = getattr(_import(f"bench.workloads.{module}"), function)
+    workload = getattr(import_by_name(f"bench.workloads.{module}"), function)
     if module == "footprint":
         workload(arguments.driver, scale, record)
         return
-    driver = _import(f"bench.drivers.{arguments.driver}").driver()
+    driver = import_by_name(f"bench.drivers.{arguments.driver}").driver()
     started = time.perf_counter()
     workload(driver, scale, record)
     record.value("run_s", time.perf_counter() - started, "s")
@@ -45,7 +45,8 @@ def main() -> None:
     sys.stdout.flush()
 
 
-def _import(module: str) -> ModuleType:
+def import_by_name(module: str) -> ModuleType:
+    """Import a driver or a workload."""
     # Each interpreter has the packages of only some drivers and workloads, so imports are by name.
     return importlib.import_module(module)
 

@@ -31,9 +31,9 @@ def _cells(verdict: Verdict, procs: int) -> tuple[str, ...]:
     return (
         row.title.format(procs=procs),
         {"pinned": "one", "plain": "all"}[verdict.placement],
-        _figure(verdict.ours, row.unit),
-        _figure(verdict.peer, row.unit),
-        _figure(verdict.floor, row.unit),
+        figure(verdict.ours, row.unit),
+        figure(verdict.peer, row.unit),
+        figure(verdict.floor, row.unit),
         _ratio(verdict.vs_peer),
         _ratio(verdict.vs_floor),
         row.goal(),
@@ -41,7 +41,8 @@ def _cells(verdict: Verdict, procs: int) -> tuple[str, ...]:
     )
 
 
-def _figure(value: float | None, unit: str) -> str:
+def figure(value: float | None, unit: str) -> str:
+    """Return a value with its unit, or a dash."""
     if value is None:
         return "-"
     if unit == "us" and value >= 10_000:

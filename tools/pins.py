@@ -3,7 +3,7 @@
 import subprocess
 
 from tools import toolbox
-from tools.workspace import ROOT, packages, read_toml, requirement_name
+from tools.workspace import ROOT, Package, packages, read_toml, requirement_name
 
 HEADER = "# Written by `python3 -m tools pins`; every session installs within these versions.\n"
 
@@ -24,7 +24,7 @@ def write_pins() -> None:
     command += ["--override", str(toolbox.OVERRIDES)]
     for group in (name for name in groups if not name.startswith(UNPINNED_PREFIX)):
         command += ["--group", f"{ROOT / 'pyproject.toml'}:{group}"]
-    wanted = "\n".join(_outside_requirements())
+    wanted = "\n".join(line for one in packages() for line in outside_requirements(one))
     run = subprocess.run(
         [*command, "-"], input=wanted, stdout=subprocess.PIPE, text=True, check=True
     )
@@ -32,15 +32,12 @@ def write_pins() -> None:
     toolbox.CONSTRAINTS.write_text(HEADER + "\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _outside_requirements() -> list[str]:
-    lines: list[str] = []
-    siblings = {package.distribution for package in packages()}
-    for package in packages():
-        extras: dict[str, list[str]] = package.project.get("optional-dependencies", {})
-        for line in [*package.requirements, *(line for extra in extras.values() for line in extra)]:
-            if requirement_name(line) not in siblings:
-                lines.append(line)
-    return lines
+def outside_requirements(package: Package) -> list[str]:
+    """Return what a package and its extras require from other projects."""
+    siblings = {one.distribution for one in packages(package.root)}
+    extras: dict[str, list[str]] = package.project.get("optional-dependencies", {})
+    lines = [*package.requirements, *(line for extra in extras.values() for line in extra)]
+    return [line for line in lines if requirement_name(line) not in siblings]
 
 
 def _is_never(line: str) -> bool:

@@ -75,6 +75,12 @@ def blocking_worker(actor: type, endpoint: Callable[[Any], Any], module: str) ->
             os.close(fd)
             time.sleep(600)
 
+        @endpoint
+        def fill_memory(self) -> None:
+            kept = []
+            while True:
+                kept.append(bytearray(b"x") * (32 << 20))
+
     return _importable(BlockingWorker, "BlockingWorker", module)
 
 
@@ -162,4 +168,8 @@ class ActorDriver(Driver):
 
     def hang(self, rank: int, path: str) -> Pending:
         pending: Pending = self._one[rank].hang.call_one(path)
+        return pending
+
+    def fill_memory(self, rank: int) -> Pending:
+        pending: Pending = self._one[rank].fill_memory.call_one()
         return pending

@@ -106,5 +106,9 @@ class Driver:
         """Call a worker that writes to the FIFO at `path` and never returns."""
         raise self._not_offered("hang")
 
+    def fill_memory(self, rank: int) -> Pending:
+        """Call a worker that allocates memory until the kernel kills it."""
+        raise self._not_offered("fill_memory")
+
     def _not_offered(self, operation: str) -> NotOfferedError:
         return NotOfferedError(f"{self.name} does not offer {operation}")

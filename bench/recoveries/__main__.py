@@ -9,17 +9,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from bench.machine import ForeignLoad, description
 from bench.recoveries.kills import KILLS, RANKS, Recovery, recoveries_of
+from bench.recoveries.table import table
 
 FOLDER = Path(__file__).parent
 LIMIT_S = 400.0
@@ -54,22 +54,6 @@ def run(command: Sequence[str], folder: str, seed: int) -> list[Recovery]:
             check=True,
         )
     return recoveries_of(Path(folder), seed)
-
-
-def table(found: Mapping[str, list[Recovery]]) -> str:
-    """Return the summary as a table in Markdown."""
-    lines = [
-        "| system | kills | median | maximum | steps repeated per kill |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for system, recoveries in found.items():
-        seconds = sorted(one.seconds for one in recoveries)
-        repeated = statistics.mean(one.steps_repeated for one in recoveries)
-        lines.append(
-            f"| {system} | {len(seconds)} | {statistics.median(seconds):.1f} s |"
-            f" {seconds[-1]:.1f} s | {repeated:.1f} |"
-        )
-    return "\n".join(lines)
 
 
 def measure(name: str, command: Sequence[str], seed: int) -> dict[str, Any] | None:

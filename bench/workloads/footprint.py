@@ -17,6 +17,9 @@ from bench.scale import Scale
 _MODULES = {
     "mesh": ("torchmesh-core", "mesh_core"),
     "monarch": ("torchmonarch", "monarch.actor"),
+    "ray": ("ray", "ray"),
+    "dask": ("distributed", "distributed"),
+    "xoscar": ("xoscar", "xoscar"),
 }
 
 

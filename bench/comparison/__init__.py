@@ -1,0 +1,1 @@
+"""Compares Mesh with other systems, and writes the page docs/comparison.md."""

@@ -1,0 +1,24 @@
+"""The summary of all recoveries, as a table in Markdown."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+
+from bench.recoveries.kills import Recovery
+
+
+def table(found: Mapping[str, list[Recovery]]) -> str:
+    """Return the summary as a table in Markdown."""
+    lines = [
+        "| system | kills | median | maximum | steps repeated per kill |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for system, recoveries in found.items():
+        seconds = sorted(one.seconds for one in recoveries)
+        repeated = statistics.mean(one.steps_repeated for one in recoveries)
+        lines.append(
+            f"| {system} | {len(seconds)} | {statistics.median(seconds):.1f} s |"
+            f" {seconds[-1]:.1f} s | {repeated:.1f} |"
+        )
+    return "\n".join(lines)
