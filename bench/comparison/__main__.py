@@ -1,6 +1,7 @@
 """Measure all systems and write the page: `nox -s bench -- all`.
 
 python -m bench.comparison --python mesh=PATH --python ray=PATH    measure, and write the page
+python -m bench.comparison --python ... --only failure.sync       measure some workloads again
 python -m bench.comparison --page                                  write it again from the ledger
 """
 
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +56,16 @@ def _is_constant(run: Run) -> bool:
     return run.workload.startswith(("anatomy", "footprint.sizes"))
 
 
-def ledger(interpreters: Mapping[str, str], rounds: int, *, is_quick: bool) -> dict[str, Any]:
-    """Measure everything, and return what the page is written from."""
+def measured(
+    interpreters: Mapping[str, str], rounds: int, workloads: Collection[str], *, is_quick: bool
+) -> dict[str, Any]:
+    """Measure the rows of some workloads, or of all if none is given."""
     results, errors, machines = Results(), [], []
     for index in range(rounds):
         machines.append(memcpy_gb_s())
         for run in runs(index):
+            if workloads and run.workload not in workloads:
+                continue
             interpreter = interpreters.get(run.driver)
             if interpreter is None and run.driver in {system.driver for system in SYSTEMS}:
                 continue
@@ -69,27 +74,43 @@ def ledger(interpreters: Mapping[str, str], rounds: int, *, is_quick: bool) -> d
                 is_quick=is_quick, quiet_wait_s=3.0,
             )  # fmt: skip
             errors += [error] if error else []
+    metrics = _metrics(COMPARED)
+    lines = [
+        {name: line[name] for name in _KEPT if name in line}
+        for line in results.lines
+        if (line["workload"], line["metric"]) in metrics
+    ]
+    return {"memcpy_gb_s": machines, "errors": errors, "lines": lines}
+
+
+def ledger(interpreters: Mapping[str, str], rounds: int, *, is_quick: bool) -> dict[str, Any]:
+    """Measure everything, and return what the page is written from."""
+    speed = measured(interpreters, rounds, (), is_quick=is_quick)
     failures = {}
     for system in SYSTEMS:
         if system.driver in interpreters:
             failures[system.driver] = outcomes(system, interpreters[system.driver])
             print(f"{system.title}: {failures[system.driver]}", file=sys.stderr, flush=True)
-    metrics = _metrics(COMPARED)
     return {
         "date": time.strftime("%Y-%m-%d"),
         "machine": {**description(), "kernel": platform.release().partition("-")[0]},
-        "memcpy_gb_s": machines,
         "versions": _versions(interpreters),
         "rounds": rounds,
         "failures": failures,
         "recoveries": _recoveries(interpreters),
-        "errors": errors,
-        "lines": [
-            {name: line[name] for name in _KEPT if name in line}
-            for line in results.lines
-            if (line["workload"], line["metric"]) in metrics
-        ],
+        **speed,
     }
+
+
+def updated(found: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a ledger in which the workloads that were measured again have the new figures."""
+    known = (*again["lines"], *again["errors"])
+    workloads = {one["workload"] for one in known}
+    kept = {
+        part: [one for one in found[part] if one["workload"] not in workloads]
+        for part in ("lines", "errors")
+    }
+    return {**found, **{part: [*each, *again[part]] for part, each in kept.items()}}
 
 
 def _dumped(found: Mapping[str, Any]) -> str:
@@ -139,12 +160,17 @@ def main() -> None:
     parser.add_argument("--python", action="append", default=[], metavar="SYSTEM=PATH")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="small sizes: does it all work?")
+    parser.add_argument("--only", action="append", default=[], metavar="WORKLOAD")
     parser.add_argument("--page", action="store_true", help="write the page from the ledger")
     parser.add_argument("--output", type=Path, default=_LEDGER)
     options = parser.parse_args()
     adopt_orphans()
-    if not options.page:
-        interpreters = dict(one.split("=", 1) for one in options.python)
+    interpreters = dict(one.split("=", 1) for one in options.python)
+    if options.only:
+        again = measured(interpreters, options.rounds, options.only, is_quick=options.quick)
+        found = updated(json.loads(options.output.read_text("utf-8")), again)
+        options.output.write_text(_dumped(found), "utf-8")
+    elif not options.page:
         found = ledger(interpreters, options.rounds, is_quick=options.quick)
         options.output.write_text(_dumped(found), "utf-8")
     found = json.loads(options.output.read_text("utf-8"))

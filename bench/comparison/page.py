@@ -22,6 +22,8 @@ _SCENARIOS = {
     "out-of-memory": "a worker exceeds the memory limit of its cgroup",
 }
 _NOT_OFFERED = "NotOfferedError"
+#: Figures that differ by less than this factor count as equal.
+_EQUAL = 1.05
 
 
 def write(ledger: Mapping[str, Any], folder: Path) -> None:
@@ -30,7 +32,7 @@ def write(ledger: Mapping[str, Any], folder: Path) -> None:
     parts = {
         "MACHINE": _machine(ledger),
         "SPEED": "\n".join(_speed(results, ledger)),
-        "FAILURES": "\n".join(_failures(ledger)),
+        "FAILURES": "\n".join(_failures(ledger)).strip(),
         "CONTROLLER": "\n".join(_controller(ledger)),
         "RECOVERIES": ledger.get("recoveries", ""),
     }
@@ -49,7 +51,7 @@ def _machine(ledger: Mapping[str, Any]) -> str:
     return (
         f"Measured on {ledger['date']}: {about['processor']}, {about['cores']} cores, "
         f"{about['memory_gib']:g} GiB, Linux {about['kernel']}, Python {about['python']}. "
-        f"{versions}. {ledger['rounds']} rounds; every figure is a median."
+        f"{versions}. Every figure is a median; rounds: {ledger['rounds']}."
     )
 
 
@@ -58,7 +60,13 @@ def _speed(results: Results, ledger: Mapping[str, Any]) -> Iterator[str]:
     yield f"| | cores | {' | '.join(titles)} | floor | Mesh and the best other |"
     yield f"| --- | --- |{' --- |' * (len(titles) + 2)}"
     why = _reasons(ledger)
+    of = ""
     for row in COMPARED:
+        title = row.title.strip().format(procs=FULL.procs)
+        if row.title.startswith(" "):
+            title = f"{of}: {title}"
+        else:
+            of = title.partition(",")[0]
         for placement in row.placements:
             cells = [
                 _cell(
@@ -67,7 +75,6 @@ def _speed(results: Results, ledger: Mapping[str, Any]) -> Iterator[str]:
                 for system in SYSTEMS
             ]
             floor = results.median(row.floor, placement) if row.floor else None
-            title = row.title.strip().format(procs=FULL.procs)
             cells = [title, _PLACES[placement], *cells, figure(floor, row.unit)]
             yield f"| {' | '.join([*cells, _against_best(results, row, placement)])} |"
 
@@ -85,8 +92,11 @@ def _against_best(results: Results, row: Row, placement: str) -> str:
         return ""
     best = max(known, key=known.__getitem__) if row.is_rate else min(known, key=known.__getitem__)
     times = ours / known[best] if row.is_rate else known[best] / ours
+    factor = max(times, 1 / times)
+    if factor < _EQUAL:
+        return f"equal ({best})"
     kind = ("larger" if row.is_rate else "less") if times >= 1 else "**behind**"
-    return f"{max(times, 1 / times):.2g}x {kind} ({best})"
+    return f"{factor:.2g}x {kind} ({best})"
 
 
 def _value(results: Results, row: Row, placement: str, system: System) -> float | None:

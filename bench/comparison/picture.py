@@ -68,5 +68,5 @@ def chart(lines: Sequence[Line], systems: Sequence[str], title: str) -> str:
 def _dot(x: float, y: float, name: str, colour: str) -> list[str]:
     return [
         f'<circle cx="{x:.1f}" cy="{y}" r="8" fill="{colour}"/>',
-        f'<text class="letter" x="{x:.1f}" y="{y + 3.5}">{name[0].upper()}</text>',
+        f'<text class="letter" x="{x:.1f}" y="{y + 3.5}">{name[:2].capitalize()}</text>',
     ]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 import dask  # type: ignore[import-not-found]
@@ -112,6 +114,16 @@ class DaskDriver(Driver):
     def close(self) -> None:
         self._client.close()
         self._cluster.close()
+
+    def stop_after_kills(self) -> None:
+        # A cluster that has lost workers counts them on, so the next workers get a new one.
+        with suppress(Exception):
+            self.close()
+        self._cluster = None
+
+    def close_after_kills(self) -> None:
+        sys.stdout.flush()
+        os._exit(0)
 
     def pids(self) -> list[int]:
         return [reply.result() for reply in [one.pid() for one in self._workers]]

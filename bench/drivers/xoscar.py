@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import Coroutine
 from typing import Any
@@ -99,6 +100,7 @@ class XoscarDriver(Driver):
 
     def close_after_kills(self) -> None:
         # The pool waits for processes that were killed.
+        sys.stdout.flush()
         os._exit(0)
 
     def pids(self) -> list[int]:
