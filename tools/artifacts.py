@@ -62,7 +62,8 @@ def build(package: Package, folder: Path) -> Artifacts:
     command = [toolbox.program("uv"), "build", "--no-build-isolation", "--no-create-gitignore"]
     command += ["--python", str(python), "--out-dir", str(own), str(package.folder)]
     with step(
-        f"building {package.distribution}", "compiles Rust: about 1 minute" * is_native(package)
+        f"building {package.distribution}",
+        "compiles Rust: about 1 minute" if is_native(package) else "",
     ):
         run_quietly(command, {**os.environ, **toolbox.environment()})
     (sdist,), (wheel,) = own.glob("*.tar.gz"), own.glob("*.whl")
