@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from mesh_telemetry._query.coverage import QueryResult
 from mesh_telemetry._query.deadline import Cancellation
 from mesh_telemetry._query.query import Query
 from mesh_telemetry._query.stream import Stream
-from mesh_telemetry._serve.flight import FlightSqlServer
+from mesh_telemetry._serve.flight import FlightSqlServer, _cancelled_with
 from mesh_telemetry._serve.query_routes import QueryArguments
 from mesh_telemetry._serve.scopes import Tokens
 
@@ -23,6 +24,7 @@ dbapi = pytest.importorskip("adbc_driver_flightsql.dbapi")
 TOKEN = "a read token"
 TOKENS = Tokens(TOKEN, "an act token")
 HEADER = "adbc.flight.sql.authorization_header"
+LIMIT_S = 60.0
 
 
 @pytest.fixture
@@ -115,3 +117,32 @@ def test_what_is_not_flight_sql_is_refused(server: FlightSqlServer) -> None:
         for command in [b"", b"\xff\xff", b"\x0a\x05hello"]:
             with pytest.raises(flight.FlightServerError, match="Flight SQL client"):
                 client.get_flight_info(flight.FlightDescriptor.for_command(command), options)
+
+
+class _CallContext:
+    """The context of a call, which is freed when the call has ended."""
+
+    def __init__(self) -> None:
+        self.is_used, self.go_on = threading.Event(), threading.Event()
+
+    def is_cancelled(self) -> bool:
+        self.is_used.set()
+        assert self.go_on.wait(LIMIT_S)
+        return False
+
+
+def test_a_call_does_not_end_while_its_context_is_used() -> None:
+    context = _CallContext()
+
+    def serve() -> None:
+        with _cancelled_with(context):
+            assert context.is_used.wait(LIMIT_S)
+
+    call = threading.Thread(target=serve)
+    call.start()
+    assert context.is_used.wait(LIMIT_S)
+    call.join(0.2)
+    assert call.is_alive(), "the context would be freed while another thread is inside"
+    context.go_on.set()
+    call.join(LIMIT_S)
+    assert not call.is_alive()

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -295,20 +295,25 @@ class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 def _cancelled_with(context: Any) -> Iterator[Cancellation]:
     """Yield a cancellation that is triggered when the client cancels the call or disconnects."""
     cancellation = Cancellation()
-    is_over = Event()
+    is_over, using_context = Event(), Lock()
 
     def watch() -> None:
         # gRPC does not notify the server of this, so it is polled.
         while not is_over.wait(_CANCELLED_POLL_S):
-            if context.is_cancelled():
-                cancellation.cancel()
-                return
+            # The context is freed when the call has ended; using it then would crash the program.
+            with using_context:
+                if is_over.is_set():
+                    return
+                if context.is_cancelled():
+                    cancellation.cancel()
+                    return
 
     Thread(target=watch, name="mesh-telemetry-flight-call", daemon=True).start()
     try:
         yield cancellation
     finally:
-        is_over.set()
+        with using_context:
+            is_over.set()
 
 
 def _command(message: bytes) -> tuple[str, Fields]:
