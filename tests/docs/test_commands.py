@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.markdown import Document, documents
-from tools.workspace import PACKAGES, ROOT, packages
+from tools.workspace import ROOT, packages
 
 README = Document(ROOT / "README.md")
 
@@ -44,6 +44,7 @@ def decorated(path: Path, decorator: str) -> set[str]:
     }
 
 
+DISTRIBUTIONS = {one.distribution for one in packages()}
 SESSIONS = decorated(ROOT / "noxfile.py", "nox.session")
 TOOLS = set(re.findall(r'^    Command\("(\w+)"', (ROOT / "tools/__main__.py").read_text(), re.M))
 MESH_COMMANDS = set(
@@ -96,7 +97,8 @@ def complaint(words: list[str], files: frozenset[str] = frozenset()) -> str | No
             unknown = [
                 name
                 for name in names
-                if name.partition("[")[0] not in PACKAGES and not name.startswith(("-", "dist/"))
+                if name.partition("[")[0] not in DISTRIBUTIONS
+                and not name.startswith(("-", "dist/"))
             ]
             return f"not packages of this project: {unknown}" if unknown else None
         case ["python3", "-m", "venv", _]:
@@ -105,6 +107,9 @@ def complaint(words: list[str], files: frozenset[str] = frozenset()) -> str | No
             return complaint([program.removeprefix(".venv/bin/"), *rest])
         case ["pytest", path, *_] if (ROOT / path).exists():
             return None
+        case ["python3", "-m", module, *_] if module.startswith("tools."):
+            path = ROOT / f"{module.replace('.', '/')}.py"
+            return None if path.is_file() else f"no command {module}"
         case ["python3", "-m", module, *_] if module.startswith("mesh_"):
             package, _, name = module.partition(".")
             found = sorted(ROOT.glob(f"packages/*/src/{package}/{name}.py"))

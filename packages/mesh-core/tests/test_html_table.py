@@ -76,7 +76,7 @@ def test_a_future_shows_its_endpoint_its_state_and_its_value() -> None:
     assert "<th>a=0</th><th>a=1</th>" in values._repr_html_()
     failed = workers.slice(a=0).fail.call_one()
     assert failed.exception(LIMIT_S) is not None
-    assert repr(failed) == "<CallFuture of 'fail': failed with ValueError>"
+    assert repr(failed) == "<CallFuture of 'fail': failed with ActorError[ValueError]>"
     assert "&lt;no&gt;" in failed._repr_html_()
     pending = workers.slice(a=1).wait.call_one()
     assert repr(pending) == "<CallFuture of 'wait': pending>"
