@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -53,7 +54,12 @@ def running(problem: Problem) -> Iterator[int]:
         )
         try:
             assert program.stdout is not None
-            if not any(line.strip() == READY for line in program.stdout):
+            late = threading.Timer(_READY_S_MAX, program.kill)
+            late.start()
+            # A line that a process has printed may be on the same line.
+            is_ready = any(READY in line for line in program.stdout)
+            late.cancel()
+            if not is_ready:
                 errors.seek(0)
                 raise RuntimeError(f"{problem.name} has ended: {errors.read()[-2000:]}")
             yield program.pid

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from mesh_telemetry import Telemetry
 
 #: Printed when the program is in the state to examine.
-READY = "ready"
+READY = "the program is ready"
 
 
 @contextmanager
