@@ -40,7 +40,7 @@ def measure(
     command = [interpreter, "-m", "bench.runner", run.driver, run.workload, run.placement]
     started = time.monotonic()
     with ForeignLoad() as load:
-        out, err, status = _ended(command + (["--quick"] if is_quick else []))
+        out, err, status = ended(command + (["--quick"] if is_quick else []), _RUN_S_MAX)
         left = end_leftovers()
     context = {
         "round": index,
@@ -72,7 +72,8 @@ def environment() -> dict[str, str]:
     return {**inherited, "PYTHONPATH": path}
 
 
-def _ended(command: Sequence[str]) -> tuple[str, str, int | str]:
+def ended(command: Sequence[str], limit_s: float) -> tuple[str, str, int | str]:
+    """Run a command to its end, and return its output, its errors and its status or problem."""
     runner = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -82,11 +83,11 @@ def _ended(command: Sequence[str]) -> tuple[str, str, int | str]:
         start_new_session=True,
     )
     try:
-        out, err = runner.communicate(timeout=_RUN_S_MAX)
+        out, err = runner.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
         runner.send_signal(signal.SIGKILL)
         # Its children keep the pipes open, so they must be killed before the pipes can end.
         end_leftovers()
         out, err = runner.communicate()
-        return out, err, f"no end after {_RUN_S_MAX:g} s"
+        return out, err, f"no end after {limit_s:g} s"
     return out, err, runner.returncode

@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.accounting import descendants, end_leftovers, reap, wait_ended
 from bench.comparison.systems import System
-from bench.measure import environment
+from bench.measure import ended, environment
 from tests.hosts.memory_cgroup import create_memory_cgroup
 
 _RUN_S_MAX = 120.0
@@ -39,27 +39,16 @@ def _command(system: System, interpreter: str, scenario: str) -> list[str]:
 def _seen(
     system: System, interpreter: str, scenario: str, before: Sequence[str] = ()
 ) -> dict[str, Any]:
-    program = subprocess.Popen(
-        [*before, *_command(system, interpreter, scenario)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-        start_new_session=True,
-    )
-    try:
-        out, err = program.communicate(timeout=_RUN_S_MAX)
-    except subprocess.TimeoutExpired:
-        program.kill()
-        end_leftovers()
-        program.communicate()
-        return {"error": "", "text": "the program did not end", "seconds": _RUN_S_MAX}
+    command = [*before, *_command(system, interpreter, scenario)]
+    out, err, status = ended(command, _RUN_S_MAX)
     end_leftovers()
+    if isinstance(status, str):
+        return {"error": "", "text": "the program did not end", "seconds": _RUN_S_MAX}
     for line in reversed(out.splitlines()):
         if line.startswith("{"):
             found: dict[str, Any] = json.loads(line)
             return found
-    why = f"the program ended with status {program.returncode}: {err.strip()[-300:]}"
+    why = f"the program ended with status {status}: {err.strip()[-300:]}"
     return {"error": "", "text": why, "seconds": 0.0}
 
 

@@ -14,25 +14,14 @@ import dask  # type: ignore[import-not-found]
 from distributed import Client, LocalCluster, as_completed  # type: ignore[import-not-found]
 
 from bench.drivers.driver import Driver, Pending
+from bench.drivers.plain_worker import PlainAsyncWorker, PlainWorker
 
 logging.getLogger("distributed").setLevel(logging.CRITICAL)
 _READY_S_MAX = 120
 
 
-class BlockingWorker:
+class BlockingWorker(PlainWorker):
     """The worker of `bench.drivers.actor_program`, with the names of Dask."""
-
-    def noop(self, x: int) -> int:
-        return x
-
-    def pid(self) -> int:
-        return os.getpid()
-
-    def echo(self, x: Any) -> Any:
-        return x
-
-    def look(self, x: Any, read: bool) -> int:
-        return int(x.max()) if read else int(x[0]) + int(x[-1])
 
     def call_other(self, other: Any, n: int) -> list[float]:
         times = []
@@ -42,26 +31,9 @@ class BlockingWorker:
             times.append(time.perf_counter() - started)
         return times
 
-    def hang(self, path: str) -> None:
-        fd = os.open(path, os.O_WRONLY)
-        os.write(fd, b"x")
-        os.close(fd)
-        time.sleep(600)
 
-    def fill_memory(self) -> None:
-        kept = []
-        while True:
-            kept.append(bytearray(b"x") * (32 << 20))
-
-
-class AsyncWorker:
+class AsyncWorker(PlainAsyncWorker):
     """The worker whose methods are coroutines."""
-
-    async def noop(self, x: int) -> int:
-        return x
-
-    async def pid(self) -> int:
-        return os.getpid()
 
 
 def _identity(x: int) -> int:

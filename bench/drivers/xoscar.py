@@ -15,24 +15,13 @@ from typing import Any
 import xoscar  # type: ignore[import-not-found]
 
 from bench.drivers.driver import Driver, Pending
+from bench.drivers.plain_worker import PlainAsyncWorker, PlainWorker
 
 _ADDRESS = "127.0.0.1"
 
 
-class BlockingWorker(xoscar.StatelessActor):  # type: ignore[misc]
+class BlockingWorker(PlainWorker, xoscar.StatelessActor):  # type: ignore[misc]
     """The worker of `bench.drivers.actor_program`, with the names of xoscar."""
-
-    def noop(self, x: int) -> int:
-        return x
-
-    def pid(self) -> int:
-        return os.getpid()
-
-    def echo(self, x: Any) -> Any:
-        return x
-
-    def look(self, x: Any, read: bool) -> int:
-        return int(x.max()) if read else int(x[0]) + int(x[-1])
 
     async def call_other(self, other: Any, n: int) -> list[float]:
         times = []
@@ -42,26 +31,15 @@ class BlockingWorker(xoscar.StatelessActor):  # type: ignore[misc]
             times.append(time.perf_counter() - started)
         return times
 
-    async def hang(self, path: str) -> None:
+    async def hang(self, path: str) -> None:  # type: ignore[override]
         fd = os.open(path, os.O_WRONLY)
         os.write(fd, b"x")
         os.close(fd)
         await asyncio.sleep(600)
 
-    def fill_memory(self) -> None:
-        kept = []
-        while True:
-            kept.append(bytearray(b"x") * (32 << 20))
 
-
-class AsyncWorker(xoscar.StatelessActor):  # type: ignore[misc]
+class AsyncWorker(PlainAsyncWorker, xoscar.StatelessActor):  # type: ignore[misc]
     """The worker whose methods are coroutines."""
-
-    async def noop(self, x: int) -> int:
-        return x
-
-    async def pid(self) -> int:
-        return os.getpid()
 
 
 class _Task:
