@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from mesh_core import (
     this_host,
 )
 from mesh_core._actors.agent import Agent
+from mesh_core._runtime.runtime import Runtime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,6 +77,22 @@ def test_stopping_twice_is_the_same_as_once(proc: ProcMesh) -> None:
     assert first.get() is None
     assert second.get() is None
     assert mesh.stop().get() is None
+
+
+def test_threads_that_stop_the_same_processes_all_return(monkeypatch: pytest.MonkeyPatch) -> None:
+    procs = this_host().spawn_procs({"procs": 2})
+    procs.initialized.get(timeout=30)
+    both_sent = threading.Barrier(2)
+    note = Runtime.note_stopped
+
+    def note_when_both_sent(*args: Any) -> None:
+        both_sent.wait(30)
+        note(*args)
+
+    monkeypatch.setattr(Runtime, "note_stopped", note_when_both_sent)
+    with ThreadPoolExecutor(2) as pool:
+        stops = list(pool.map(lambda _: procs.stop(), range(2)))
+    assert [stop.get(timeout=30) for stop in stops] == [None, None]
 
 
 def test_stopped_mesh_takes_no_call_and_nothing_else_happens(proc: ProcMesh) -> None:

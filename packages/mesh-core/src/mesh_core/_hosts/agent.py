@@ -19,7 +19,8 @@ from mesh_core._processes.job_dir import JobDir
 from mesh_core._processes.placement import AUTO, hardware_here, resolve
 from mesh_core._processes.processes import LocalHost, ProcSpec
 from mesh_core._runtime.job_credentials import mark_credentials
-from mesh_core._serialization.wire import PROC_DIED, STOPPED, proc_id, proc_name
+from mesh_core._serialization.remote_error import encode_exception
+from mesh_core._serialization.wire import PROC_DIED, RAISED, STOPPED, proc_id, proc_name
 from mesh_core._shapes.shape import Extent, Point
 from mesh_core._supervision.failure import FailureDetail
 from mesh_core._system import kernel as _kernel
@@ -242,7 +243,7 @@ class HostAgent:
         """
         with self._changed:
             return self._changed.wait_for(
-                lambda: self._stops == 0 and not self._any_alive(self._slots), limit_s
+                lambda: self._stops == 0 and not _any_alive(self._slots.values()), limit_s
             )
 
     def replace(self, number: int, request: StartRequest | None) -> int | None:
@@ -294,52 +295,67 @@ class HostAgent:
         """Stop processes in an orderly way, and reply when they are gone."""
         with self._changed:
             self._stops += 1
-            alive = [n for n in numbers if n in self._slots and self._slots[n].is_alive]
-            for number in alive:
-                self._slots[number].is_stopping = True
+            slots = {n: self._slots[n] for n in numbers if n in self._slots}
+            slots = {number: slot for number, slot in slots.items() if slot.is_alive}
+            for slot in slots.values():
+                slot.is_stopping = True
         host = self._runtime.identity.host
-        ending: dict[int, int] = {}
-        for number in alive:
+        replies: dict[int, int] = {}
+        for number in slots:
             target = Targets([(proc_id(host, number), 0)])
-            ending[number] = self._runtime.call_agents(target, "end", grace_s, is_drained)
+            replies[number] = self._runtime.call_agents(target, "end", grace_s, is_drained)
         threading.Thread(
-            target=self._await_ends, args=(message, ending, grace_s), name="mesh-stop", daemon=True
+            target=self._await_ends,
+            args=(message, slots, replies, grace_s),
+            name="mesh-stop",
+            daemon=True,
         ).start()
 
-    def _await_ends(self, message: Message | None, ending: dict[int, int], grace_s: float) -> None:
+    def _await_ends(
+        self,
+        message: Message | None,
+        slots: Mapping[int, _Slot],
+        replies: Mapping[int, int],
+        grace_s: float,
+    ) -> None:
+        code, body = 0, pickle.dumps(None, 5)
         try:
-            self._end_all(ending, grace_s)
-            if message is not None and message.from_port:
-                self._runtime.engine.reply(message, 0, pickle.dumps(None, 5))
-        finally:
-            with self._changed:
-                self._stops -= 1
-                self._changed.notify_all()
+            self._end_all(slots, replies, grace_s)
+        except Exception as error:
+            code, body = RAISED, encode_exception(error)
+        if message is not None and message.from_port:
+            self._runtime.engine.reply(message, code, body)
+        with self._changed:
+            self._stops -= 1
+            self._changed.notify_all()
 
-    def _end_all(self, ending: dict[int, int], grace_s: float) -> None:
-        """Kill processes that do not reply in time, or that do not exit within their own limits."""
+    def _end_all(
+        self, slots: Mapping[int, _Slot], replies: Mapping[int, int], grace_s: float
+    ) -> None:
+        """Kill processes that do not reply in time, or that do not exit within their own limits.
+
+        Another stop of the same processes may be in progress and remove their slots first.
+        """
         until = time.monotonic() + grace_s
         limit_s = grace_s + effective().cleanup_timeout_s + _END_S
         wait = self._runtime.engine.wait
-        for number, reply in ending.items():
+        for number, reply in replies.items():
             if wait(reply, max(until - time.monotonic(), 0.0)) is None:
                 self._runtime.engine.forget(reply)
                 self._host.kill(number)
         with self._changed:
-            self._changed.wait_for(lambda: not self._any_alive(ending), limit_s)
-        for number in ending:
-            if self._any_alive([number]):
+            self._changed.wait_for(lambda: not _any_alive(slots.values()), limit_s)
+        for number, slot in slots.items():
+            if slot.is_alive:
                 self._host.kill(number)
         with self._changed:
-            self._changed.wait_for(lambda: not self._any_alive(ending))
-            for number in ending:
-                del self._slots[number]
+            self._changed.wait_for(lambda: not _any_alive(slots.values()))
+            for number, slot in slots.items():
+                if self._slots.get(number) is slot:
+                    del self._slots[number]
         self._host.flush(_FLUSH_S)
         self._remote_log.flush(_FLUSH_S)
         self._printer.flush()
-
-    def _any_alive(self, numbers: Iterable[int]) -> bool:
-        return any(self._slots[number].is_alive for number in numbers)
 
     def signal(self, slot: int, number: int) -> None:
         """Send a signal to a process, if it is alive, before this returns."""
@@ -560,6 +576,10 @@ class HostAgent:
         if not self._is_closing:
             # A separate thread, because this one has to report other exits.
             threading.Thread(target=self.owner_died, args=(proc,), daemon=True).start()
+
+
+def _any_alive(slots: Iterable[_Slot]) -> bool:
+    return any(slot.is_alive for slot in slots)
 
 
 def _death_of(report: ExitReport) -> str:
