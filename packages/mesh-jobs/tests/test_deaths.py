@@ -112,6 +112,11 @@ def test_a_program_may_be_killed_wherever_it_is_while_it_kills(place: Path, remo
     assert worker_pids(allocation_id) == {}
 
 
+def test_a_program_may_be_killed_just_before_it_has_removed_everything(place: Path) -> None:
+    (place / ".mesh").mkdir()
+    ProcessJob({"ones": 1}).kill()
+
+
 def test_programs_that_apply_at_once_get_the_same_hosts() -> None:
     programs = [program(APPLY) for _ in range(4)]
     assert [one.communicate(timeout=UP_S)[0] for one in programs] == ["applied\n"] * 4

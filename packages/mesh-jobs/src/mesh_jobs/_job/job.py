@@ -537,6 +537,7 @@ class Job:
             self.detach()
             return
         if not self._folder.path.exists():
+            self._folder.remove_empty_parent()
             return
         ExtensionDaemonClient(self._folder).end()
         with self._folder.locked():

@@ -145,6 +145,11 @@ class StateFolder:
         with suppress(OSError):
             os.unlink(self.path / "lock")
             self.path.rmdir()
+        self.remove_empty_parent()
+
+    def remove_empty_parent(self) -> None:
+        """Remove the folder of all contexts if it is empty; a killed program may have left it."""
+        with suppress(OSError):
             self.path.parent.rmdir()
 
     def note(self, kind: str, text: str, mesh: str | None = None, rank: int | None = None) -> None:
