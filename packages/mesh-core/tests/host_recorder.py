@@ -9,7 +9,9 @@ from pathlib import Path
 
 from mesh_core._logging.line import LogLine
 from mesh_core._processes.command import BootstrapCommand
-from mesh_core._processes.processes import ExitReport, LocalHost, ProcSpec
+from mesh_core._processes.exit_report import ExitReport
+from mesh_core._processes.local_host import LocalHost
+from mesh_core._processes.process_spec import ProcSpec
 
 LIMIT_S = 30.0
 

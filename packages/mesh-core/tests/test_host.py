@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from host_recorder import FOREVER, LIMIT_S, Recorder, is_alive, wait_until_gone
 
-from mesh_core._processes.processes import ExitReport
+from mesh_core._processes.exit_report import ExitReport
 
 # The tests below check the start of processes.
 

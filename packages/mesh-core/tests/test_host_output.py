@@ -6,7 +6,9 @@ from pathlib import Path
 from host_recorder import FOREVER, LIMIT_S, Recorder
 
 from mesh_core._logging.line import LogLine
-from mesh_core._processes.processes import ExitReport, LocalHost, ProcSpec
+from mesh_core._processes.exit_report import ExitReport
+from mesh_core._processes.local_host import LocalHost
+from mesh_core._processes.process_spec import ProcSpec
 
 
 def test_streams_are_told_apart_and_keep_their_order(recorder: Recorder) -> None:

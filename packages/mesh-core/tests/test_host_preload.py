@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from host_recorder import FOREVER, LIMIT_S, Recorder, children, command_line, is_alive, parent
 
-from mesh_core._processes.processes import ProcSpec
+from mesh_core._processes.process_spec import ProcSpec
 
 
 def test_preloaded_module_is_imported_once_for_all(recorder: Recorder, modules: Path) -> None:

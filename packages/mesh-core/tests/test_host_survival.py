@@ -74,7 +74,8 @@ def test_nothing_is_left_open(tmp_path: Path, modules: Path) -> None:
 CONTROLLER = """
 import os, signal, sys, threading
 from pathlib import Path
-from mesh_core._processes.processes import LocalHost, ProcSpec
+from mesh_core._processes.local_host import LocalHost
+from mesh_core._processes.process_spec import ProcSpec
 
 entry = b'''
 import os, signal, subprocess

@@ -16,7 +16,7 @@ from mesh_core import (
     this_host,
     this_proc,
 )
-from mesh_core._processes.processes import LocalHost
+from mesh_core._processes.local_host import LocalHost
 
 if TYPE_CHECKING:
     from mesh_core import ProcMesh

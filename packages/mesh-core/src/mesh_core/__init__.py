@@ -22,8 +22,8 @@ from mesh_core._calls.completed import wait as wait
 from mesh_core._calls.coroutine_future import returns_future as returns_future
 from mesh_core._calls.endpoint import Endpoint as Endpoint
 from mesh_core._calls.endpoint import as_endpoint as as_endpoint
-from mesh_core._calls.endpoint import concurrent_endpoint as concurrent_endpoint
-from mesh_core._calls.endpoint import endpoint as endpoint
+from mesh_core._calls.endpoint_decorators import concurrent_endpoint as concurrent_endpoint
+from mesh_core._calls.endpoint_decorators import endpoint as endpoint
 from mesh_core._calls.future import Future as Future
 from mesh_core._configuration.config import Config as Config
 from mesh_core._configuration.config import configure as configure
@@ -54,11 +54,11 @@ from mesh_core._hosts.attach import attach_to_workers as attach_to_workers
 from mesh_core._ids import ActorAddr as ActorAddr
 from mesh_core._ids import ProcId as ProcId
 from mesh_core._meshes.actor_mesh import ActorMesh as ActorMesh
-from mesh_core._meshes.mesh import HostMesh as HostMesh
-from mesh_core._meshes.mesh import ProcMesh as ProcMesh
-from mesh_core._meshes.mesh import this_host as this_host
-from mesh_core._meshes.mesh import this_proc as this_proc
+from mesh_core._meshes.host_mesh import HostMesh as HostMesh
+from mesh_core._meshes.host_mesh import this_host as this_host
 from mesh_core._meshes.patches import patch_actor as patch_actor
+from mesh_core._meshes.proc_mesh import ProcMesh as ProcMesh
+from mesh_core._meshes.proc_mesh import this_proc as this_proc
 from mesh_core._observability.trace_context import TraceContext as TraceContext
 from mesh_core._observability.trace_context import with_trace_context as with_trace_context
 from mesh_core._observability.tracing import get_meter as get_meter

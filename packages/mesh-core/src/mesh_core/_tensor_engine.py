@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from mesh_core._core import Region
-    from mesh_core._meshes.mesh import ProcMesh
+    from mesh_core._meshes.proc_mesh import ProcMesh
 
 __all__ = ["GROUP", "RequiresTensorEngine", "TensorEngine", "TensorEngineCall", "tensor_engine"]
 

@@ -11,11 +11,11 @@ import os
 from mesh_core._actors.termination import Ending
 from mesh_core._calls.actor import endpoints_of, member_of
 from mesh_core._calls.channel import ReplyPort
-from mesh_core._calls.endpoint import EndpointProperty
+from mesh_core._calls.endpoint_decorators import EndpointProperty
 from mesh_core._calls.port_transit import drop_ports, note_ports
 from mesh_core._configuration.config import effective
 from mesh_core._errors import MeshError
-from mesh_core._meshes.mesh import ProcMesh
+from mesh_core._meshes.proc_mesh import ProcMesh
 from mesh_core._runtime.runtime import value_of
 from mesh_core._runtime.serving import Serving, serving
 from mesh_core._serialization.pickler import encode_value

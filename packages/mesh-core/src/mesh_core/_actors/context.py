@@ -9,7 +9,7 @@ import os
 import time
 
 from mesh_core._ids import ActorAddr
-from mesh_core._meshes.mesh import this_proc
+from mesh_core._meshes.proc_mesh import this_proc
 from mesh_core._runtime.runtime import runtime
 from mesh_core._runtime.serving import serving
 from mesh_core._shapes.shape import Extent, Point
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mesh_core._actors.cell import ActorCell
     from mesh_core._ids import ProcId
-    from mesh_core._meshes.mesh import ProcMesh
+    from mesh_core._meshes.proc_mesh import ProcMesh
 
 __all__ = [
     "Context",

@@ -14,7 +14,7 @@ from mesh_core._calls.task_future import AgentFuture
 from mesh_core._core import Targets
 from mesh_core._errors import ActorFailed
 from mesh_core._meshes.actor_mesh import ActorMesh, check_class
-from mesh_core._meshes.mesh import this_proc
+from mesh_core._meshes.proc_mesh import this_proc
 from mesh_core._meshes.spawn_checks import check_arguments, check_name_and_class
 from mesh_core._runtime.runtime import runtime
 from mesh_core._serialization.pickler import encode_value

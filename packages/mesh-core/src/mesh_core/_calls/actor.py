@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mesh_core._calls.endpoint import EndpointProperty
+from mesh_core._calls.endpoint_decorators import EndpointProperty
 from mesh_core._logging.python_logging import logger_of_class
 from mesh_core._suggestions import similar_name
 

@@ -21,7 +21,7 @@ from mesh_core._hosts.journal_entries import (
 )
 from mesh_core._hosts.places import Place
 from mesh_core._meshes.actor_mesh import ActorMesh
-from mesh_core._meshes.mesh import ProcMesh
+from mesh_core._meshes.proc_mesh import ProcMesh
 from mesh_core._program.root import start_root
 from mesh_core._runtime.job_credentials import set_credentials
 from mesh_core._runtime.runtime import is_running, runtime, value_of

@@ -8,7 +8,8 @@ from typing import Any, Generic, TypeVar
 from mesh_core._calls.actor import Actor
 from mesh_core._errors import MeshError
 from mesh_core._meshes.actor_mesh import ActorMesh
-from mesh_core._meshes.mesh import HostMesh, ProcMesh
+from mesh_core._meshes.host_mesh import HostMesh
+from mesh_core._meshes.proc_mesh import ProcMesh
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ from mesh_core._logging.python_logging import warn
 from mesh_core._meshes.patches import patches_here
 from mesh_core._observability.events import recorder
 from mesh_core._processes.job_dir import JobDir
+from mesh_core._processes.local_host import LocalHost
 from mesh_core._processes.placement import AUTO, hardware_here, resolve
-from mesh_core._processes.processes import LocalHost, ProcSpec
+from mesh_core._processes.process_spec import ProcSpec
 from mesh_core._runtime.job_credentials import mark_credentials
 from mesh_core._serialization.remote_error import encode_exception
 from mesh_core._serialization.wire import PROC_DIED, RAISED, STOPPED, proc_id, proc_name
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from mesh_core._logging.line import LogLine
     from mesh_core._meshes.proc_table import ProcTable
     from mesh_core._meshes.start_request import StartRequest
-    from mesh_core._processes.processes import ExitReport
+    from mesh_core._processes.exit_report import ExitReport
     from mesh_core._processes.template_cache import TemplateCacheClient
     from mesh_core._runtime.runtime import Runtime
 

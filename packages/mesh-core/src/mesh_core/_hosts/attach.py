@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-    from mesh_core._meshes.mesh import HostMesh
+    from mesh_core._meshes.host_mesh import HostMesh
     from mesh_core._security.credentials import Credentials
 
 __all__ = ["add_standby_workers", "attach", "attach_to_workers"]

@@ -11,7 +11,7 @@ from mesh_core._hosts.joining import ask_until_taken
 from mesh_core._hosts.journal import start_journal
 from mesh_core._hosts.journal_entries import HostsEntry
 from mesh_core._logging.python_logging import warn
-from mesh_core._meshes.mesh import HostMesh
+from mesh_core._meshes.host_mesh import HostMesh
 from mesh_core._runtime.job_credentials import set_credentials
 from mesh_core._runtime.runtime import runtime
 from mesh_core._security.credentials import Credentials

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from mesh_core._actors.active_calls import Activity
     from mesh_core._actors.pending_calls import PendingCall
-    from mesh_core._meshes.mesh import HostMesh, ProcMesh
+    from mesh_core._meshes.host_mesh import HostMesh
+    from mesh_core._meshes.proc_mesh import ProcMesh
     from mesh_core._observability.events import Event
 
 __all__ = ["CurrentProcess", "ProcessLocation", "current_process"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from mesh_core._calls.actor import Actor
 from mesh_core._meshes.actor_mesh import ActorMesh
-from mesh_core._meshes.mesh import HostMesh, ProcMesh
+from mesh_core._meshes.host_mesh import HostMesh
+from mesh_core._meshes.proc_mesh import ProcMesh
 from mesh_core._serialization.pickler import decode, encode_value
 
 TYPE_CHECKING = False

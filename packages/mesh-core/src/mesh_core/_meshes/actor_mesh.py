@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from mesh_core._calls.actor import Actor, endpoints_of, member_of
-from mesh_core._calls.endpoint import EndpointProperty, endpoint_of
+from mesh_core._calls.endpoint import endpoint_of
+from mesh_core._calls.endpoint_decorators import EndpointProperty
 from mesh_core._calls.task_future import AgentFuture, EndFuture, ReadyFuture, StopFuture
 from mesh_core._configuration.config import effective
 from mesh_core._core import Region, Targets
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Literal, Self
 
     from mesh_core._calls.future import Future
-    from mesh_core._meshes.mesh import ProcMesh
+    from mesh_core._meshes.proc_mesh import ProcMesh
     from mesh_core._shapes.shape import Point
 
 __all__ = ["ActorMesh", "check_class"]

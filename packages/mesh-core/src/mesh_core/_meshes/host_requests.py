@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mesh_core._meshes.mesh import ProcMesh
+    from mesh_core._meshes.proc_mesh import ProcMesh
 
 __all__ = ["ask_host", "ask_hosts", "preload_on", "replace_host", "start_again"]
 

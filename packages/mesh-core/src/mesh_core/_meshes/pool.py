@@ -13,7 +13,7 @@ from types import FunctionType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from mesh_core._calls.actor import Actor
-from mesh_core._calls.endpoint import endpoint
+from mesh_core._calls.endpoint_decorators import endpoint
 from mesh_core._calls.event_loop import loop_thread, waker_of
 from mesh_core._calls.future import CallFuture
 from mesh_core._calls.rank_slots import RankSlots
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from mesh_core._calls.future import Future
-    from mesh_core._meshes.mesh import HostMesh
+    from mesh_core._meshes.host_mesh import HostMesh
 
 __all__ = ["ProcPool"]
 

@@ -8,7 +8,7 @@ from mesh_core._meshes.host_requests import start_again
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mesh_core._meshes.mesh import ProcMesh
+    from mesh_core._meshes.proc_mesh import ProcMesh
 
 __all__ = ["replace_lost"]
 

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from mesh_core._calls.actor import Actor
-from mesh_core._calls.endpoint import concurrent_endpoint
+from mesh_core._calls.endpoint_decorators import concurrent_endpoint
 from mesh_core._errors import ActorFailed, HostDied, MeshStopped, SupervisionError
 from mesh_core._runtime.serving import serving
 from mesh_core._services.callers import Callers
@@ -31,7 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from mesh_core._meshes.mesh import HostMesh
+    from mesh_core._meshes.host_mesh import HostMesh
     from mesh_core._supervision.policy import MeshFailure
 
 __all__ = ["ServiceController"]

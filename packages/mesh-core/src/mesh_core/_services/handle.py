@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, ParamSpec, TypeVar
 
 from mesh_core._calls.actor import member_of
-from mesh_core._calls.endpoint import CallOptions, Endpoint, EndpointProperty
+from mesh_core._calls.endpoint import CallOptions, Endpoint
+from mesh_core._calls.endpoint_decorators import EndpointProperty
 from mesh_core._calls.future import Future, checked_timeout
 from mesh_core._services.call import RouteFuture, ServiceCall
 from mesh_core._services.fanout import broadcast, fan_out

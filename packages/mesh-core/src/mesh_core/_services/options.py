@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from mesh_core._calls.actor import Actor
-    from mesh_core._meshes.mesh import HostMesh
+    from mesh_core._meshes.host_mesh import HostMesh
     from mesh_core._services.service import Service
 
     A = TypeVar("A", bound=Actor)

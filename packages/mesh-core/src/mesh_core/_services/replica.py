@@ -12,7 +12,8 @@ from typing import Any
 from mesh_core._calls.own_thread import run_beside
 from mesh_core._configuration.config import effective
 from mesh_core._errors import MeshError, SpawnError, SupervisionError
-from mesh_core._meshes.mesh import HostMesh, ProcMesh, this_host
+from mesh_core._meshes.host_mesh import HostMesh, this_host
+from mesh_core._meshes.proc_mesh import ProcMesh
 from mesh_core._services.replica_state import is_loss
 
 TYPE_CHECKING = False

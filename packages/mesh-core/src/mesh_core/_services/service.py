@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mesh_core._calls.actor import Actor
     from mesh_core._calls.future import Future
-    from mesh_core._meshes.mesh import HostMesh
+    from mesh_core._meshes.host_mesh import HostMesh
     from mesh_core._services.options import Autoscale, HealthCheck
     from mesh_core._services.view import ServiceStatus
 

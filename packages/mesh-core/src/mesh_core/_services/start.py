@@ -6,8 +6,8 @@ from typing import Any
 
 from mesh_core._calls.actor import endpoints_of
 from mesh_core._meshes.actor_mesh import check_class
-from mesh_core._meshes.mesh import this_proc
 from mesh_core._meshes.patches import replacement_of
+from mesh_core._meshes.proc_mesh import this_proc
 from mesh_core._meshes.spawn_checks import check_arguments, check_name_and_class, checked_dims
 from mesh_core._services.controller import ServiceController
 from mesh_core._services.handle import ServiceHandle

@@ -11,7 +11,7 @@ from mesh_core._configuration.config import effective
 from mesh_core._core import Keys, Region
 from mesh_core._hosts.address import DEFAULT_PORT, Address
 from mesh_core._hosts.route import Route
-from mesh_core._meshes.mesh import HostMesh, this_host
+from mesh_core._meshes.host_mesh import HostMesh, this_host
 from mesh_core._recording.random_states import random_states, restore_random_states
 from mesh_core._simulation.injection import inject, mailbox_len
 from mesh_core._simulation.output import simulated_output

@@ -6,8 +6,9 @@ import signal
 import threading
 from typing import Any
 
+from mesh_core._processes.exit_report import ExitReport
 from mesh_core._processes.job_dir import JobDir
-from mesh_core._processes.processes import ExitReport, LocalHost
+from mesh_core._processes.local_host import LocalHost
 from mesh_core._simulation.process import SimulatedProcess
 
 TYPE_CHECKING = False
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from mesh_core._processes.processes import ProcSpec
+    from mesh_core._processes.process_spec import ProcSpec
     from mesh_core._simulation.world import World
 
 __all__ = ["SimulatedHost", "SimulatedJobDir"]

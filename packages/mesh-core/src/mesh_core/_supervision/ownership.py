@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mesh_core._calls.future import Future
     from mesh_core._hosts.journal import Journal
     from mesh_core._meshes.actor_mesh import ActorMesh
-    from mesh_core._meshes.mesh import ProcMesh
+    from mesh_core._meshes.proc_mesh import ProcMesh
     from mesh_core._runtime.runtime import Runtime
     from mesh_core._supervision.policy import RestartPolicy
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh_core._meshes.actor_mesh import ActorMesh
-    from mesh_core._meshes.mesh import ProcMesh
+    from mesh_core._meshes.proc_mesh import ProcMesh
 
 __all__ = ["MeshFailure", "RestartPolicy", "set_unhandled_fault_hook", "unhandled_fault_hook"]
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from mesh_core._calls.task_future import AgentFuture
 from mesh_core._core import Targets
 from mesh_core._meshes.host_requests import ask_host
-from mesh_core._meshes.mesh import this_proc
+from mesh_core._meshes.proc_mesh import this_proc
 from mesh_core._runtime.runtime import runtime
 
 TYPE_CHECKING = False
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mesh_core._calls.actor import Actor
     from mesh_core._meshes.actor_mesh import ActorMesh
-    from mesh_core._meshes.mesh import ProcMesh
+    from mesh_core._meshes.proc_mesh import ProcMesh
     from mesh_core._shapes.shape import Point
 
 __all__ = ["kill_proc", "proc_pid", "wait_until"]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from mesh_core._meshes.mesh import this_host
+from mesh_core._meshes.host_mesh import this_host
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from mesh_core._meshes.mesh import ProcMesh
+    from mesh_core._meshes.proc_mesh import ProcMesh
 
 __all__ = ["LocalProcs"]
 

@@ -13,7 +13,7 @@ import sys
 import threading
 
 from mesh_core._processes.job_dir import JobDir
-from mesh_core._processes.processes import LocalHost
+from mesh_core._processes.local_host import LocalHost
 from mesh_core._processes.template_cache import TemplateCache, TemplateCacheClient
 
 TYPE_CHECKING = False

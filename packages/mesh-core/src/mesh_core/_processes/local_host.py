@@ -15,9 +15,8 @@ from typing import NamedTuple, ParamSpec
 
 from mesh_core._logging.capture import ProcLog
 from mesh_core._logging.line import LogLine
-from mesh_core._processes.binding import parse_binding
-from mesh_core._processes.command import BootstrapCommand
 from mesh_core._processes.event_reader import EventReader
+from mesh_core._processes.exit_report import ExitReport, exit_report, signal_name
 from mesh_core._processes.link import FDS_PER_MESSAGE_MAX, Link, close_all
 from mesh_core._processes.messages import (
     Continued,
@@ -33,61 +32,17 @@ from mesh_core._processes.messages import (
     SupervisorRequest,
     World,
 )
+from mesh_core._processes.process_spec import ProcSpec, changed_world, process_start
 from mesh_core._processes.spawner_start import execute
 from mesh_core._processes.template_cache import ForkedSupervisor, TemplateCacheClient, ask
-from mesh_core._processes.thread_limit import thread_limit
 from mesh_core._system import kernel as _kernel
 
-# These are read when a process is executed, so a fork of a running interpreter cannot apply them.
-_EXEC_TIME_PREFIXES = ("LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES")
 _SUPERVISOR_NAME = "mesh"
 _SUPERVISOR_SLOT = -1
 # The time beyond the grace period that the supervisor needs to kill, reap and report the rest.
 _CLOSE_LIMIT_S = 12.0
 _FLUSH_LIMIT_S = 5.0
 _DEATH_LIMIT_S = 1.0
-_UNCHANGED: Mapping[str, str | None] = {}
-
-
-class ProcSpec(NamedTuple):
-    """A process to start."""
-
-    slot: int
-    incarnation: int
-    name: str
-    """Shown in log prefixes and errors, such as `trainers{gpus: 3/8}`."""
-    entry: bytes
-    """Passed to `mesh_core._program.launch.main` in the process."""
-    command: BootstrapCommand | None = None
-    """What to execute; None to fork from a template."""
-    env: Mapping[str, str | None] = _UNCHANGED
-    """Changes to the controller's environment; None removes a variable."""
-    bind: Mapping[str, str] | None = None
-    """Processors, memory nodes and accelerators: see
-    `mesh_core._processes.binding.parse_binding`."""
-    proc_count: int = 1
-    """Number of processes that share the host evenly."""
-    unresponsive_timeout_s: float = 60.0
-    """Seconds that it may be stopped, or that its start may be delayed by a stopped supervisor."""
-    memory_limit_bytes: int | None = None
-    """Bytes of memory at which it is killed, together with its descendants; None for no limit."""
-
-
-class ExitReport(NamedTuple):
-    """The exit of a process and its cause."""
-
-    slot: int
-    incarnation: int
-    pid: int | None
-    """None for a process that never started."""
-    exit_code: int | None
-    signal: int | None
-    core_dumped: bool
-    log_tail: tuple[str, ...]
-    reason: str
-    """One sentence for people."""
-    why: str | None = None
-    """Why it could not be started or set up, or why it was killed, if known."""
 
 
 class Stop(NamedTuple):
@@ -231,9 +186,9 @@ class LocalHost:
             supervisor = self._supervisor or self._start_supervisor(world, preload)
             is_same_env = all(spec.env == specs[0].env for spec in specs)
             if specs and is_same_env:
-                world = _changed_world(world, specs[0].env)
+                world = changed_world(world, specs[0].env)
             processes = [
-                _process_start(spec, world, supervisor.env, is_same_env, self._launch)
+                process_start(spec, world, supervisor.env, is_same_env, self._launch)
                 for spec in specs
             ]
             self._send_starts(supervisor, world, processes, tuple(preload))
@@ -426,7 +381,10 @@ class LocalHost:
             if self._latest.get(key[0]) == key:
                 del self._latest[key[0]]
         self._reader.finish_log(proc.log)
-        self._call(self._on_exit, _exit_report(message, proc, self._is_closing))
+        report = exit_report(
+            message, proc.name, proc.log.tail, proc.signal_sent, is_closing=self._is_closing
+        )
+        self._call(self._on_exit, report)
 
     def _note_stop(self, message: Stopped | Continued, stop: Stop | None) -> None:
         with self._lock:
@@ -491,7 +449,7 @@ class LocalHost:
             _kernel.kill_group_quietly(pid, signal.SIGKILL)
         how = "ended" if status is None else f"exited with {status}"
         if status is not None and status < 0:
-            how = f"was killed by {_signal_name(-status)}"
+            how = f"was killed by {signal_name(-status)}"
         why = f"its process supervisor, the parent of all processes of the host, {how}"
         for key, proc in left.items():
             self._bury(key, Exited(*key, proc.pid, signal.SIGKILL, why))
@@ -520,121 +478,3 @@ def _current_world() -> World:
         cwd = "/"
     path = tuple(item if isinstance(item, str) else str(item) for item in sys.path)
     return World(dict(os.environ), path, cwd, sys.argv[0] if sys.argv else "")
-
-
-def _changed_world(world: World, changes: Mapping[str, str | None]) -> World:
-    if not changes:
-        return world
-    env = {**world.env, **changes}
-    kept = {name: content for name, content in env.items() if content is not None}
-    return World(kept, world.path, world.cwd, world.argv0)
-
-
-def _process_start(
-    spec: ProcSpec,
-    world: World,
-    supervisor_env: Mapping[str, str],
-    is_same_env: bool,
-    launch: str,
-) -> ProcessStart:
-    """Decide how to start a process.
-
-    Preloaded modules have seen one environment and all processors. A process with another
-    environment than its siblings, or bound to some processors, must therefore import them itself.
-    No module that is preloaded has opened an accelerator.
-    """
-    binding = parse_binding(spec.bind)
-    env = {**spec.env, **binding.device_variables}
-    argv: tuple[str, ...] | None = None
-    inherits_env = True
-    command = spec.command
-    if command is not None:
-        env = {**command.env, **env}
-        inherits_env = command.inherit_env
-    elif _needs_exec({**world.env, **env}, supervisor_env):
-        command = BootstrapCommand.default(launch)
-    if command is not None:
-        argv = (command.program, command.arg0 or command.program, *command.args)
-    whole_env = {**world.env, **env} if inherits_env else env
-    return ProcessStart(
-        slot=spec.slot,
-        incarnation=spec.incarnation,
-        name=spec.name,
-        entry=spec.entry,
-        env=env,
-        argv=argv,
-        inherits_env=inherits_env,
-        cpus=binding.cpus,
-        memory_nodes=binding.memory_nodes,
-        thread_limit=thread_limit(spec.proc_count, binding.cpus, whole_env),
-        is_warm=command is None and not _restricts_processors(spec.bind) and is_same_env,
-        unresponsive_timeout_s=spec.unresponsive_timeout_s,
-        memory_limit_bytes=spec.memory_limit_bytes,
-    )
-
-
-def _restricts_processors(bind: Mapping[str, str] | None) -> bool:
-    return bind is not None and bool(bind.keys() - {"gpus"})
-
-
-def _needs_exec(env: Mapping[str, str | None], supervisor_env: Mapping[str, str]) -> bool:
-    """Return whether a variable differs that only a fresh interpreter would apply."""
-    names = {name for name in {*env, *supervisor_env} if name.startswith(_EXEC_TIME_PREFIXES)}
-    return any(env.get(name) != supervisor_env.get(name) for name in names)
-
-
-def _exit_report(message: Exited, proc: _Proc, is_closing: bool) -> ExitReport:
-    code: int | None = None
-    number: int | None = None
-    core_dumped = False
-    if message.pid is not None:
-        if os.WIFSIGNALED(message.status):
-            number = os.WTERMSIG(message.status)
-            core_dumped = os.WCOREDUMP(message.status)
-        else:
-            code = os.WEXITSTATUS(message.status)
-    return ExitReport(
-        slot=message.slot,
-        incarnation=message.incarnation,
-        pid=message.pid,
-        exit_code=code,
-        signal=number,
-        core_dumped=core_dumped,
-        log_tail=proc.log.tail,
-        reason=_reason(message, proc, code, number, core_dumped, is_closing),
-        why=message.why,
-    )
-
-
-def _reason(
-    message: Exited,
-    proc: _Proc,
-    code: int | None,
-    number: int | None,
-    core_dumped: bool,
-    is_closing: bool,
-) -> str:
-    who = proc.name if message.pid is None else f"{proc.name} (pid {message.pid})"
-    if message.pid is None or (message.why is not None and code is not None):
-        return f"{who} could not start: {message.why}"
-    if message.why is not None:
-        return f"{who} was killed: {message.why}"
-    if number is None:
-        return f"{who} exited with status {code}"
-    how = f"{who} was killed by {_signal_name(number)}"
-    if core_dumped:
-        return f"{how} and left a core dump"
-    if number == proc.signal_sent:
-        return f"{how}, as requested"
-    if is_closing and number in (signal.SIGTERM, signal.SIGKILL):
-        return f"{how} when the host was closed"
-    if number == signal.SIGKILL:
-        return f"{how} from outside, often by the kernel when memory runs out"
-    return how
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
