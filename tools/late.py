@@ -2,8 +2,12 @@
 
 pytest-timeout shows the threads of the process that runs the test. If that process waits for
 another one, the reason is in the stacks of the other.
+
+pytest-timeout raises an exception, which cannot interrupt native code. A test or fixture that
+continues is therefore ended with its process, which pytest-xdist reports and replaces.
 """
 
+import faulthandler
 import os
 import subprocess
 import sys
@@ -15,8 +19,33 @@ import pytest
 
 #: Fraction of the time limit after which the stacks are recorded.
 _SHARE = 0.8
+#: Multiple of the time limit after which a test that continues is ended with its process.
+_END_SHARE = 1.5
 #: Time limit for inspecting one process, in seconds.
 _LOOK_LIMIT_S = 20.0
+
+
+# The standard error of pytest itself; while a test runs, file descriptor 2 is captured.
+_shown_on: list[int] = []
+
+
+def pytest_configure() -> None:
+    """Keep the standard error, which is not captured yet."""
+    _shown_on.append(os.dup(2))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Print the stacks and end the process if a test cannot be interrupted at its time limit."""
+    limit_s = _limit_s(item)
+    if not limit_s:
+        return (yield)
+    # It works even while native code holds the interpreter.
+    faulthandler.dump_traceback_later(limit_s * _END_SHARE, exit=True, file=_shown_on[0])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -63,6 +63,26 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+class _Announcer:
+    """Prints the name and the reason of each failure at once, in case the run never ends."""
+
+    def __init__(self, reporter: pytest.TerminalReporter) -> None:
+        self._reporter = reporter
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            # On a line of its own, after the dots of other tests.
+            self._reporter.write(f"\n{report.nodeid} ({report.when}) - {_reason(report)}\n")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Announce failures in the process that reports to the terminal."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Announcer(reporter))
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Store the names and reasons of failures for the parent process."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
