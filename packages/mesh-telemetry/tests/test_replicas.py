@@ -37,8 +37,14 @@ def lines_of(telemetry: Telemetry, host: int) -> list[str]:
     return lines
 
 
+def shout(actors: Any, text: str) -> None:
+    """Print a line on each host, which no other host prints."""
+    for index in range(2):
+        actors.slice(hosts=index).shout.call_one(f"{text} of host {index + 1}").get(LIMIT_S)
+
+
 def wait_for_copy(place: Path, text: str) -> None:
-    """Wait until a host has a copy of a text of another host."""
+    """Wait until another host has a copy of a text that only one host has printed."""
 
     def has_copy() -> bool:
         copies = place.glob("mesh-telemetry-*/*/replicas/*/*/logs.*")
@@ -55,10 +61,10 @@ def test_the_rows_of_a_lost_host_come_from_its_neighbour(
         procs = hosts.spawn_procs(name="far")
         actors: Any = procs.spawn("workers", Worker, restart="temporary")
         for number in range(3):
-            actors.shout.call(f"line {number}").get(LIMIT_S)
+            shout(actors, f"line {number}")
         before = lines_of(telemetry, 2)
-        assert before == ["line 0", "line 1", "line 2"]
-        wait_for_copy(place, "line 2")
+        assert before == ["line 0 of host 2", "line 1 of host 2", "line 2 of host 2"]
+        wait_for_copy(place, "line 2 of host 2")
         messages = "select count(*) as n from messages where proc like '2.%'"
         (sent,) = telemetry.query(messages).table["n"].to_pylist()
         assert sent
@@ -73,7 +79,8 @@ def test_the_rows_of_a_lost_host_come_from_its_neighbour(
         names = telemetry.query("select distinct mesh, state from procs where proc like '2.%'")
         assert {"mesh": "far", "state": "dead"} in names.table.to_pylist()
         # The rows of hosts that live are not doubled.
-        assert lines_of(telemetry, 1) == ["line 0", "line 1", "line 2"]
+        here = ["line 0 of host 1", "line 1 of host 1", "line 2 of host 1"]
+        assert lines_of(telemetry, 1) == here
     # The next program on the host removes the files of the lost one.
     with Telemetry(config(place)):
         wait_until(lambda: len(host_folders(place)) == 1, LIMIT_S)
@@ -85,8 +92,8 @@ def test_the_rows_of_a_host_whose_telemetry_is_restarted_are_not_doubled(
     hosts = attach_to_workers([worker.address for worker in two])
     with Telemetry(config(place)) as telemetry:
         actors: Any = hosts.spawn_procs(name="far").spawn("workers", Worker)
-        actors.shout.call("line 0").get(LIMIT_S)
-        wait_for_copy(place, "line 0")
+        shout(actors, "line 0")
+        wait_for_copy(place, "line 0 of host 2")
         handle = telemetry._started().hosts.call_one().get(LIMIT_S)[2]
         assert handle.rows is not None
         kill_proc(handle.rows)
@@ -95,7 +102,7 @@ def test_the_rows_of_a_host_whose_telemetry_is_restarted_are_not_doubled(
             return telemetry.query("select proc from procs").coverage.is_full
 
         wait_until(is_back, LIMIT_S)
-        assert lines_of(telemetry, 2) == ["line 0"]
+        assert lines_of(telemetry, 2) == ["line 0 of host 2"]
 
 
 def test_copies_are_bounded_and_the_latest_segments_are_kept(tmp_path: Path) -> None:
@@ -135,7 +142,7 @@ def test_copies_can_be_turned_off(place: Path, two: list[WorkerProcess]) -> None
     with Telemetry(config(place, replica_bytes=0)) as telemetry:
         actors: Any = hosts.spawn_procs(name="far").spawn("workers", Worker)
         actors.shout.call("line 0").get(LIMIT_S)
-        assert lines_of(telemetry, 2) == ["line 0"]
+        assert lines_of(telemetry, 2) == ["line 0 of host 2"]
         assert not list(place.glob("mesh-telemetry-*/*/replicas"))
 
 
