@@ -13,6 +13,7 @@ import nox.command
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from tools import bytecode, compiled, system, toolbox
+from tools.pins import outside_requirements
 from tools.wheels import wheel
 from tools.workspace import PACKAGES, ROOT, cache_folder, package, packages
 
@@ -40,6 +41,16 @@ EXAMPLE_BACKEND = ROOT / "tests/fixtures/mesh-jobs-example"
 
 #: The Kubernetes client library before a change in the way it sends requests.
 OLDER_KUBERNETES = "kubernetes==35.0.0"
+
+#: What the tests of each package need: a dependency group, other packages, and system programs.
+TESTS_OF_PACKAGES: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
+    "mesh-core": ("test", (), {}),
+    "mesh-rdma": ("rdma", (), system.VERBS),
+    "mesh-tensor": ("tensor", ("mesh-rdma",), {}),
+    "mesh-fs": ("fs", ("mesh-jobs",), system.FUSE),
+    "mesh-telemetry": ("telemetry", ("mesh-jobs",), {**system.BROWSER, **system.TERMINAL}),
+    "mesh-jobs": ("jobs", (), {**system.SSH, **system.HOSTS, **system.KUBE}),
+}
 
 #: Selects the Kubernetes tests that depend on that library.
 OF_KUBERNETES_CLIENT = (
@@ -80,7 +91,7 @@ def tests(session: nox.Session, part: str) -> None:
         folders = [f"tests/{name}" for name in ("integration", "compat", "plugins", "mistakes")]
         _pytest(session, *(session.posargs or ["tests/test_programs.py", *folders]))
     else:
-        _install(session, "test", part)
+        _prepare(session, part)
         # More processes would only wait for the processors while other sessions run.
         all_tests = [f"packages/{part}/tests", "--numprocesses=2", *IN_ORDER, "-m", "not slow"]
         _pytest(session, *(session.posargs or all_tests))
@@ -223,9 +234,8 @@ def hosts(session: nox.Session) -> None:
 @nox.session
 def jobs(session: nox.Session) -> None:
     """Run the tests of jobs on local processes, sshd and a Kubernetes API."""
-    _install(session, "jobs", "mesh-jobs")
+    _prepare(session, "mesh-jobs")
     session.install(str(EXAMPLE_BACKEND))
-    _have(session, {**system.SSH, **system.HOSTS, **system.KUBE})
     folders = ["packages/mesh-jobs/tests", "tests/jobs", str(EXAMPLE_BACKEND / "tests")]
     chosen = session.posargs or ["-m", "not slow"]
     options = ["--numprocesses=2", *IN_ORDER, "--ignore=tests/jobs/slurm"]
@@ -244,8 +254,7 @@ def slurm(session: nox.Session) -> None:
 @nox.session
 def rdma(session: nox.Session) -> None:
     """Run the tests of RDMA that need no verbs device."""
-    _install(session, "rdma", "mesh-rdma")
-    _have(session, system.VERBS)
+    _prepare(session, "mesh-rdma")
     chosen = session.posargs or ["-m", "not slow"]
     _pytest(session, "packages/mesh-rdma/tests", f"--ignore={OF_VERBS}", *chosen)
     _pytest(session, "tests/rdma", *chosen)
@@ -270,15 +279,14 @@ def verbs(session: nox.Session) -> None:
 @nox.session
 def tensor(session: nox.Session) -> None:
     """Run the tests of distributed tensors, with gloo between local processes."""
-    _install(session, "tensor", "mesh-tensor", "mesh-rdma")
+    _prepare(session, "mesh-tensor")
     _pytest(session, "packages/mesh-tensor/tests", *(session.posargs or ["-m", "not slow"]))
 
 
 @nox.session
 def telemetry(session: nox.Session) -> None:
     """Run the tests of telemetry, with other engines and third-party clients."""
-    _install(session, "telemetry", "mesh-telemetry", "mesh-jobs")
-    _have(session, {**system.BROWSER, **system.TERMINAL})
+    _prepare(session, "mesh-telemetry")
     chosen = session.posargs or ["-m", "not slow"]
     _pytest(session, "packages/mesh-telemetry/tests", "--numprocesses=2", *IN_ORDER, *chosen)
 
@@ -286,9 +294,7 @@ def telemetry(session: nox.Session) -> None:
 @nox.session
 def fs(session: nox.Session) -> None:
     """Run the tests of mounts on real mounts."""
-    # pyfuse3 is compiled against these packages, so they come first.
-    _have(session, system.FUSE)
-    _install(session, "fs", "mesh-fs", "mesh-jobs")
+    _prepare(session, "mesh-fs")
     chosen = session.posargs or ["-m", "not slow"]
     # Two processes, because the tests spend most of their time waiting.
     _pytest(session, "packages/mesh-fs/tests", "--numprocesses=2", *IN_ORDER, *chosen)
@@ -339,6 +345,16 @@ def campaign(session: nox.Session) -> None:
 
 
 @nox.session
+def images(session: nox.Session) -> None:
+    """Build the container image without an engine, and run a worker in it; requires root."""
+    _have(session, system.IMAGES)
+    _install(session, "test", "mesh-jobs")
+    session.install("pip")
+    built = [str(wheel(package(name))) for name in ("mesh-core", "mesh-jobs")]
+    _pytest(session, "tests/images", env={"MESH_WHEELS": os.pathsep.join(built)})
+
+
+@nox.session
 def agents(session: nox.Session) -> None:
     """Check that at most three queries explain each broken program of bench/agents."""
     _install(session, "agents", "mesh-telemetry", "mesh-jobs")
@@ -352,6 +368,19 @@ def security(session: nox.Session) -> None:
     _have(session, system.SECURITY)
     _install(session, "security", *PACKAGES)
     _pytest(session, "tests/security", *(session.posargs or ["-m", "not slow"]))
+
+
+@nox.session
+@nox.parametrize("name", [nox.param(name, id=name) for name in TESTS_OF_PACKAGES])
+def oldest(session: nox.Session, name: str) -> None:
+    """Run the tests of a package with the oldest versions of other projects that it accepts."""
+    _prepare(session, name)
+    # The constraints contain the newest versions. Without --upgrade these would stay installed.
+    session.env["UV_CONSTRAINT"] = ""
+    required = outside_requirements(package(name))
+    session.install("--upgrade", "--resolution=lowest-direct", *required)
+    chosen = session.posargs or [f"--ignore={OF_VERBS}", "-m", "not slow"]
+    _pytest(session, f"packages/{name}/tests", "--numprocesses=2", *IN_ORDER, *chosen)
 
 
 @nox.session(venv_backend="none")
@@ -419,6 +448,14 @@ def _install(session: nox.Session, group: str, *names: str) -> None:
     required = nox.project.dependency_groups(PYPROJECT, group)
     session.install(*required, *built, *compiled.find_links(required))
     bytecode.restore(_python(session))
+
+
+def _prepare(session: nox.Session, name: str) -> None:
+    """Install a package and what its tests need."""
+    group, others, programs = TESTS_OF_PACKAGES[name]
+    # pyfuse3 is compiled against the headers that some of them contain, so they come first.
+    _have(session, programs)
+    _install(session, group, name, *others)
 
 
 def _pytest(session: nox.Session, *args: str, env: dict[str, str] | None = None) -> None:

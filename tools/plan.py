@@ -98,6 +98,8 @@ SLOW: tuple[Session, ...] = (
     Session("diagnose", ("-m", "slow", "-k", "planted")),
     Session("campaign"),
     Session("agents"),
+    Session("images"),
+    Session("oldest"),
     Session("release", ("--index", "local")),
 )
 

@@ -71,6 +71,9 @@ VERBS = {
     "/usr/lib/python3/dist-packages/pyverbs": "python3-pyverbs",
 }
 
+#: For tests/images: building images without an engine, and a base image without a registry.
+IMAGES = {"buildah": "buildah", "mmdebstrap": "mmdebstrap"}
+
 #: For compiling the targets of fuzz/: libFuzzer is written in C++.
 FUZZ = {"c++": "g++"}
 
