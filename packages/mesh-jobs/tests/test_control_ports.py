@@ -70,6 +70,22 @@ def test_who_watches_hears_that_the_worker_is_told_to_end() -> None:
         assert worker.wait(END_LIMIT_S) == 0
 
 
+def test_a_command_tells_whether_the_worker_is_healthy() -> None:
+    with lone_worker() as (_, told):
+        port = told["health"].rpartition(":")[2]
+
+        def checked() -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-m", "mesh_jobs.health", "--port", port]
+            return subprocess.run(command, stdout=subprocess.PIPE, text=True)
+
+        # The worker starts serving shortly after it has reported its address.
+        assert wait_until(lambda: checked().returncode == 0, END_LIMIT_S)
+        assert checked().stdout == "SERVING\n"
+    gone = checked()
+    assert gone.returncode == 1
+    assert gone.stdout.startswith("UNAVAILABLE: ")
+
+
 def test_probes_get_nothing_but_health(
     alone: tuple[subprocess.Popen[str], dict[str, Any]],
 ) -> None:

@@ -115,6 +115,12 @@ def test_its_secret_may_come_on_standard_input(start: Start, keys: Path) -> None
     assert reported(worker)["address"]
 
 
+def test_its_secret_may_be_a_folder_of_credentials(start: Start, tmp_path: Path) -> None:
+    Credentials.create().issue(role="worker", name="one").save(tmp_path / "keys")
+    worker = start("--mesh", "ones", "--rank", "0", "--secret", str(tmp_path / "keys"))
+    assert reported(worker)["address"]
+
+
 def test_it_says_which_address_others_are_to_call(start: Start, keys: Path) -> None:
     words = ["--mesh", "ones", "--rank", "0", "--secret", str(keys)]
     worker = start(*words, "--listen", "tcp://*:0", "--advertise", "env:NAME", env={"NAME": "n7"})

@@ -23,9 +23,10 @@ def main(arguments: list[str] | None = None) -> int:
     add("--rank", required=True, metavar="N", help="its rank; env:NAME reads a variable")
     add(
         "--secret",
-        metavar="FILE",
-        help="the secret, required off loopback; - reads stdin, env:NAME a variable; by default, "
-        "the worker uses the credentials that all programs of its user share",
+        metavar="PATH",
+        help="the secret or a folder of credentials, required off loopback; - reads stdin, "
+        "env:NAME a variable; by default, the worker uses the credentials that all programs of "
+        "its user share",
     )
     add("--report", metavar="FILE", help="file for its address, which is also printed")
     add("--listen", default="tcp://*:0", metavar="ADDRESS", help="listening address (%(default)s)")

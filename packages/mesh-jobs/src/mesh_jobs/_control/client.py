@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 import grpc
-from grpc_health.v1 import health_pb2
 
 from mesh_jobs._control.control_error import ControlError
-from mesh_jobs._control.health import HEALTH
+from mesh_jobs._control.health_check import SERVING, health_reported
 from mesh_jobs._control.methods import METHODS
 from mesh_jobs._control.pem_credentials import SERVER_NAME, PemCredentials
 from mesh_jobs._control.relay_client import RelayClient
@@ -125,17 +124,10 @@ class ControlClient:
         Raises:
             ControlError: The service does not respond.
         """
-        response: Any = health_pb2.HealthCheckResponse
-        call = self._channel.unary_unary(
-            f"/{HEALTH}/Check",
-            request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
-            response_deserializer=response.FromString,
-        )
         try:
-            answer = call(health_pb2.HealthCheckRequest(), timeout=_CALL_LIMIT_S)
+            return health_reported(self._channel, _CALL_LIMIT_S) == SERVING
         except grpc.RpcError as error:
             raise _control_error(error) from None
-        return bool(answer.status == response.SERVING)
 
     def _call(self, name: str, limit_s: float, **fields: Any) -> Any:
         method = METHODS[name]

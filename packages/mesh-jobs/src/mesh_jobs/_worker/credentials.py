@@ -25,12 +25,15 @@ def secret_files(secret: str) -> dict[str, str]:
     """Read a secret, and return the names and contents of its files.
 
     Args:
-        secret: The path of the secret, `-` for standard input, or `env:NAME` for a variable.
+        secret: The path of the secret or of a folder of credentials, `-` for standard input, or
+            `env:NAME` for a variable.
 
     Raises:
         CredentialsError: The content is not a worker's secret.
         OSError: The secret cannot be read.
     """
+    if os.path.isdir(secret):
+        return {path.name: path.read_text() for path in Path(secret).iterdir() if path.is_file()}
     return _files(_content(secret), secret)
 
 
