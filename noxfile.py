@@ -172,11 +172,14 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def site(session: nox.Session) -> None:
-    """Build the website into site/, without warnings: `-- serve` shows it, and follows changes."""
+    """Build the website into site/, and read it in a browser: `-- serve` shows it instead."""
     session.install(*nox.project.dependency_groups(PYPROJECT, "site"))
     # Material for MkDocs prints a notice about MkDocs 2 to each build.
     env = {"NO_MKDOCS_2_WARNING": "1"}
     session.run("mkdocs", *(session.posargs or ["build", "--strict", "--quiet"]), env=env)
+    if not session.posargs:
+        _have(session, system.BROWSER)
+        _pytest(session, "tests/site")
 
 
 @nox.session

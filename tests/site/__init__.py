@@ -1,0 +1,1 @@
+"""The built website, as a reader uses it."""
