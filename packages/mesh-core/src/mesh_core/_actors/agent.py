@@ -32,6 +32,7 @@ from mesh_core._core import PortClosed, Targets
 from mesh_core._logging.python_logging import set_level, warn
 from mesh_core._meshes.patches import inherit_patches, patch_host
 from mesh_core._runtime.epoch import EPOCH_SHIFT
+from mesh_core._runtime.late_reply import reply_from_thread
 from mesh_core._runtime.runtime import value_of
 from mesh_core._serialization.pickler import encode_value
 from mesh_core._serialization.remote_error import encode_exception
@@ -447,7 +448,7 @@ class Agent:
             threading.Thread(target=self._end, args=(grace_s, is_drained), daemon=True).start()
 
     def _end(self, grace_s: float, is_drained: bool) -> None:
-        alive = [cell for cell in self._runtime.actors.values() if not cell.is_ended]
+        alive = [cell for cell in list(self._runtime.actors.values()) if not cell.is_ended]
         for cell in reversed(alive):
             if is_drained:
                 self._drain(cell, grace_s)
@@ -543,16 +544,9 @@ class Agent:
         self._runtime.draining_hosts.pop(host, None)
 
         def replace() -> None:
-            try:
-                self._runtime.places.replace(
-                    host, worker, may_return=may_return, is_urgent=is_urgent
-                )
-            except Exception as error:
-                self._engine.reply(message, RAISED, encode_exception(error))
-            else:
-                self._engine.reply(message, 0, *encode_value(None, 1 << 60))
+            self._runtime.places.replace(host, worker, may_return=may_return, is_urgent=is_urgent)
 
-        threading.Thread(target=replace, name=f"mesh-replace-{host}", daemon=True).start()
+        reply_from_thread(self._runtime, message, f"mesh-replace-{host}", replace)
         return LATER
 
     def do_log_lines(self, _message: Message, lines: list[LogLine]) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager
 
 from mesh_core._core import Targets
+from mesh_core._runtime.late_reply import reply_from_thread
 from mesh_core._runtime.runtime import is_running, runtime
 from mesh_core._serialization.classes import find_pickled_class
 from mesh_core._serialization.pickler import decode, encode_value, is_importable
@@ -94,10 +94,8 @@ def patch_host(current: Runtime, patches: Patches, message: Message) -> None:
     def share() -> None:
         for reply in [_call(current, current.identity.host, slot, patches) for slot in slots]:
             current.engine.wait(reply, None)
-        if message.from_port:
-            current.engine.reply(message, 0, *encode_value(None, 1 << 60))
 
-    threading.Thread(target=share, name="mesh-patch", daemon=True).start()
+    reply_from_thread(current, message, "mesh-patch", share)
 
 
 def _replace(original: type, key: str, mock: type | None) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 
-from mesh_core._configuration.config import effective
 from mesh_core._recording.actor_recording import BEGIN
 from mesh_core._recording.log import folder_of, kept_entries, log_files
-from mesh_core._serialization.pickler import encode_value
+from mesh_core._runtime.late_reply import reply_from_thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,14 +20,12 @@ __all__ = ["send_recorded_actors", "send_recording"]
 def send_recording(runtime: Runtime, message: Message, slot: int, incarnation: int) -> None:
     """Reply with the files of a log, on a thread of its own; 0 selects the last incarnation."""
 
-    def send() -> None:
+    def read() -> object:
         directory = Path(runtime.identity.directory)
         number = incarnation or _last_incarnation(directory, slot)
-        files = log_files(folder_of(directory, slot, number))
-        body, buffers = encode_value(files, effective().segment_threshold_bytes)
-        runtime.engine.reply(message, 0, body, buffers)
+        return log_files(folder_of(directory, slot, number))
 
-    threading.Thread(target=send, name="mesh-recording", daemon=True).start()
+    reply_from_thread(runtime, message, "mesh-recording", read)
 
 
 def send_recorded_actors(runtime: Runtime, message: Message) -> None:
@@ -38,7 +34,7 @@ def send_recorded_actors(runtime: Runtime, message: Message) -> None:
     Each is a tuple of its mesh, rank, slot, incarnation, port and the time when it began.
     """
 
-    def send() -> None:
+    def find() -> object:
         found = []
         for folder in Path(runtime.identity.directory).glob("record-*-*"):
             _, slot, incarnation = folder.name.rsplit("-", 2)
@@ -47,10 +43,9 @@ def send_recorded_actors(runtime: Runtime, message: Message) -> None:
                     mesh = json.loads(entry.fields)["mesh"]
                     place = (int(slot), int(incarnation), entry.actor, entry.time_ns)
                     found.append((mesh, entry.first, *place))
-        body, buffers = encode_value(found, effective().segment_threshold_bytes)
-        runtime.engine.reply(message, 0, body, buffers)
+        return found
 
-    threading.Thread(target=send, name="mesh-recording", daemon=True).start()
+    reply_from_thread(runtime, message, "mesh-recording", find)
 
 
 def _last_incarnation(directory: Path, slot: int) -> int:
