@@ -7,6 +7,7 @@ culprit hangs, and each hang that telemetry reports, as JSON.
 from __future__ import annotations
 
 import datetime
+import faulthandler
 import json
 import logging
 import os
@@ -194,7 +195,9 @@ def main(hang: str, seed: str, keys: str, *addresses: str) -> None:
         trainers = procs.spawn("trainers", Trainer)
         trainers.ready.call().get()
         trainers.train.broadcast(hang, culprit, at, trainers, store)
-        reports.has_one.wait(LIMIT_S)
+        if not reports.has_one.wait(LIMIT_S):
+            print("NOTHING was reported; the threads of the program:", flush=True)
+            faulthandler.dump_traceback(sys.stdout)
         shutdown_context().get()
 
 

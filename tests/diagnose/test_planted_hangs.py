@@ -134,13 +134,15 @@ def with_fault(crew: Crew, inject: Callable[[], Fault]) -> tuple[float, dict[str
         for line in program.stdout:
             if line.startswith("TRAINS"):
                 break
+        output = []
         with inject():
             began = time.time()
             for line in program.stdout:
+                output.append(line)
                 if line.startswith("REPORT "):
                     (report,) = reports_of(line)
                     return report["at"] - began, report
-        raise AssertionError("nothing was reported")
+        raise AssertionError(f"nothing was reported: {''.join(output)}")
     finally:
         program.kill()
         program.wait()

@@ -141,7 +141,7 @@ def test_copies_can_be_turned_off(place: Path, two: list[WorkerProcess]) -> None
     hosts = attach_to_workers([worker.address for worker in two])
     with Telemetry(config(place, replica_bytes=0)) as telemetry:
         actors: Any = hosts.spawn_procs(name="far").spawn("workers", Worker)
-        actors.shout.call("line 0").get(LIMIT_S)
+        shout(actors, "line 0")
         assert lines_of(telemetry, 2) == ["line 0 of host 2"]
         assert not list(place.glob("mesh-telemetry-*/*/replicas"))
 
