@@ -88,6 +88,25 @@ def test_a_rank_that_is_elsewhere_is_named_with_its_line() -> None:
     )
 
 
+def test_what_was_last_known_of_a_silent_host_is_no_operation_that_still_runs() -> None:
+    silent = {"state": "?", "stacks": None, "silent_s": 2.2, "now_ns": NOW - 23 * S // 2}
+    # The host was last heard of when one of its ranks had not called yet what the other waited in.
+    lost = [process(2, call(0), call(1, left_ns=0), **silent), process(3, call(0), **silent)]
+    trained = [*map(call, range(4)), waiting(4)]
+    states = [process(0, *trained), process(1, *trained), *lost]
+    hangs = find_hangs(states, states, PATIENCE_S)
+    assert {(hang.kind, hang.is_certain) for hang in hangs} == {("lost", True)}
+    assert {culprit.rank for hang in hangs for culprit in hang.culprits} == {2, 3}
+
+
+def test_a_silent_host_is_lost_although_its_ranks_had_joined() -> None:
+    silent = {"state": "?", "stacks": None, "silent_s": 2.2}
+    lost = [process(rank, call(0), call(1), **silent) for rank in (2, 3)]
+    hang = only([*(process(rank, call(0), waiting(1)) for rank in (0, 1)), *lost])
+    assert (hang.kind, hang.is_certain) == ("lost", True)
+    assert {culprit.rank for culprit in hang.culprits} == {2, 3}
+
+
 @pytest.mark.parametrize(
     ("changed", "kind", "reason"),
     [

@@ -190,6 +190,13 @@ class _Analysis:
         if stopped:
             culprits = tuple(culprit_in_call(one, "stopped", STOPPED, None) for one in stopped)
             return Hang("stopped", at, culprits, is_over)
+        silent = [one for one in members if one.state.state == "?"]
+        if silent:
+            may_continue = min(one.state.silent_s for one in silent) < _SILENT_S
+            culprits = tuple(
+                culprit_out_of_call(one.state, one, None, is_busy=False) for one in silent
+            )
+            return Hang("lost", at, culprits, self._is_certain(stall, "lost", may_continue))
         reason = (
             "has joined, as all ranks have, but no data arrives: the network between the hosts is "
             "slow or broken"

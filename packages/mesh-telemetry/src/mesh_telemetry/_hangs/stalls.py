@@ -105,8 +105,9 @@ def find_stalls(states: Iterable[ProcessState]) -> list[Stall]:
 
 
 def _stall_of(members: Mapping[int, Member]) -> Stall | None:
+    # What was running when a silent process was last heard of may have ended since.
     running = {
-        rank: member.running() for rank, member in members.items() if member.state.state != "X"
+        rank: member.running() for rank, member in members.items() if member.state.state not in "X?"
     }
     sequences = sorted({one.sequence for some in running.values() for one in some})
     stalls = [_stall_at(members, running, sequence) for sequence in sequences]
