@@ -99,6 +99,16 @@ def test_what_was_last_known_of_a_silent_host_is_no_operation_that_still_runs() 
     assert {culprit.rank for hang in hangs for culprit in hang.culprits} == {2, 3}
 
 
+def test_a_send_of_a_silent_host_hides_no_receive_of_another() -> None:
+    silent = {"state": "?", "stacks": None, "silent_s": 2.2, "now_ns": NOW - 23 * S // 2}
+    stale = call(1, "send", left_ns=0, peer=1)
+    receive = waiting(2, "recv", peer=1)
+    states = [process(0, stale, **silent), process(1, **silent), process(2, receive), process(3)]
+    hang = only(states)
+    assert (hang.kind, hang.is_certain) == ("lost", True)
+    assert hang.culprits[0].rank == 1
+
+
 def test_a_silent_host_is_lost_although_its_ranks_had_joined() -> None:
     silent = {"state": "?", "stacks": None, "silent_s": 2.2}
     lost = [process(rank, call(0), call(1), **silent) for rank in (2, 3)]

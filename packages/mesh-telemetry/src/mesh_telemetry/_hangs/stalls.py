@@ -35,6 +35,15 @@ class Member(NamedTuple):
         """The sequence number of the next operation that the process will call."""
         return self.collectives[-1].sequence + 1 if self.collectives else 0
 
+    @property
+    def is_known(self) -> bool:
+        """Whether its operations are known as they are now.
+
+        Those of a process that has exited, or whose host does not reply, may have ended since they
+        were last known.
+        """
+        return self.state.state not in "X?"
+
     def running(self) -> list[Collective]:
         """Return the operations that have not ended, oldest first."""
         return [one for one in self.collectives if not one.left_ns]
@@ -105,10 +114,7 @@ def find_stalls(states: Iterable[ProcessState]) -> list[Stall]:
 
 
 def _stall_of(members: Mapping[int, Member]) -> Stall | None:
-    # What was running when a silent process was last heard of may have ended since.
-    running = {
-        rank: member.running() for rank, member in members.items() if member.state.state not in "X?"
-    }
+    running = {rank: member.running() for rank, member in members.items() if member.is_known}
     sequences = sorted({one.sequence for some in running.values() for one in some})
     stalls = [_stall_at(members, running, sequence) for sequence in sequences]
     joined_by_all = [stall for stall in stalls if not stall.missing]
@@ -147,7 +153,7 @@ def _peer_stalls(members: Mapping[int, Member]) -> list[Stall]:
     """Return for each rank the oldest send or receive that has not ended."""
     stalls = []
     for rank, member in members.items():
-        for one in member.state.collectives:
+        for one in member.state.collectives if member.is_known else ():
             is_running = one.is_peer_to_peer and not one.left_ns and one.peer >= 0
             if is_running and one.group == member.group.number:
                 missing = () if _has_called_half(members.get(one.peer), rank, one) else (one.peer,)
