@@ -1,4 +1,4 @@
-"""A deadline that passes while a transfer is being posted does not lose the transfer."""
+"""Transfers end in time, whatever their channel does."""
 
 from __future__ import annotations
 
@@ -44,18 +44,38 @@ class SlowToPost(Channel):
         """Do nothing."""
 
 
-class SlowTransport:
-    """Connects such a channel."""
+class Broken(Channel):
+    """A channel that fails in all that it does after a request was posted."""
 
     def __init__(self) -> None:
-        self.channel = SlowToPost()
+        self.posted = threading.Event()
+
+    def post(self, request: Request) -> None:
+        self.posted.set()
+
+    def poll(self, timeout: float) -> Sequence[Completion]:
+        assert self.posted.wait(LIMIT_S)
+        raise OSError("the device is gone")
+
+    def abort(self, request: Request) -> None:
+        raise OSError("it cannot be aborted")
+
+    def close(self) -> None:
+        raise OSError("it cannot be closed")
+
+
+class OneChannel:
+    """Connects a channel that exists already."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel: Any = channel
 
     def connect(self, exchange: Callable[[bytes], bytes]) -> Channel:
         return self.channel
 
 
 def test_a_transfer_that_expires_while_it_is_posted_is_aborted_after_that() -> None:
-    transport: Any = SlowTransport()
+    transport: Any = OneChannel(SlowToPost())
     request: Any = object()
     buffer = RDMABuffer(bytearray(8))
     driver = _Driver("slow", transport, buffer._handle)
@@ -65,3 +85,13 @@ def test_a_transfer_that_expires_while_it_is_posted_is_aborted_after_that() -> N
         transfer.outcome()
     assert transport.channel.posted == [request]
     assert transport.channel.aborted == [request], "before, the channel did not know it"
+
+
+def test_a_channel_that_cannot_even_be_closed_loses_no_transfer() -> None:
+    transport: Any = OneChannel(Broken())
+    request: Any = object()
+    buffer = RDMABuffer(bytearray(8))
+    transfer: Any = _Driver("broken", transport, buffer._handle).post(request, None, None)
+    assert transfer.wait(LIMIT_S)
+    with pytest.raises(OSError, match="the device is gone"):
+        transfer.outcome()

@@ -296,8 +296,8 @@ class HostAgent:
         """Stop processes in an orderly way, and reply when they are gone."""
         with self._changed:
             self._stops += 1
-            slots = {n: self._slots[n] for n in numbers if n in self._slots}
-            slots = {number: slot for number, slot in slots.items() if slot.is_alive}
+            known = ((number, self._slots.get(number)) for number in numbers)
+            slots = {number: slot for number, slot in known if slot is not None and slot.is_alive}
             for slot in slots.values():
                 slot.is_stopping = True
         host = self._runtime.identity.host

@@ -7,6 +7,7 @@ import math
 import os
 import threading
 import time
+import traceback
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -160,7 +161,10 @@ class _Driver:
                 self._error = copy(error)
                 left = list(self._running.values())
                 self._running.clear()
-            self._channel.close()
+            try:
+                self._channel.close()
+            except Exception:
+                traceback.print_exc()  # Callers wait for their transfers all the same.
             for transfer in left:
                 transfer.settle(transfer.ending or copy(error))
 
