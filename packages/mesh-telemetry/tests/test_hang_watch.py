@@ -15,6 +15,8 @@ from recorded_program import config
 from mesh_core import this_host
 from mesh_core.testing import wait_until
 from mesh_telemetry import Telemetry, TelemetryConfig
+from mesh_telemetry._hangs.hang_watch import HangWatch, ProcessStates
+from mesh_telemetry._hangs.process_state import ProcessState
 
 
 @pytest.fixture
@@ -73,6 +75,24 @@ def test_collectives_are_rows(telemetry: Telemetry) -> None:
         "float32[4]", 16, "Trainer.train",
     )  # fmt: skip
     assert first["left_us"] >= first["entered_us"]
+
+
+def test_a_search_that_fails_is_not_the_last(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    searches = []
+
+    def fail(_: ProcessStates) -> list[ProcessState]:
+        searches.append(1)
+        raise RuntimeError("it is broken")
+
+    monkeypatch.setattr(ProcessStates, "now", fail)
+    watch = HangWatch(1.0)
+    for number in (1, 2):
+        watch.stalled([])
+        wait_until(lambda number=number: len(searches) == number, LIMIT_S)  # type: ignore[misc]
+    watch.close()
+    assert caplog.text.count("the search for hangs failed") == 1
 
 
 def test_nothing_is_reported_if_it_is_turned_off(place: Path, tmp_path: Path) -> None:

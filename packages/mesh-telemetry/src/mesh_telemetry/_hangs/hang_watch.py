@@ -124,12 +124,20 @@ class HangWatch:
         self._is_requested.set()
 
     def _run(self) -> None:
+        has_failed = False
         while not self._closing.is_set():
             is_stalled = self._is_requested.wait(_QUIET_S if self._open else None)
             self._is_requested.clear()
             if self._closing.is_set():
                 return
-            self._look(is_stalled)
+            try:
+                self._look(is_stalled)
+                has_failed = False
+            except Exception:
+                # The next hang must be reported all the same.
+                if not has_failed:
+                    _log.exception("mesh: the search for hangs failed")
+                has_failed = True
             self._closing.wait(_PAUSE_AFTER_REPORT_S if self._open else _PAUSE_S)
 
     def _look(self, is_stalled: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["StallMonitor"]
 
 _PERIOD_S = 0.2
+_log = logging.getLogger("mesh_telemetry")
 _NS = 1_000_000_000
 
 
@@ -44,9 +46,17 @@ class StallMonitor:
         self._thread.join()
 
     def _run(self) -> None:
+        has_failed = False
         while not self._is_over.wait(_PERIOD_S):
-            if self.is_stalled():
-                self._notify()
+            try:
+                if self.is_stalled():
+                    self._notify()
+                has_failed = False
+            except Exception:
+                # A file may be damaged, or this process may have no descriptor left at the moment.
+                if not has_failed:
+                    _log.exception("mesh: the collectives of a host cannot be observed")
+                has_failed = True
 
     def is_stalled(self) -> bool:
         """Return whether a collective takes long, or a process has begun to use them."""
