@@ -23,9 +23,18 @@ from recorded_program import (
     wait_for_rows,
 )
 
-from mesh_core import Actor, RestartPolicy, endpoint, shutdown_context, this_host, this_proc
+from mesh_core import (
+    Actor,
+    RestartPolicy,
+    endpoint,
+    shutdown_context,
+    span,
+    this_host,
+    this_proc,
+)
 from mesh_core.testing import LocalProcs, kill_proc, proc_pid, wait_until
 from mesh_telemetry import StorageError, Telemetry, TelemetryConfig, TelemetryError
+from mesh_telemetry._events.proc_folder import write_identity
 from mesh_telemetry._recording.collector import _WatchedProcs
 from mesh_telemetry._tables.host_tables import HostTables
 
@@ -82,6 +91,18 @@ def test_what_replaces_a_process_is_recorded_too(place: Path, local_procs: Local
         assert [row["incarnation"] for row in new if row["mesh"] == "team"] == [1]
         actors = [row for row in rows(tables, "actors") if row["display_name"] == "workers"]
         assert sorted((row["rank"], row["incarnation"]) for row in actors) == [(0, 0), (1, 1)]
+
+
+def test_what_happens_once_the_folder_of_a_process_exists_is_recorded(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_in_a_span(*args: Any) -> None:
+        with span("meanwhile"):
+            write_identity(*args)
+
+    monkeypatch.setattr("mesh_telemetry._recording.recorder.write_identity", write_in_a_span)
+    with Telemetry(config(place)):
+        wait_for_rows(host_tables(place), "spans", 1, name="meanwhile")
 
 
 def test_the_owner_of_processes_hears_nothing_of_telemetry(

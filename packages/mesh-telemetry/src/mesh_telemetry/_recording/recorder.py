@@ -124,11 +124,38 @@ class Recorder:
             config.directory, run, location.host, spill
         )
         _remove_exited(self._host_folder, config, spill)
+        # Subscribed before the folder exists: what happens after that is recorded for certain. The
+        # log comes first, because it contains the messages from before any subscription.
+        self._log = MessageLog(_MESSAGES_MAX, since_start=True)
+        self._events = EventStream.subscribe(
+            Event.KINDS - set(MessageLog.KINDS), len_max=_EVENTS_MAX
+        )
         name = f"{location.slot}.{os.getpid()}.{os.urandom(4).hex()}"
         self.folder: Path = self._host_folder / name
+        self._spill = None if spill is None else spill / name
+        try:
+            self._open_files()
+        except BaseException:
+            self._events.close()
+            self._log.close()
+            raise
+        self._prepared_at = time.monotonic()
+        for port in own_ports:
+            self._exclude(port, is_proc=False)
+        self._state_events = current_process.snapshot()
+        self._thread = threading.Thread(target=self._run, name="mesh-telemetry", daemon=True)
+        _recorders.add(self)
+        self._thread.start()
+
+    def _open_files(self) -> None:
+        """Create the folder and everything in it.
+
+        Raises:
+            OSError: The disk is full, or no descriptor is left.
+        """
         self.folder.mkdir(mode=0o700)
         self._folder_lock = Lock(self.folder, is_shared=False)
-        write_identity(self.folder, location._asdict())
+        write_identity(self.folder, current_process.location()._asdict())
         self._process_groups = ProcessGroups(self.folder)
         self._steps = StepRecorder(self.folder, self._process_groups.busy_ns)
         self._breakpoints = Breakpoints(self.folder, self._host_folder)
@@ -137,24 +164,15 @@ class Recorder:
         self._socket = ProcessSocket(self.folder, self._handlers(), slow_handlers)
         self._waker, self._wake_socket = socket.socketpair()
         self._progress = WriteProgressFile(self.folder)
-        # The log comes first, because it contains the messages from before any subscription.
-        self._log = MessageLog(_MESSAGES_MAX, since_start=True)
-        self._events = EventStream.subscribe(
-            Event.KINDS - set(MessageLog.KINDS), len_max=_EVENTS_MAX
-        )
         self._events.count_into(self._progress.event_count)
-        self._spill = None if spill is None else spill / name
         self._writers = self._make_writers()
         self._messages = MessageSegments(
-            self.folder, self._log, self._bytes_max(MESSAGES), config.retention_s, self._spill
+            self.folder,
+            self._log,
+            self._bytes_max(MESSAGES),
+            self._config.retention_s,
+            self._spill,
         )
-        self._prepared_at = time.monotonic()
-        for port in own_ports:
-            self._exclude(port, is_proc=False)
-        self._state_events = current_process.snapshot()
-        self._thread = threading.Thread(target=self._run, name="mesh-telemetry", daemon=True)
-        _recorders.add(self)
-        self._thread.start()
 
     @property
     def is_orphaned(self) -> bool:
