@@ -27,6 +27,7 @@ from mesh_rdma._collectives import tree_coordinator
 from mesh_rdma._operations.remote_operation import Report
 
 LONG = 32 << 20
+_TRIES_MAX = 10
 
 
 @pytest.fixture(scope="module")
@@ -139,18 +140,25 @@ def test_those_behind_a_dead_one_go_on_from_another(
     machines: str,
     victim: int,
 ) -> None:
-    source, *owners = killables(5)
-    src, dsts = source.register(LONG, 5), [owner.register(LONG) for owner in owners]
-    on_hosts([src, *dsts], "a" + machines)
-    when_begun(victim, lambda: owners[victim].kill())
-    with pytest.raises(RDMAIncomplete) as caught:
-        spread(src, dsts).get(30)
-    ((place, error),) = caught.value.failures
+    for killed_before in range(_TRIES_MAX):
+        source, *owners = (one for one in killables(5 + killed_before) if one.is_alive())
+        src, dsts = source.register(LONG, 5), [owner.register(LONG) for owner in owners]
+        on_hosts([src, *dsts], "a" + machines)
+        when_begun(victim, owners[victim].kill)
+        error = spread(src, dsts).exception(30)
+        killed = owners.pop(victim)
+        killed.stop()
+        assert [owner.has(5) for owner in owners] == [[True]] * 3
+        if error is not None:
+            break
+        # On a busy machine, it may have finished before it was killed.
+        for one in (source, *owners):
+            one.clear()
+    assert isinstance(error, RDMAIncomplete)
+    ((place, cause),) = error.failures
     assert place == victim
-    assert isinstance(error, RDMAPeerDied)
-    assert f"process {owners[victim].pid} " in str(error)
-    owners.pop(victim).stop()
-    assert [owner.has(5) for owner in owners] == [[True]] * 3
+    assert isinstance(cause, RDMAPeerDied)
+    assert f"process {killed.pid} " in str(cause)
 
 
 def test_one_that_is_dead_before_it_begins_is_told_of(
