@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.captured import uncaptured_stderr
+
 #: Fraction of the time limit after which the stacks are recorded.
 _SHARE = 0.8
 #: Multiple of the time limit after which a test that continues is ended with its process.
@@ -25,13 +27,9 @@ _END_SHARE = 1.5
 _LOOK_LIMIT_S = 20.0
 
 
-# The standard error of pytest itself; while a test runs, file descriptor 2 is captured.
-_shown_on: list[int] = []
-
-
 def pytest_configure() -> None:
     """Keep the standard error, which is not captured yet."""
-    _shown_on.append(os.dup(2))
+    uncaptured_stderr()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -41,7 +39,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     if not limit_s:
         return (yield)
     # It works even while native code holds the interpreter.
-    faulthandler.dump_traceback_later(limit_s * _END_SHARE, exit=True, file=_shown_on[0])
+    faulthandler.dump_traceback_later(limit_s * _END_SHARE, exit=True, file=uncaptured_stderr())
     try:
         return (yield)
     finally:

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-# The standard error of pytest itself; while a test runs, file descriptor 2 is captured.
-_shown_on: list[int] = []
+from tools.captured import uncaptured_stderr
+
 _failed: list[str] = []
 
 
 def pytest_configure() -> None:
     """Keep the standard error, which is not captured yet."""
-    _shown_on.append(os.dup(2))
+    uncaptured_stderr()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -34,7 +34,7 @@ def pytest_collection_finish() -> None:
 
     def show(failure: Any) -> None:
         text = "\n".join(["", "a failure that no test handles:", failure.report(), *_failed, ""])
-        os.write(_shown_on[0], text.encode(errors="replace"))
+        os.write(uncaptured_stderr(), text.encode(errors="replace"))
         policy.unhandled_fault_hook(failure)
 
     # Hooks that tests assign to `mesh_core.unhandled_fault_hook` take precedence.
