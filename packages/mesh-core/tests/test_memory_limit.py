@@ -312,12 +312,14 @@ def test_a_limit_that_no_process_fits_is_an_error(limit: Any) -> None:
 
 
 # The kernel may be faster than the watch. This program runs in a cgroup that has less memory than
-# the allocation needs, so either of them kills the process.
+# the allocation needs, so either of them kills the process. While the memory of that process is
+# being freed, the kernel may choose another one: only the actor's process can be chosen.
 RACE = """
 import os, sys
 from pathlib import Path
 
 Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
+Path("/proc/self/oom_score_adj").write_text("-1000")
 
 from mesh_core import Actor, ProcDied, endpoint, this_host
 
@@ -325,6 +327,7 @@ from mesh_core import Actor, ProcDied, endpoint, this_host
 class Hoarder(Actor):
     @endpoint
     def hoard(self):
+        Path("/proc/self/oom_score_adj").write_text("0")
         return len(b"x" * (1 << 30))
 
 
