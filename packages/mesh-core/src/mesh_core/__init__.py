@@ -36,6 +36,7 @@ from mesh_core._errors import ChannelClosed as ChannelClosed
 from mesh_core._errors import ConfigError as ConfigError
 from mesh_core._errors import DeadlineExceeded as DeadlineExceeded
 from mesh_core._errors import DeadlockError as DeadlockError
+from mesh_core._errors import DrainFailed as DrainFailed
 from mesh_core._errors import ForeignHandle as ForeignHandle
 from mesh_core._errors import HostDied as HostDied
 from mesh_core._errors import MailboxFull as MailboxFull

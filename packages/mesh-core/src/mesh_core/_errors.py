@@ -31,6 +31,7 @@ __all__ = [
     "ConfigError",
     "DeadlineExceeded",
     "DeadlockError",
+    "DrainFailed",
     "ForeignHandle",
     "HostDied",
     "MailboxFull",
@@ -478,6 +479,13 @@ class DeadlockError(_Worded):
     def __init__(self, message: str, *, cycle: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.cycle: tuple[str, ...] = tuple(cycle)
+
+
+class DrainFailed(_Worded):
+    """A host could not be moved to another machine, and serves as before.
+
+    Nothing was lost: calls that were held in the meantime have been delivered.
+    """
 
 
 class SpawnError(_Worded):

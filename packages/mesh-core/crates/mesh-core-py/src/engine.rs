@@ -1,5 +1,6 @@
 //! Python binding of the engine of this process.
 
+use crate::call_guard::CallGuard;
 use crate::edge::Edge;
 use crate::event_log::PyEventLog;
 use crate::listener::PyListener;
@@ -8,9 +9,9 @@ use crate::outgoing::{Outgoing, PyTargets, meta_from, sendable, tail_of, too_lon
 use crate::ready_queue::{PyLoopReader, PyReadyQueue};
 use crate::segments::{Packed, Segments};
 use crate::shared_buffer::{SharedBuffer, contiguous};
+use crate::thread_wait::{interruptions, is_over, parker, seconds};
 use crate::trust::PyKeys;
 use mesh_runtime::engine::dial::Route;
-use mesh_runtime::engine::parker::Parker;
 use mesh_runtime::engine::wire::Descriptors;
 use mesh_runtime::engine::{CutOff, Engine, Waiter};
 use mesh_runtime::mailbox::Closed;
@@ -22,7 +23,6 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
-use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -44,11 +44,6 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// The time origin of every engine of this process. A program may have several engines in sequence,
 /// and subscribers to their events see a single clock.
 static EPOCH: OnceLock<Instant> = OnceLock::new();
-
-thread_local! {
-    /// The parker of this thread and the engine that it belongs to.
-    static PARKER: RefCell<Option<(*const Engine, Arc<Parker>)>> = const { RefCell::new(None) };
-}
 
 /// The engine of one process of a job.
 #[pyclass(frozen, name = "Engine", module = "mesh_core._core")]
@@ -246,6 +241,37 @@ impl PyEngine {
     /// Registers the machine that replaces a dead host.
     fn host_replaced(&self, host: u32, epoch: u32) {
         self.engine.with_node(|node| node.host_replaced(HostId(host), epoch));
+    }
+
+    /// Holds messages for a host from now on, because it is about to move to another machine.
+    fn hold_host(&self, host: u32) {
+        self.engine.with_node(|node| node.hold_host(HostId(host)));
+    }
+
+    /// Sends the messages that were held for a host.
+    fn release_host(&self, host: u32) {
+        self.engine.with_node(|node| node.release_host(HostId(host)));
+    }
+
+    /// Whether a host has received everything that was sent to it; otherwise requests an ack.
+    fn has_received_all(&self, host: u32) -> bool {
+        self.engine.with_node(|node| node.has_received_all(HostId(host)))
+    }
+
+    /// Registers the machine that continues a host with the state of its processes.
+    fn host_moved(&self, host: u32, epoch: u32) {
+        self.engine.with_node(|node| node.host_moved(HostId(host), epoch));
+    }
+
+    /// The number of messages and replies that have arrived, and whether nothing is left to do.
+    fn activity(&self) -> (u64, bool) {
+        let activity = self.engine.with_node(Node::activity);
+        (activity.received_count, activity.is_quiet)
+    }
+
+    /// Returns the credit of all messages that were taken from the mailboxes of this process.
+    fn return_credit(&self) {
+        self.engine.with_node(Node::return_credit);
     }
 
     /// The epoch of the machine that currently serves as this host, as far as this process knows; 0
@@ -574,7 +600,7 @@ impl PyEngine {
     /// Creates a guard of a call. When the guard is dropped, the replies are no longer awaited, and
     /// the agent is notified of an exception among them.
     fn guard(&self, reply_port: u64) -> CallGuard {
-        CallGuard { engine: self.engine.clone(), reply_port: PortId(reply_port) }
+        CallGuard::new(self.engine.clone(), PortId(reply_port))
     }
 
     /// Skips the port numbers of the jobs that this process belonged to previously.
@@ -651,20 +677,6 @@ impl PyEngine {
                 node.waits().map(|(reply_port, to)| (reply_port.0, to.proc.to_u64(), to.port.0));
             waits.collect()
         })
-    }
-}
-
-/// Keeps a call alive while anything waits for it. Implemented in Rust because CPython discards an
-/// exception that a signal handler raises during a Python finalizer, and the signal would be lost.
-#[pyclass(frozen, module = "mesh_core._core")]
-pub(crate) struct CallGuard {
-    engine: Edge,
-    reply_port: PortId,
-}
-
-impl Drop for CallGuard {
-    fn drop(&mut self) {
-        self.engine.abandon(self.reply_port);
     }
 }
 
@@ -755,37 +767,6 @@ impl PyEngine {
             }
         }
     }
-}
-
-/// The parker of this thread for an engine.
-fn parker(engine: &Arc<Engine>) -> Arc<Parker> {
-    let owner = Arc::as_ptr(engine);
-    PARKER.with_borrow_mut(|slot| match slot {
-        Some((known, parker)) if *known == owner => Arc::clone(parker),
-        _ => {
-            let parker = engine.parker();
-            *slot = Some((owner, Arc::clone(&parker)));
-            parker
-        }
-    })
-}
-
-fn seconds(value: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(value).map_err(|_| {
-        PyValueError::new_err(format!("timeout {value} is not a number of seconds from 0 up"))
-    })
-}
-
-/// Raises what was sent to this thread while it slept: in the main thread the exception of a signal
-/// handler, in other threads an exception that another thread has set, which CPython raises only
-/// when Python code runs.
-pub(crate) fn interruptions(py: Python<'_>) -> PyResult<()> {
-    py.check_signals()?;
-    py.run(c"pass", None, None)
-}
-
-fn is_over(until: Option<Instant>) -> bool {
-    until.is_some_and(|until| Instant::now() >= until)
 }
 
 fn port_closed(py: Python<'_>, closed: &Closed) -> PyErr {

@@ -4,6 +4,7 @@ use mesh_runtime::node::PORT_MARK;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+mod call_guard;
 mod edge;
 mod engine;
 mod event_log;
@@ -17,6 +18,7 @@ mod segments;
 mod shared_buffer;
 mod simulation;
 mod supervisor;
+mod thread_wait;
 mod trust;
 
 /// Registers the classes and functions of the module `mesh_core._core`.

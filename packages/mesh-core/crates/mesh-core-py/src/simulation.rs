@@ -1,7 +1,8 @@
 //! Python binding of a simulated cluster.
 
 use crate::edge::Edge;
-use crate::engine::{PyEngine, interruptions};
+use crate::engine::PyEngine;
+use crate::thread_wait::interruptions;
 use bytes::Bytes;
 use mesh_runtime::engine::ready::ReadyQueue;
 use mesh_runtime::node::{Node, NodeConfig, Progress, Reply};

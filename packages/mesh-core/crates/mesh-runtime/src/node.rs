@@ -18,6 +18,7 @@
 //! - `segment_refs`: references of messages to shared memory
 //! - `failure_detector`: failure detection for other hosts
 //! - `epoch`: machines that replace dead ones, and dead machines that return
+//! - `host_move`: moves of hosts to other machines, without the failure of any call
 //! - `trim`: release of unused memory
 //! - `early_messages`: messages that arrive before the spawn of their receiver
 //! - this file: ports, delivery, time
@@ -32,6 +33,7 @@ mod early_messages;
 mod epoch;
 mod failure_detector;
 mod greeting;
+mod host_move;
 mod peer;
 mod postponed;
 mod relay;
@@ -44,6 +46,7 @@ pub use direct_receive::ReceivedBody;
 pub use epoch::{EPOCH_MAX, epoch_of, first_incarnation};
 pub use failure_detector::HostWatch;
 pub use greeting::gone_reply;
+pub use host_move::Activity;
 pub use peer::LinkId;
 pub use segment_refs::PORT_MARK;
 
@@ -59,6 +62,7 @@ use early_messages::{
     EarlyMessages, allocator_id, allocator_of, count_of_job, first_count, port_from_count,
 };
 use failure_detector::FailureDetector;
+use host_move::HeldMessages;
 use mesh_wire::frame::{Frame, HOPS_MAX, Head, Kind};
 use mesh_wire::id::{Address, HostId, JobId, PortId, ProcId};
 use peer::{Link, Peer};
@@ -189,6 +193,9 @@ pub struct Node {
     relays: Relays,
     bulks: Bulks,
     postponed: PostponedCalls,
+    held_messages: HeldMessages,
+    /// Number of messages and replies that have arrived.
+    received_count: u64,
     effects: VecDeque<Effect>,
     events: Events,
     now: Duration,
@@ -216,6 +223,8 @@ impl Node {
             relays: Relays::default(),
             bulks: Bulks::default(),
             postponed: PostponedCalls::default(),
+            held_messages: HeldMessages::default(),
+            received_count: 0,
             effects: VecDeque::new(),
             events: Events::default(),
             now: Duration::ZERO,
@@ -227,6 +236,11 @@ impl Node {
     /// Returns the id of this process.
     pub fn me(&self) -> ProcId {
         self.config.me
+    }
+
+    /// Returns the number of processes that occupied this slot before, with the epoch of the host.
+    pub fn incarnation(&self) -> u32 {
+        self.config.incarnation
     }
 
     /// Drains the effects, oldest first. The driver empties them after each call.
@@ -542,6 +556,7 @@ impl Node {
 
     /// Handles a frame for this process.
     fn deliver(&mut self, frame: Frame) {
+        self.count_arrival(&frame.head);
         match frame.head.kind {
             Kind::Call | Kind::Post => self.deliver_message(frame),
             Kind::Spawn => self.deliver_spawn(frame),

@@ -151,6 +151,11 @@ impl Session {
         self.unacked_bytes
     }
 
+    /// Whether frames wait for an ack.
+    pub fn has_unacked(&self) -> bool {
+        !self.unacked.is_empty()
+    }
+
     /// Returns the frames that wait for an ack, oldest first.
     pub fn unacked(&self) -> impl Iterator<Item = &Frame> {
         self.unacked.iter()

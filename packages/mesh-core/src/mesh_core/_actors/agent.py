@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 import traceback
 
 from mesh_core._actors.arrivals import Arrivals
 from mesh_core._actors.controller import answer_controller
+from mesh_core._actors.freezing import freeze_actors, take_states, thaw_actors, what_runs
+from mesh_core._actors.host_requests import LATER, HostRequests
 from mesh_core._calls.deadlock import waiting_on
 from mesh_core._calls.port_holders import (
     answer_port_held,
@@ -26,10 +27,11 @@ from mesh_core._calls.port_holders import (
     ports_sent,
 )
 from mesh_core._calls.port_transit import drop_ports
-from mesh_core._calls.reduction import cancel_reduction, serve_reduction
+from mesh_core._calls.reduction import cancel_reduction
 from mesh_core._calls.unread_errors import warn_of_unread
 from mesh_core._core import PortClosed, Targets
-from mesh_core._logging.python_logging import set_level, warn
+from mesh_core._errors import DrainFailed, Unpicklable
+from mesh_core._logging.python_logging import set_level
 from mesh_core._meshes.patches import inherit_patches, patch_host
 from mesh_core._runtime.epoch import EPOCH_SHIFT
 from mesh_core._runtime.late_reply import reply_from_thread
@@ -50,10 +52,9 @@ from mesh_core._serialization.wire import (
     SPAWN,
     STOP,
     STOPPED,
-    proc_id,
+    proc_name,
 )
-from mesh_core._supervision.failure import FailureDetail, host_exit_report
-from mesh_core._supervision.lifecycle import ENDED_BY_OWNER
+from mesh_core._supervision.failure import FailureDetail
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,20 +64,15 @@ if TYPE_CHECKING:
     from mesh_core._actors.loading import Loading
     from mesh_core._calls.port_transit import Label
     from mesh_core._core import Message
-    from mesh_core._logging.line import LogLine
-    from mesh_core._meshes.start_request import StartRequest
     from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["LATER", "Agent"]
 
 _BATCH_MAX = 64
-# Maximum time to write a reply to a host before that host is treated as lost.
-_ANSWER_LIMIT_S = 0.1
 # Kinds of messages that may carry ports; the core passes messages of these kinds that it drops to
 # the agent.
 _DROPPED = frozenset({ANSWER, CALL, POST})
 _STOP = bytes([INTERNAL]) + STOP.encode() + b"\0"
-LATER = object()
 # Methods that are served while an actor is loading, before the messages that arrived earlier.
 _WHILE_LOADING = frozenset({b"wake", b"loaded", b"overdue", b"stop_actor"})
 # Methods that other processes may call while the `bootstrap` of this process runs.
@@ -88,7 +84,7 @@ _WHILE_SETTING_UP = frozenset(
 ROOT = 0
 
 
-class Agent:
+class Agent(HostRequests):
     """Handlers of the requests that other processes may send to this process."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -274,7 +270,10 @@ class Agent:
 
     def _fenced(self) -> None:
         """Leave the job, because it declared this host dead while the host was unreachable."""
-        print("mesh worker was declared dead by its job, and leaves the job", file=sys.stderr)
+        if self._has_handed_over:
+            print("mesh worker has handed over its host to another machine", file=sys.stderr)
+        else:
+            print("mesh worker was declared dead by its job, and leaves the job", file=sys.stderr)
         self._runtime.lifecycle.leave(is_at_once=True)
 
     def _host_died(self, host: int, epoch: int, body: bytes) -> None:
@@ -459,6 +458,43 @@ class Agent:
             cell.ending.is_over.wait()
         self._runtime.lifecycle.leave(0)
 
+    def do_move_activity(self, _message: Message, is_frozen: bool) -> tuple[int, str | None]:
+        """Return how much has arrived here, and what this process still does, if anything."""
+        if is_frozen:
+            self._engine.return_credit()
+        busy = what_runs(self._runtime, must_be_frozen=is_frozen)
+        received, is_quiet = self._engine.activity()
+        if busy is None and (self._arrivals.loading is not None or self._held or self._is_ending):
+            busy = f"process {proc_name(self._runtime.me)} starts or stops actors"
+        if busy is None and not is_quiet:
+            busy = f"messages of process {proc_name(self._runtime.me)} are in transit"
+        return received, busy
+
+    def do_move_freeze(self, _message: Message) -> None:
+        """Make every actor wait between two messages, because the host moves."""
+        freeze_actors(self._runtime)
+
+    def do_move_thaw(self, _message: Message) -> None:
+        """Let every actor continue, because the host does not move."""
+        thaw_actors(self._runtime)
+
+    def do_move_states(self, message: Message) -> Any:
+        """Reply with the states of the actors, or with the reason why one of them cannot move."""
+
+        def states() -> object:
+            try:
+                return (None, *take_states(self._runtime))
+            except (DrainFailed, Unpicklable) as error:
+                return str(error), (), ()
+
+        reply_from_thread(self._runtime, message, "mesh-states", states)
+        return LATER
+
+    def do_move_closed(self, _message: Message, port: int, code: int, detail: bytes) -> None:
+        """Refuse messages to an actor that ended on the previous machine of the host."""
+        self._engine.open_mailbox(port, 1)
+        self._engine.close_mailbox(port, code, detail)
+
     def do_patch(self, message: Message, patches: dict[str, bytes]) -> Any:
         """Replace actor classes in later spawns; a host agent passes this on to its processes."""
         if not self._runtime.is_root:
@@ -467,173 +503,3 @@ class Agent:
             return None
         patch_host(self._runtime, patches, message)
         return LATER
-
-    # The following methods are called only on the agent of a host.
-
-    def do_routes(
-        self, _message: Message, ways: dict[int, tuple[list[str], list[str], bool]]
-    ) -> None:
-        """Store the addresses of hosts; connect to those that cannot connect to this one."""
-        for host, (addresses, gateway, is_only_way) in ways.items():
-            self._engine.set_route(host, addresses, gateway)
-            if is_only_way:
-                self._engine.dial(proc_id(host, 0))
-
-    def do_host_gone(self, _message: Message, host: int, exit_report: bytes) -> None:
-        """Handle the death of another host."""
-        self._engine.declare_host_dead(host, exit_report)
-
-    def do_host_leaving(self, message: Message, grace_s: float) -> None:
-        """Record that a worker was told to shut down, and the deadline of its host."""
-        self._runtime.draining_hosts[message.from_proc >> 32] = time.monotonic() + grace_s
-
-    def do_host_left(self, message: Message, host_name: str, why: str) -> Any:
-        """Handle a worker that leaves the job unexpectedly: its host is lost immediately."""
-        host = message.from_proc >> 32
-        report = host_exit_report(self._runtime, host_name, why)
-        # The worker stops its processes after the reply. Their last messages may arrive before the
-        # host is marked as lost.
-        self._runtime.withdrawn_hosts[host] = report
-
-        def lose() -> None:
-            # The worker waits for the reply, which cannot reach it once its host is marked as lost.
-            self._engine.reply(message, 0, *encode_value(None, 1 << 60))
-            self._engine.drain(_ANSWER_LIMIT_S)
-            self._host_left(host, report)
-
-        threading.Thread(target=lose, name=f"mesh-lost-{host}", daemon=True).start()
-        return LATER
-
-    def _host_left(
-        self, host: int, report: bytes | None, *, epoch: int | None = None, why: str = ""
-    ) -> None:
-        self._runtime.draining_hosts.pop(host, None)
-        place = self._runtime.places.withdrew(host, epoch)
-        if place is not None:
-            report = report or host_exit_report(self._runtime, place.host_name, why)
-            self._engine.declare_host_dead(host, report)
-
-    def do_journal(self, _message: Message, changes: dict[int, bytes | None]) -> None:
-        """Update the replicated journal of what the program owns."""
-        kept = self._runtime.kept
-        for number, entry in changes.items():
-            if entry is None:
-                kept.pop(number, None)
-            else:
-                kept[number] = entry
-
-    def do_read_journal(self, _message: Message) -> dict[int, bytes]:
-        """Return all entries of the journal."""
-        return self._runtime.kept
-
-    def do_host_back(self, _message: Message | None, host: int, epoch: int) -> None:
-        """Record that a new machine has replaced a host, and notify the processes of this host."""
-        self._runtime.withdrawn_hosts.pop(host, None)
-        # Set the epoch first, for processes that start at this moment.
-        self._runtime.host_epochs[host] = epoch
-        self._engine.host_replaced(host, epoch)
-        if self._runtime.host_agent is not None:
-            for slot in self._runtime.host_agent.living():
-                proc = proc_id(self._runtime.identity.host, slot)
-                self._runtime.tell_agent(proc, "host_back", host, epoch)
-
-    def do_replace_host(
-        self, message: Message, host: int, worker: str | None, may_return: bool, is_urgent: bool
-    ) -> Any:
-        """Replace a dead host with another machine; reply when the machine has joined."""
-        self._runtime.draining_hosts.pop(host, None)
-
-        def replace() -> None:
-            self._runtime.places.replace(host, worker, may_return=may_return, is_urgent=is_urgent)
-
-        reply_from_thread(self._runtime, message, f"mesh-replace-{host}", replace)
-        return LATER
-
-    def do_log_lines(self, _message: Message, lines: list[LogLine]) -> None:
-        """Print output of the processes of another host."""
-        assert self._runtime.host_agent is not None
-        for line in lines:
-            self._runtime.host_agent.show(line)
-
-    def do_warn(self, _message: Message, text: str) -> None:
-        """Log a warning of another host, in the program."""
-        warn(text)
-
-    def do_leave(self, _message: Message, is_shutdown: bool) -> None:
-        """Make this host leave the job; reply immediately to confirm."""
-        self._runtime.lifecycle.leave(ENDED_BY_OWNER if is_shutdown else 0)
-
-    def do_read_recording(self, message: Message, slot: int, incarnation: int) -> Any:
-        """Return the files of the log of a process of this host, which may have died."""
-        # Few programs record what actors receive.
-        from mesh_core._recording.transfer import send_recording  # noqa: PLC0415
-
-        send_recording(self._runtime, message, slot, incarnation)
-        return LATER
-
-    def do_recorded_actors(self, message: Message) -> Any:
-        """Return the recorded actors of this host."""
-        from mesh_core._recording.transfer import send_recorded_actors  # noqa: PLC0415
-
-        send_recorded_actors(self._runtime, message)
-        return LATER
-
-    def do_case_wanted(
-        self,
-        _message: Message,
-        proc: int,
-        incarnation: int,
-        port: int,
-        number: int,
-        description: str,
-    ) -> None:
-        """Save what an actor of another process received, because it has failed."""
-        from mesh_core._recording.collector import Failure, case_collector  # noqa: PLC0415
-
-        case_collector(self._runtime).want(Failure(proc, incarnation, port, number, description))
-
-    def do_reduce(self, message: Message, body: bytes, buffers: list[Any]) -> Any:
-        """Call actors of some hosts, combine their results, and reply with the result."""
-        serve_reduction(self._runtime, message, body, buffers)
-        return LATER
-
-    def do_reserve(self, _message: Message, count: int) -> tuple[int, str]:
-        """Reserve slots; return the first slot and the name of the host."""
-        assert self._runtime.host_agent is not None
-        return self._runtime.host_agent.reserve(count), self._runtime.identity.host_name
-
-    def do_preload(self, _message: Message, modules: tuple[str, ...]) -> None:
-        """Import modules for processes that start later."""
-        assert self._runtime.host_agent is not None
-        self._runtime.host_agent.preload(modules)
-
-    def do_start(self, _message: Message, request: Any) -> None:
-        """Start processes."""
-        assert self._runtime.host_agent is not None
-        self._runtime.host_agent.start(request)
-
-    def do_stop(self, message: Message, slots: list[int], grace_s: float, is_drained: bool) -> Any:
-        """Stop processes; reply when they have exited."""
-        assert self._runtime.host_agent is not None
-        self._runtime.host_agent.stop(message, slots, grace_s, is_drained)
-        return LATER
-
-    def do_end_silent(self, _message: Message, slot: int, why: str) -> None:
-        """Kill a process that was up and no longer responds."""
-        assert self._runtime.host_agent is not None
-        self._runtime.host_agent.end_silent(slot, why)
-
-    def do_conditions(self, _message: Message, slots: list[int]) -> list[tuple[str, str]]:
-        """Describe the state of processes of this host that have not replied."""
-        assert self._runtime.host_agent is not None
-        return [self._runtime.host_agent.condition(slot) for slot in slots]
-
-    def do_signal(self, _message: Message | None, slot: int, number: int) -> None:
-        """Send a signal to a process."""
-        assert self._runtime.host_agent is not None
-        self._runtime.host_agent.signal(slot, number)
-
-    def do_replace(self, _message: Message, slot: int, request: StartRequest | None) -> int | None:
-        """Start a new process in the slot of a dead one; return None if the process is alive."""
-        assert self._runtime.host_agent is not None
-        return self._runtime.host_agent.replace(slot, request)

@@ -21,7 +21,7 @@ from mesh_core._core import PortClosed
 from mesh_core._errors import MeshStopped
 from mesh_core._runtime.forked_child import leave_fork
 from mesh_core._runtime.serving import Serving, set_serving
-from mesh_core._serialization.wire import CANCELLED, READY, STOP
+from mesh_core._serialization.wire import CANCELLED, FREEZE, READY, STOP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class LoopCell(ActorCell):
         # The thread that runs plain endpoints.
         self._plain = Interruptible()
         self._woken: asyncio.Future[None] | None = None
+        self._thawed = asyncio.Event()
         self._thread: OwnThread | None = None
         self.loop = loop_thread().loop
         loop_thread().call(self._begin, spawn_message)
@@ -79,6 +80,10 @@ class LoopCell(ActorCell):
         # `__init__` may already spawn meshes, so the owner is registered first.
         self.runtime.ownership.owner_started(self.port, self.has_supervise())
         try:
+            instance = request.moved
+            if instance is not None:
+                self.instance = instance
+                return
             instance = make.__new__(make, *request.args, **request.kwargs)
             if asyncio.iscoroutinefunction(make.__init__):
                 await instance.__init__(*request.args, **request.kwargs)
@@ -120,6 +125,10 @@ class LoopCell(ActorCell):
                     return await self._finish_tasks()
                 if plan.name == READY:
                     self.answer(message, None)
+                if plan.name == FREEZE:
+                    self.is_frozen = True
+                    await self._thawed.wait()
+                    self.is_frozen = False
                 continue
             await self._handle(message, plan)
             self.check_wishes()
@@ -254,6 +263,15 @@ class LoopCell(ActorCell):
 
         return await self._thread.run(outcome)
 
+    def freeze(self) -> None:
+        """Make the actor wait, after it has served the messages that are queued now."""
+        loop_thread().call(self._thawed.clear)
+        self.queue_freeze()
+
+    def thaw(self) -> None:
+        """Let the actor continue."""
+        loop_thread().call(self._thawed.set)
+
     def _task_done(self, task: asyncio.Task[None]) -> None:
         message = self.tasks.pop(task)
         self._interrupted.discard(message)
@@ -276,6 +294,7 @@ class LoopCell(ActorCell):
         running = self._running
         if running is not None:
             self._cancel((running.from_proc, running.from_port))
+        self._thawed.set()
 
     def running_messages(self) -> list[Message]:
         """Return the messages that were taken from the mailbox and have no reply yet."""

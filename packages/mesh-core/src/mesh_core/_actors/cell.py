@@ -14,6 +14,7 @@ from mesh_core._calls.channel import ReplyPort
 from mesh_core._calls.endpoint_decorators import EndpointProperty
 from mesh_core._calls.port_transit import drop_ports, note_ports
 from mesh_core._configuration.config import effective
+from mesh_core._core import Targets
 from mesh_core._errors import MeshError
 from mesh_core._meshes.proc_mesh import ProcMesh
 from mesh_core._runtime.runtime import value_of
@@ -23,7 +24,9 @@ from mesh_core._serialization.remote_error import encode_exception
 from mesh_core._serialization.wire import (
     ACTOR_FAILED,
     BY_LAYER,
+    CALL,
     EXPLICIT_PORT,
+    FREEZE,
     INTERNAL,
     RAISED,
     STOPPED,
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
 __all__ = ["ActorCell", "ActorFailure", "Plan"]
 
 
+_FREEZE = bytes([INTERNAL]) + FREEZE.encode() + b"\0"
 # What `signal.signal` raises on any thread but the first.
 _SIGNAL_REFUSED = "signal only works in main thread"
 _SIGNAL_HINT = (
@@ -168,6 +172,8 @@ class ActorCell:
         # The message whose failure made the actor fail.
         self.unanswered: Message | None = None
         self.is_stop_wanted: bool = False
+        # Whether the actor waits because of `freeze`.
+        self.is_frozen: bool = False
         # Whether the actor requested the stop itself.
         self.is_leaving: bool = False
         # The reason for the stop, if the stop was requested with one.
@@ -319,6 +325,11 @@ class ActorCell:
         if self.abort_error is not None:
             raise self.abort_error
 
+    def queue_freeze(self) -> None:
+        """Queue the request to freeze behind the pending messages."""
+        target = Targets([(self.engine.me, 0)])
+        self.engine.send(CALL, target, self.port, _FREEZE, b"", [], 1 << 31, 0, None)
+
     # Termination. It may be requested on any thread; the subclasses perform it where the actor
     # runs.
 
@@ -349,6 +360,14 @@ class ActorCell:
 
     def cancel(self, message: Message) -> None:
         """Cancel a running call, or record that a call that has not started must not start."""
+        raise NotImplementedError
+
+    def freeze(self) -> None:
+        """Make the actor wait, after it has served the messages that are queued now."""
+        raise NotImplementedError
+
+    def thaw(self) -> None:
+        """Let the actor continue."""
         raise NotImplementedError
 
     def supervise_soon(self, ask: SuperviseCall) -> None:

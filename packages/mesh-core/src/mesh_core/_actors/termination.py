@@ -146,6 +146,11 @@ class Ending:
         detail = self._detail
         return None if self.error is None or detail is None else detail.encode()
 
+    def closed_with(self) -> tuple[int, bytes] | None:
+        """Return the code and the detail with which the mailbox is closed; None if it is open."""
+        detail = self._detail
+        return None if detail is None else (detail.code, detail.encode())
+
     def answer_when_over(self, message: Message) -> None:
         """Reply once the actor has terminated, with any problem that occurred."""
         with self._lock:

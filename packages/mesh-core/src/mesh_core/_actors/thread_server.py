@@ -11,7 +11,7 @@ from mesh_core._core import PortClosed
 from mesh_core._errors import MeshStopped
 from mesh_core._runtime.forked_child import leave_fork
 from mesh_core._runtime.serving import Serving, set_serving
-from mesh_core._serialization.wire import READY, STOP
+from mesh_core._serialization.wire import FREEZE, READY, STOP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class ThreadCell(ActorCell, Interruptible):
         """Start the thread, which creates the instance."""
         self.left: deque[Message] = deque()
         self.urgent: deque[Any] = deque()
+        self._thawed = threading.Event()
         Interruptible.__init__(self)
         self.thread = threading.Thread(
             target=self._live, args=(spawn_message,), name=f"mesh-{self.name}", daemon=True
@@ -60,8 +61,10 @@ class ThreadCell(ActorCell, Interruptible):
         # `__init__` may already spawn meshes, so the owner is registered first.
         self.runtime.ownership.owner_started(self.port, self.has_supervise())
         try:
-            instance = request.cls.__new__(request.cls, *request.args, **request.kwargs)
-            instance.__init__(*request.args, **request.kwargs)
+            instance = request.moved
+            if instance is None:
+                instance = request.cls.__new__(request.cls, *request.args, **request.kwargs)
+                instance.__init__(*request.args, **request.kwargs)
             if self.runtime.is_aborted:
                 leave_fork(None)
         except BaseException as error:
@@ -143,8 +146,23 @@ class ThreadCell(ActorCell, Interruptible):
             raise _Stopped
         if plan.name == READY:
             self.answer(message, None)
+        if plan.name == FREEZE:
+            self.is_frozen = True
+            self._thawed.wait()
+            self.is_frozen = False
+            if self.is_stop_wanted:
+                raise _Stopped
         if self.urgent:
             self._supervise_all()
+
+    def freeze(self) -> None:
+        """Make the actor wait, after it has served the messages that are queued now."""
+        self._thawed.clear()
+        self.queue_freeze()
+
+    def thaw(self) -> None:
+        """Let the actor continue."""
+        self._thawed.set()
 
     def cancel(self, message: Message) -> None:
         """Cancel a running call, or record that a call that has not started must not start."""
@@ -158,6 +176,7 @@ class ThreadCell(ActorCell, Interruptible):
         message = self.running
         if message is not None:
             self.interrupt((message.from_proc, message.from_port))
+        self.thaw()
 
     def running_messages(self) -> list[Message]:
         """Return the messages that were taken from the mailbox and have no reply yet."""

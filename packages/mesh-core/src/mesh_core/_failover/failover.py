@@ -19,7 +19,7 @@ from mesh_core._hosts.journal_entries import (
     StandbyEntry,
     decode_entry,
 )
-from mesh_core._hosts.places import Place
+from mesh_core._hosts.place import Place
 from mesh_core._meshes.actor_mesh import ActorMesh
 from mesh_core._meshes.proc_mesh import ProcMesh
 from mesh_core._program.root import start_root

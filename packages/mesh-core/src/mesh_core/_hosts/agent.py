@@ -10,6 +10,8 @@ import time
 
 from mesh_core._configuration.config import effective
 from mesh_core._core import Targets
+from mesh_core._hosts.hand_over import HandOver
+from mesh_core._hosts.resume import resume
 from mesh_core._logging.forwarder import RemoteLog
 from mesh_core._logging.printer import LogPrinter
 from mesh_core._logging.python_logging import warn
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from mesh_core._core import Message
     from mesh_core._logging.line import LogLine
+    from mesh_core._meshes.moved_state import ProcState
     from mesh_core._meshes.proc_table import ProcTable
     from mesh_core._meshes.start_request import StartRequest
     from mesh_core._processes.exit_report import ExitReport
@@ -49,6 +52,8 @@ _FLUSH_S = 2.0
 # The number of reports of silence after which a connected process is killed. A single report may
 # concern a process that has just started.
 _SILENT_MAX = 2
+# The interval at which an agent checks whether a host has received everything, in seconds.
+_LOOK_S = 0.0005
 
 
 class _Slot:
@@ -111,6 +116,7 @@ class HostAgent:
         self._changed = threading.Condition()
         # The number of stops in progress whose requesters have not got a reply.
         self._stops = 0
+        self.hand_over: HandOver = HandOver(runtime, self)
         self._directory = job_dir(runtime.identity.directory)
         config = effective()
         self._printer = LogPrinter(config.log_group_window_s)
@@ -186,6 +192,11 @@ class HostAgent:
         self._directory.make(self._open_directory)
         self._preloaded = tuple(dict.fromkeys((*self._preloaded, *modules)))
         self._host.spawn([], self._preloaded)
+
+    def warm_up(self, modules: Sequence[str], limit_s: float) -> None:
+        """Import modules in the template, and wait until processes can be forked from it."""
+        self.preload(modules)
+        self._host.wait_until_warm(limit_s)
 
     def _modules_for(self, request: StartRequest) -> tuple[str, ...]:
         """Return the modules that processes need, with those that were requested before."""
@@ -357,6 +368,42 @@ class HostAgent:
         self._host.flush(_FLUSH_S)
         self._remote_log.flush(_FLUSH_S)
         self._printer.flush()
+
+    def hold(self, host: int) -> None:
+        """Hold messages for a host that is about to move; wait until it has all earlier ones."""
+        engine = self._runtime.engine
+        engine.hold_host(host)
+        while not engine.has_received_all(host) and not engine.is_host_dead(host):
+            time.sleep(_LOOK_S)
+
+    def resume(self, states: Sequence[ProcState]) -> None:
+        """Continue the processes of the previous machine of this host; return when they run."""
+        resume(self._runtime, self, states)
+
+    def request_of(self, number: int) -> StartRequest:
+        """Return the request that started the process in a slot."""
+        with self._changed:
+            return self._slots[number].request
+
+    def expect_end(self) -> None:
+        """Record that every process here ends soon, because it continues on another machine."""
+        with self._changed:
+            for slot in self._slots.values():
+                slot.is_stopping = True
+
+    def is_stopping_any(self) -> bool:
+        """Return whether a request to stop processes has no reply yet."""
+        with self._changed:
+            return self._stops > 0
+
+    def kill(self, number: int, why: str) -> None:
+        """Kill a process for a reason that its exit report states."""
+        with self._changed:
+            slot = self._slots.get(number)
+            if slot is None or not slot.is_alive:
+                return
+            slot.why_ended = why
+        self._host.kill(number)
 
     def signal(self, slot: int, number: int) -> None:
         """Send a signal to a process, if it is alive, before this returns."""

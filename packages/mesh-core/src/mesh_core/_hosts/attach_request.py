@@ -58,7 +58,8 @@ class AttachRequest:
         worker_id: The id of the only worker that may accept; empty for any worker.
         versions: The versions of Python and of packages of the client; empty if the client does not
             want them compared.
-        preload: With `hold`, the modules that the processes of the job will need.
+        preload: The modules that the processes of the job will need. With `hold`, they are imported
+            meanwhile; with `serve`, the reply is sent when they are imported.
     """
 
     __slots__ = (

@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh_core._hosts.places import Place
+    from mesh_core._hosts.place import Place
     from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["add_standby_workers", "attach_workers", "set_gateway"]

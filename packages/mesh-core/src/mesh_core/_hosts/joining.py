@@ -16,10 +16,15 @@ from mesh_core._supervision.failure import host_exit_report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mesh_core._hosts.places import Place
+    from collections.abc import Sequence
+
+    from mesh_core._hosts.place import Place
     from mesh_core._runtime.runtime import Runtime
 
-__all__ = ["ask_until_taken", "joined"]
+__all__ = ["Taken", "ask_until_taken", "joined", "request_until_taken"]
+
+Taken = tuple[Route, AttachReply]
+"""The route to a worker that serves the job, and its reply."""
 
 # The pause between two attempts: a worker that has just ended a job is available soon after.
 _PAUSE_S = 0.2
@@ -29,11 +34,30 @@ _warned: set[str] = set()
 
 
 def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | None:
-    """Repeat the request until the worker accepts or the time is over; return why it did not."""
+    """Add a worker to the job as soon as it accepts; return why it did not within the time."""
+    taken = request_until_taken(current, place, limit_s)
+    if isinstance(taken, str):
+        return taken
+    route, welcome = taken
+    joined(current, place, route, welcome.host_name)
+    return None
+
+
+def request_until_taken(
+    current: Runtime, place: Place, limit_s: float, preload: Sequence[str] = ()
+) -> Taken | str:
+    """Repeat the request until the worker accepts or the time is over; return why it did not.
+
+    Args:
+        current: The program.
+        place: The host as which the worker should serve.
+        limit_s: The maximum time, in seconds.
+        preload: The modules that the worker imports before it replies.
+    """
     until = time.monotonic() + limit_s
     while True:
         try:
-            route, answer = _ask(current, place)
+            route, answer = _ask(current, place, preload)
             is_taken, text, is_final = answer
         except PermissionError as error:
             is_taken, is_final, why = False, False, _refusal(place, error)
@@ -45,8 +69,7 @@ def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | Non
             welcome = AttachReply.decode(text)
             place.worker_id = welcome.worker_id
             _warn_of(welcome)
-            joined(current, place, route, welcome.host_name)
-            return None
+            return route, welcome
         if is_final or current.is_over or time.monotonic() >= until:
             return why
         place.problem = why
@@ -76,7 +99,9 @@ def _refusal(place: Place, error: PermissionError) -> str:
     )
 
 
-def _ask(current: Runtime, place: Place) -> tuple[Route, tuple[bool, bytes, bool]]:
+def _ask(
+    current: Runtime, place: Place, preload: Sequence[str]
+) -> tuple[Route, tuple[bool, bytes, bool]]:
     """Send one request; return the route, whether it was accepted, the text, and if it is final."""
     identity = current.identity
 
@@ -91,6 +116,7 @@ def _ask(current: Runtime, place: Place) -> tuple[Route, tuple[bool, bytes, bool
             generation=current.generation,
             orphan_grace_s=place.orphan_grace_s,
             worker_id=place.worker_id,
+            preload=preload,
         )
         route = Route.to_worker(address, place.gateway)
         answer = request_attach(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
-    from mesh_core._hosts.places import Place
+    from mesh_core._hosts.place import Place
     from mesh_core._hosts.standby import StandbyWorker
     from mesh_core._meshes.actor_mesh import ActorMesh
     from mesh_core._meshes.proc_mesh import ProcMesh

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from mesh_core._core import Region
-    from mesh_core._hosts.places import Place
+    from mesh_core._hosts.place import Place
     from mesh_core._hosts.standby import StandbyWorker
     from mesh_core._meshes.proc_table import ProcTable
     from mesh_core._meshes.start_request import StartRequest

@@ -13,6 +13,7 @@ import time
 from mesh_core._errors import HostDied
 from mesh_core._hosts.address import Address
 from mesh_core._hosts.joining import ask_until_taken
+from mesh_core._hosts.place import Place
 from mesh_core._hosts.route import ways
 from mesh_core._hosts.standby import StandbyWorkers
 from mesh_core._runtime.epoch import EPOCH_MAX
@@ -27,92 +28,11 @@ if TYPE_CHECKING:
     from mesh_core._hosts.route import Route
     from mesh_core._runtime.runtime import Runtime
 
-__all__ = ["Place", "Places"]
+__all__ = ["Places"]
 
 # The number of leases for which a machine that was declared dead is notified. It leaves by itself
 # after one lease.
 _FENCE_LEASES = 2
-
-
-class Place:
-    """One attached host.
-
-    Attributes:
-        host: Its number in the job.
-        address: The address of the current or last worker.
-        gateway: The address of the worker that forwards connections to it; None for none.
-        keys: The keys with which both sides authenticate.
-        config: The configuration at the time of the attachment.
-        epoch: The number of machines that were tried before the current one.
-        joined_epoch: The epoch of the machine that was the last to join.
-        route: The route to the host; None before it has joined and after its death.
-        exit_report: The encoded failure if it is dead; None otherwise.
-        has_left: Whether it was dismissed normally.
-        host_name: The host name of the machine that joined last.
-        orphan_grace_s: The orphan grace period of the host in seconds.
-        problem: Why the last request to the worker failed; None if none has failed.
-        is_observer: Whether the job has an additional session on the worker.
-        worker_id: The id of the current worker. Before it has joined, the id of the only worker
-            that may join; empty for any.
-        unwanted: If the host was dismissed before it had joined: whether it is then shut down
-            (True) or only detached (False).
-    """
-
-    __slots__ = (
-        "address",
-        "config",
-        "epoch",
-        "exit_report",
-        "gateway",
-        "has_left",
-        "host",
-        "host_name",
-        "is_observer",
-        "joined_epoch",
-        "keys",
-        "orphan_grace_s",
-        "problem",
-        "replacing",
-        "route",
-        "unwanted",
-        "worker_id",
-    )
-
-    def __init__(
-        self,
-        host: int,
-        address: Address,
-        gateway: Address | None,
-        keys: Keys,
-        config: Config,
-        orphan_grace_s: float = 0.0,
-        epoch: int = 0,
-        *,
-        is_observer: bool = False,
-    ) -> None:
-        self.host: int = host
-        self.is_observer: bool = is_observer
-        self.unwanted: bool | None = None
-        self.worker_id: str = ""
-        self.orphan_grace_s: float = orphan_grace_s
-        self.address: Address = address
-        self.gateway: Address | None = None if gateway == address else gateway
-        self.keys: Keys = keys
-        self.config: Config = config
-        self.epoch: int = epoch
-        self.joined_epoch: int = 0
-        self.route: Route | None = None
-        self.exit_report: bytes | None = None
-        self.has_left: bool = False
-        self.host_name: str = str(address)
-        self.problem: str | None = None
-        # Allows one replacement at a time.
-        self.replacing: threading.Lock = threading.Lock()
-
-    @property
-    def route_keys(self) -> Keys | None:
-        """The keys for connections to this host only; None for the keys of the program."""
-        return self.keys if self.keys.is_local else None
 
 
 class Places:
@@ -123,6 +43,8 @@ class Places:
         self._places: dict[int, Place] = {}
         self._changed = threading.Condition()
         self.standby: StandbyWorkers = StandbyWorkers(runtime)
+        # Held while a host moves, because every host has to know of that.
+        self.changing: threading.RLock = threading.RLock()
 
     def add(
         self,
@@ -187,6 +109,10 @@ class Places:
 
     def joined(self, place: Place, route: Route) -> None:
         """Record that a machine has joined as a host, and exchange routes with the living hosts."""
+        with self.changing:
+            self._joined(place, route)
+
+    def _joined(self, place: Place, route: Route) -> None:
         with self._changed:
             others = [other for other in self._living() if other is not place]
             dead = [(other.host, other.exit_report) for other in self._dead() if other is not place]
@@ -301,7 +227,7 @@ class Places:
                 return
             self._await_death(place)
             reasons = []
-            while machine := self._next_machine(place, given, may_return):
+            while machine := self.next_machine(place, given, may_return=may_return):
                 address, gateway, is_spare = machine
                 # A standby worker has just confirmed that it is running.
                 limit_s = place.config.host_lease_s if is_spare else place.config.attach_timeout_s
@@ -313,6 +239,13 @@ class Places:
                     break
         why = "; ".join(reasons) or "no standby worker is left: give the address of a worker"
         raise HostDied(host=str(place.address), reason=f"it could not be replaced ({why})")
+
+    def drain(self, host: int, worker: str | None, timeout_s: float) -> None:
+        """Move a living host to another machine; see `mesh_core._hosts.drain`."""
+        # Few programs move hosts.
+        from mesh_core._hosts.drain import drain_host  # noqa: PLC0415
+
+        drain_host(self._runtime, host, worker, timeout_s)
 
     def _await_death(self, place: Place) -> None:
         """Wait until the death of a host is fully handled."""
@@ -326,11 +259,25 @@ class Places:
                 place.config.heartbeat_s,
             )
 
+    def require_living(self, place: Place) -> None:
+        """Check that a host serves the job.
+
+        Raises:
+            HostDied: It is dead, or has not joined yet.
+            RuntimeError: It was shut down, or was replaced too often.
+        """
+        if place.has_left:
+            raise RuntimeError(f"host {place.address} was shut down: attach it again")
+        if place.tried_count == EPOCH_MAX:
+            raise RuntimeError(f"it was replaced {EPOCH_MAX} times, the maximum")
+        if place.route is None or not self._is_living(place):
+            raise HostDied(host=str(place.address), reason="it is dead, or has not joined yet")
+
     def _is_living(self, place: Place) -> bool:
         return place.exit_report is None and not self._runtime.engine.is_host_dead(place.host)
 
-    def _next_machine(
-        self, place: Place, given: Address | None, may_return: bool
+    def next_machine(
+        self, place: Place, given: Address | None, *, may_return: bool
     ) -> tuple[Address, Address | None, bool] | None:
         """Return the next worker to try, its gateway, and whether it is a standby worker."""
         if given is not None:
@@ -344,14 +291,15 @@ class Places:
         self, place: Place, address: Address, gateway: Address | None, limit_s: float
     ) -> str | None:
         """Let a worker serve as a host; return the reason if it does not."""
-        if place.epoch == EPOCH_MAX:
+        if place.tried_count == EPOCH_MAX:
             return f"it was replaced {EPOCH_MAX} times, the maximum"
         before = place.address, place.gateway
         place.address, place.gateway = address, gateway
         place.worker_id = ""
         # Failed attempts count too: the worker may have received the request, and only its reply
         # was lost.
-        place.epoch += 1
+        place.tried_count += 1
+        place.epoch = place.tried_count
         why = ask_until_taken(self._runtime, place, limit_s)
         if why is not None:
             place.address, place.gateway = before

@@ -9,7 +9,7 @@ from mesh_core._calls.task_future import AgentFuture, EndFuture
 from mesh_core._configuration.config import effective
 from mesh_core._configuration.values import is_module_name
 from mesh_core._core import Region
-from mesh_core._meshes.host_requests import ask_hosts, preload_on, replace_host
+from mesh_core._meshes.host_requests import ask_hosts, drain_host, preload_on, replace_host
 from mesh_core._meshes.mesh_place import ENDED, epoch_of, index_in, owner_here
 from mesh_core._meshes.placed_mesh import ContextMesh
 from mesh_core._meshes.proc_mesh import ProcMesh, this_proc
@@ -306,6 +306,36 @@ class HostMesh(ContextMesh):
         host = self._hosts[self._region.rank_at(index_in(self, rank))]
         replace_host(this_proc(), host, worker, may_return=True, is_urgent=False)
         _revive_all(host)
+
+    def drain(self, rank: int | Point, worker: str | None = None, *, timeout: float = 60.0) -> None:
+        """Move a host to another machine while its actors are in use, without a failed call.
+
+        Returns when its processes run on the other machine, with the state that their actors had.
+        All handles stay valid. Calls to the actors wait meanwhile; each is executed once, before or
+        after the move. The old machine then leaves the job.
+
+        An actor moves between two messages, as a pickled object: define `__getstate__` and
+        `__setstate__` for attributes that cannot be pickled. What else a process contains, such as
+        module variables and threads of its own, does not move; `bootstrap` runs again.
+
+        Args:
+            rank: The host to move.
+            worker: The address of the worker on the other machine. Default: a standby worker.
+            timeout: The maximum time to wait until no endpoint runs on the host, in seconds.
+
+        Raises:
+            DrainFailed: An endpoint did not return in time, or an actor cannot move, because it
+                owns meshes or its state cannot be pickled. The host serves as before.
+            HostDied: No machine is available, or one of the two has died; the message contains the
+                reason.
+            IndexError: The rank does not exist.
+            RuntimeError: The host was shut down, or is the host of the program.
+            ValueError: The address is malformed.
+            ForeignHandle: The hosts belong to a job of this program that has ended.
+        """
+        self._require_job()
+        host = self._hosts[self._region.rank_at(index_in(self, rank))]
+        drain_host(this_proc(), host, worker, timeout)
 
     def stop(self) -> Future[None]:
         """Stop every process that the caller has started on these hosts."""

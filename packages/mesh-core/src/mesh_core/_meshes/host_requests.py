@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mesh_core._meshes.proc_mesh import ProcMesh
 
-__all__ = ["ask_host", "ask_hosts", "preload_on", "replace_host", "start_again"]
+__all__ = ["ask_host", "ask_hosts", "drain_host", "preload_on", "replace_host", "start_again"]
 
 
 def ask_host(asker: ProcMesh, host: int, method: str, *args: Any) -> Any:
@@ -133,6 +133,22 @@ def replace_host(
         current.places.replace(host, worker, may_return=may_return, is_urgent=is_urgent)
     else:
         _asked(asker, 0, "replace_host", host, worker, may_return, is_urgent).get()
+
+
+def drain_host(asker: ProcMesh, host: int, worker: str | None, timeout_s: float) -> None:
+    """Let the program move a host to another machine.
+
+    Args:
+        asker: The process that errors name as the place of the failure.
+        host: The number of the host.
+        worker: The address of the worker on the other machine. Default: a standby worker.
+        timeout_s: The maximum time to wait until the host is at rest, in seconds.
+    """
+    current = runtime()
+    if current.is_root:
+        current.places.drain(host, worker, timeout_s)
+    else:
+        _asked(asker, 0, "drain_host", host, worker, timeout_s).get()
 
 
 def _asked(asker: ProcMesh, proc: int, method: str, *args: Any) -> AgentFuture:

@@ -25,12 +25,14 @@ class SpawnRequest:
         owner: The process and port of the owner, which spawned the mesh.
         owner_name: The address of the owner, for display.
         window: The maximum number of outstanding messages per sender.
+        moved: The instance with its state, if the actor continues after a move; None for a new one.
     """
 
     __slots__ = (
         "args",
         "cls",
         "kwargs",
+        "moved",
         "name",
         "owner",
         "owner_name",
@@ -50,6 +52,7 @@ class SpawnRequest:
         owner: tuple[int, int],
         owner_name: str,
         window: int,
+        moved: Any = None,
     ) -> None:
         self.cls: type = cls
         self.args: tuple[Any, ...] = args
@@ -60,3 +63,4 @@ class SpawnRequest:
         self.owner: tuple[int, int] = owner
         self.owner_name: str = owner_name
         self.window: int = window
+        self.moved: Any = moved

@@ -30,6 +30,7 @@ from mesh_core._processes.messages import (
     Started,
     Stopped,
     SupervisorRequest,
+    Warm,
     World,
 )
 from mesh_core._processes.process_spec import ProcSpec, changed_world, process_start
@@ -148,6 +149,7 @@ class LocalHost:
         self._has_closer = False
         self._is_closed = threading.Event()
         self._is_supervisor_gone = threading.Event()
+        self._is_warm = threading.Event()
 
     @property
     def denied(self) -> dict[str, str]:
@@ -192,6 +194,10 @@ class LocalHost:
                 for spec in specs
             ]
             self._send_starts(supervisor, world, processes, tuple(preload))
+
+    def wait_until_warm(self, limit_s: float) -> None:
+        """Wait until a template is ready that was requested by `spawn` without processes."""
+        self._is_warm.wait(limit_s)
 
     def kill(self, slot: int, sig: int = signal.SIGKILL) -> None:
         """Send a signal to the process in a slot, if it has one."""
@@ -367,6 +373,8 @@ class LocalHost:
             case MemoryHigh():
                 if self._on_memory_high is not None:
                     self._call(self._on_memory_high, message.slot, message.text)
+            case Warm():
+                self._is_warm.set()
             case Denied():
                 with self._lock:
                     self._denied[message.module] = message.why

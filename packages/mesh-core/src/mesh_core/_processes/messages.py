@@ -184,6 +184,12 @@ class Denied(NamedTuple):
     why: str
 
 
+class Warm:
+    """Supervisor to controller: a template is ready for processes that are started later."""
+
+    __slots__ = ()
+
+
 class SupervisorRequest(NamedTuple):
     """Session to retained template: fork a process supervisor.
 

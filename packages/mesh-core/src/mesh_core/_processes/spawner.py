@@ -42,6 +42,7 @@ from mesh_core._processes.messages import (
     Started,
     Stopped,
     SupervisorRequest,
+    Warm,
     World,
     WorldKey,
 )
@@ -76,6 +77,8 @@ class _Batch:
         self.fds = fds
         self.preload = preload
         self.try_count = try_count
+        # Whether it only makes a template import modules.
+        self.is_preload = not processes
 
 
 class _Template:
@@ -480,6 +483,8 @@ class Supervisor:
             template.batches.clear()
             for one in waiting:
                 self._enqueue(one)
+        if batch.is_preload:
+            self._tell(Warm())
         if batch.processes:
             self._retry(batch)  # An intermediate process was killed before it finished.
         self._advance(template)

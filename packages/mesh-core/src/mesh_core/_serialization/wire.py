@@ -22,7 +22,7 @@ RAISED, PROC_DIED, ACTOR_FAILED, STOPPED, DEADLINE, CANCELLED, NO_REPLY, HOST_DI
 # Flags in the first byte of the metadata of a call.
 UNDECORATED, EXPLICIT_PORT, INTERNAL, BY_LAYER = 1, 2, 4, 8
 # Internal messages to actors.
-STOP, READY = "stop", "ready"
+STOP, READY, FREEZE = "stop", "ready", "freeze"
 
 
 def call_meta(name: str, flags: int, region: Region) -> bytes:

@@ -44,6 +44,8 @@ __all__ = ["is_session", "main"]
 # The process of the program.
 _ROOT = 0
 _LOOK_S = 1.0
+# The maximum time for which a reply waits for the imports of a host that is about to move here.
+_WARM_LIMIT_S = 5.0
 # The time that the owner may take to reply that it knows of the withdrawal, on a busy machine. An
 # owner that has left or does not know this host yet never replies, and schedulers do not wait long.
 _OWNER_HEARS_S = 2.0
@@ -348,6 +350,9 @@ def _join(
         on_start=lambda pid, name: _say(f"has process {pid}: {name}"),
     )
     runtime.start_agent()
+    if request.preload:
+        # Another machine serves as this host while the program waits for the reply.
+        runtime.host_agent.warm_up(request.preload, _WARM_LIMIT_S)
     lease_s = max(request.lease_s, effective().heartbeat_s)
     lost = exit_report(request.owner) if is_held else b""
     if request.generation:

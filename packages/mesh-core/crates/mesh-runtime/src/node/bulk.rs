@@ -78,6 +78,11 @@ impl Bulks {
         !self.sending.is_empty()
     }
 
+    /// Whether a long frame has arrived in part.
+    pub(super) fn is_receiving(&self) -> bool {
+        !self.assemblies.is_empty()
+    }
+
     /// Returns an incoming long frame.
     pub(super) fn assembly(&mut self, id: BulkId) -> Option<&mut Assembly> {
         self.assemblies.get_mut(&id)

@@ -102,6 +102,11 @@ impl PendingCall {
         self.missing == 0 || (self.is_stream && !self.replies.is_empty())
     }
 
+    /// Whether replies are still to arrive.
+    pub(super) fn is_open(&self) -> bool {
+        self.missing > 0
+    }
+
     /// Returns the replies that were not taken yet.
     pub(super) fn replies(&self) -> &[Reply] {
         &self.replies
@@ -361,6 +366,11 @@ impl Node {
         for reply_port in hit {
             self.fail_open_targets(reply_port, |target| target.proc == proc, code, detail);
         }
+    }
+
+    /// Fails what one process has not replied to in one call.
+    pub(super) fn fail_call(&mut self, reply_port: PortId, proc: ProcId, code: u8) {
+        self.fail_open_targets(reply_port, |target| target.proc == proc, code, &Bytes::new());
     }
 
     fn fail_open_targets(

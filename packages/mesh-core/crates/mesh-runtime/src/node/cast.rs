@@ -101,6 +101,16 @@ impl Node {
             self.refuse_ranks(header, host, caller, &closed);
         }
         let head = Head::new(Kind::Cast, Address::default(), caller);
+        let (moving, hosts): (Vec<HostId>, Vec<HostId>) =
+            hosts.into_iter().partition(|host| self.held_messages.holds(*host));
+        if !moving.is_empty() {
+            let tail: Bytes = [&header.encode()[..], &message[..]].concat().into();
+            for host in moving {
+                let to = Address { proc: host.agent(), port: PortId::NONE };
+                let frame = Frame { head: Head { to, ..head }, tail: tail.clone() };
+                self.held_messages.push(host, frame);
+            }
+        }
         self.send_to_hosts(&hosts, head, header.encode(), message.clone());
     }
 

@@ -79,6 +79,11 @@ impl EarlyMessages {
         frames.push(frame);
     }
 
+    /// Whether no message waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.frames.values().all(Vec::is_empty)
+    }
+
     /// Takes the messages of a receiver that was spawned.
     pub(super) fn take(&mut self, port: PortId) -> Vec<Frame> {
         self.frames.remove(&port).unwrap_or_default()

@@ -148,6 +148,11 @@ impl FailureDetector {
         }
     }
 
+    /// Returns the watchers of the processes of another host, with the slot of each process.
+    pub(super) fn watchers_on(&self, host: HostId) -> Vec<(u32, Address)> {
+        self.watchers.get(&host).cloned().unwrap_or_default()
+    }
+
     pub(super) fn trim(&mut self) {
         self.watchers.values_mut().for_each(Vec::shrink_to_fit);
     }
@@ -273,6 +278,7 @@ impl Node {
         self.failure_detector.dead.insert(host, exit_report.clone());
         let agent = host.agent();
         let living_from = first_incarnation(self.failure_detector.epoch(host) + 1);
+        self.discard_held(host);
         self.discard_peer(agent, living_from, fault::HOST_DIED, exit_report.clone());
         for (slot, watcher) in self.failure_detector.watchers.remove(&host).unwrap_or_default() {
             let mut head = Head::new(

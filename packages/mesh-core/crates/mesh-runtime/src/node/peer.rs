@@ -8,6 +8,7 @@
 use super::bulk::PIECE_LEN;
 use super::relay::Relayed;
 use super::{Effect, Node};
+use crate::cast::CastHeader;
 use crate::events::EventKind;
 use crate::fault;
 use crate::hash::{FastMap, FastSet};
@@ -91,6 +92,11 @@ impl Peer {
         !self.outstanding.is_empty()
     }
 
+    /// Whether anything was sent that the peer is not known to have received.
+    pub(super) fn has_unacked(&self) -> bool {
+        self.bulk_bytes > 0 || self.session.has_unacked()
+    }
+
     pub(super) fn unacked_bytes(&self) -> usize {
         self.session.unacked_bytes() + self.bulk_bytes
     }
@@ -172,10 +178,22 @@ impl Node {
             if frame.head.kind == Kind::Watch && self.register_remote_watch(&frame.head) {
                 return;
             }
-            if frame.tail.len() > PIECE_LEN && frame.head.kind != Kind::Piece {
-                return self.send_to_hosts(&[to.host], frame.head, Bytes::new(), frame.tail);
-            }
+            let Some(frame) = self.hold(frame) else { return };
+            return self.transmit_to_host(to, frame);
         }
+        self.transmit_to(to, frame);
+    }
+
+    /// Sends a frame to another host, in pieces if it is long.
+    fn transmit_to_host(&mut self, to: ProcId, frame: Frame) {
+        if frame.tail.len() > PIECE_LEN && frame.head.kind != Kind::Piece {
+            let (start, rest) = split_long(&frame);
+            return self.send_to_hosts(&[to.host], frame.head, start, rest);
+        }
+        self.transmit_to(to, frame);
+    }
+
+    fn transmit_to(&mut self, to: ProcId, frame: Frame) {
         let waits_for_report = self.is_agent_of(to);
         let peer = self.peers.entry(to).or_default();
         if waits_for_report && matches!(peer.link_state, LinkState::Dead) {
@@ -466,4 +484,12 @@ impl Node {
         self.links.remove(&link);
         self.effects.push_back(Effect::Close { link });
     }
+}
+
+/// Splits the tail of a frame into what precedes the message, and the message.
+fn split_long(frame: &Frame) -> (Bytes, Bytes) {
+    let cast = (frame.head.kind == Kind::Cast).then(|| CastHeader::decode(&frame.tail)).flatten();
+    let message_len = cast.map_or(frame.tail.len(), |(_, message)| message.len());
+    let start_len = frame.tail.len() - message_len;
+    (frame.tail.slice(..start_len), frame.tail.slice(start_len..))
 }

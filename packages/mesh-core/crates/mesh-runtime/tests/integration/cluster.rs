@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use mesh_runtime::node::{
     BulkId, CallSpec, Effect, HostWatch, LinkId, Node, NodeConfig, Progress, ReceivedBody, Reply,
-    Target,
+    Target, first_incarnation,
 };
 use mesh_runtime::segment::{DirectReceive, ReceiveResult, SegmentLimits, SegmentPool};
 use mesh_wire::frame::{Frame, HEAD_LEN, Kind};
@@ -39,6 +39,9 @@ pub(crate) struct Cluster {
     /// The shared memory of agents that have some.
     pub(crate) pools: BTreeMap<ProcId, Arc<SegmentPool>>,
     direct_receives: BTreeMap<(ProcId, BulkId), DirectReceive>,
+    fanout: u16,
+    /// The epochs of hosts whose machine was exchanged.
+    epochs: BTreeMap<HostId, u32>,
 }
 
 impl Cluster {
@@ -58,18 +61,13 @@ impl Cluster {
             loses_one_in: 0,
             pools: BTreeMap::new(),
             direct_receives: BTreeMap::new(),
+            fanout,
+            epochs: BTreeMap::new(),
         };
         for host in 0..hosts {
             for slot in 0..=procs {
                 let me = ProcId::new(host, slot);
-                let mut node = Node::new(NodeConfig {
-                    me,
-                    incarnation: 0,
-                    job: JobId([1; 16]),
-                    token: [2; 32],
-                    backlog_bytes_max: 1 << 30,
-                });
-                node.set_fanout(fanout);
+                let mut node = new_node(me, 0, fanout);
                 if slot == 0 {
                     (1..=procs).for_each(|slot| node.proc_started(ProcId::new(host, slot), 0));
                 } else {
@@ -152,8 +150,9 @@ impl Cluster {
                 self.nodes.get_mut(&other.0).expect("it is linked").link_down(other.1);
             }
         }
-        self.nodes.remove(&proc);
-        self.node(proc.host.0, 0).proc_died(proc, 0, Bytes::from_static(b"9"));
+        let incarnation = self.nodes.remove(&proc).map_or(0, |node| node.incarnation());
+        let detail = Bytes::from_static(b"9");
+        self.node(proc.host.0, 0).proc_died(proc, incarnation, detail);
     }
 
     /// Kills a process; the agent of its host notices, but nobody has read the end of a connection.
@@ -167,6 +166,39 @@ impl Cluster {
         }
         self.nodes.remove(&proc);
         self.node(proc.host.0, 0).proc_died(proc, 0, Bytes::from_static(b"9"));
+    }
+
+    /// Puts new processes in the place of those of a host, as if another machine had taken over.
+    ///
+    /// Nobody is notified.
+    pub(crate) fn exchange_machine(&mut self, host: u32, procs: u32, epoch: u32) {
+        let is_of_it = |end: &End| end.0.host.0 == host;
+        let cut: Vec<End> = self.ends.keys().copied().filter(is_of_it).collect();
+        for end in cut {
+            self.wires.remove(&end);
+            if let Some(other) = self.ends.remove(&end) {
+                self.ends.remove(&other);
+                self.wires.remove(&other);
+            }
+        }
+        let first = first_incarnation(epoch);
+        for slot in 0..=procs {
+            let me = ProcId::new(host, slot);
+            let mut node = new_node(me, first + u32::from(slot > 0), self.fanout);
+            for (other, epoch) in &self.epochs {
+                node.host_replaced(*other, *epoch);
+            }
+            if slot == 0 {
+                for slot in 1..=procs {
+                    node.proc_started(ProcId::new(host, slot), first + 1);
+                }
+                node.monitor_host(HostId(0), HostWatch::strict(HEARTBEAT, Bytes::new()));
+            } else {
+                node.dial(ProcId::new(host, 0));
+            }
+            self.nodes.insert(me, node);
+        }
+        self.epochs.insert(HostId(host), epoch);
     }
 
     /// Breaks the connection between two agents; both notice.
@@ -357,6 +389,18 @@ impl Cluster {
             .filter(|(one, _)| *one == kind)
             .fold((0, 0), |(n, sum), (_, len)| (n + 1, sum + len))
     }
+}
+
+fn new_node(me: ProcId, incarnation: u32, fanout: u16) -> Node {
+    let mut node = Node::new(NodeConfig {
+        me,
+        incarnation,
+        job: JobId([1; 16]),
+        token: [2; 32],
+        backlog_bytes_max: 1 << 30,
+    });
+    node.set_fanout(fanout);
+    node
 }
 
 /// Returns all processes of these hosts, slots from 1, ranked in order.

@@ -11,6 +11,7 @@ mod event_log;
 mod events;
 mod greeting;
 mod host_epochs;
+mod host_moves;
 mod listener;
 mod liveness;
 mod node;

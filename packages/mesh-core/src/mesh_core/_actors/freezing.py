@@ -1,0 +1,110 @@
+"""A process whose host moves to another machine: its actors stop between two messages, with state.
+
+The agent of the host asks for all of this: see `mesh_core._hosts.hand_over`.
+"""
+
+from __future__ import annotations
+
+from pickle import PickleBuffer
+
+from mesh_core._errors import DrainFailed, Unpicklable
+from mesh_core._meshes.spawn_request import SpawnRequest
+from mesh_core._serialization.pickler import encode_value
+from mesh_core._serialization.wire import proc_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh_core._actors.cell import ActorCell
+    from mesh_core._meshes.moved_state import ActorState, ClosedActor
+    from mesh_core._runtime.runtime import Runtime
+
+__all__ = ["freeze_actors", "take_states", "thaw_actors", "what_runs"]
+
+
+def freeze_actors(runtime: Runtime) -> None:
+    """Request that every actor wait, after it has served the messages that are queued now."""
+    for cell in _living(runtime):
+        cell.freeze()
+
+
+def thaw_actors(runtime: Runtime) -> None:
+    """Let every actor continue."""
+    for cell in _living(runtime):
+        cell.thaw()
+
+
+def what_runs(runtime: Runtime, *, must_be_frozen: bool) -> str | None:
+    """Describe what the actors of this process still do; None if they do nothing.
+
+    Args:
+        runtime: This process.
+        must_be_frozen: Whether an actor that waits for messages counts as active.
+    """
+    for cell in _living(runtime):
+        if cell.ending.is_begun.is_set():
+            return f"the actor {cell.name} (rank {cell.rank}) is stopping"
+        if cell.running_messages():
+            return f"the actor {cell.name} (rank {cell.rank}) runs {cell.running_name}"
+        if must_be_frozen and not cell.is_frozen:
+            return f"the actor {cell.name} (rank {cell.rank}) has not stopped between two messages"
+    waits = runtime.engine.waits()
+    if waits:
+        return f"a call of process {proc_name(runtime.me)} to {proc_name(waits[0][1])} is pending"
+    return None
+
+
+def take_states(runtime: Runtime) -> tuple[list[ActorState], list[ClosedActor]]:
+    """Return the pickled state of every frozen actor, and why the others accept no messages.
+
+    Raises:
+        DrainFailed: An actor owns other meshes, or what it receives is recorded.
+        Unpicklable: The state of an actor cannot be pickled.
+    """
+    states: list[ActorState] = []
+    for cell in _living(runtime):
+        _check_movable(cell)
+        request = cell.request
+        moved = SpawnRequest(
+            request.cls,
+            (),
+            {},
+            request.name,
+            request.table,
+            request.region,
+            request.owner,
+            request.owner_name,
+            request.window,
+            cell.instance,
+        )
+        try:
+            body, buffers = encode_value(moved, cell.threshold)
+        except Unpicklable:
+            # This names the path of what cannot be pickled, starting at the actor.
+            encode_value(cell.instance, cell.threshold, f"the actor {cell.name}")
+            raise
+        parts = [PickleBuffer(buffer) for buffer in buffers]
+        states.append((cell.port, cell.rank, request.window, body, parts))
+    closed: list[ClosedActor] = []
+    for cell in list(runtime.actors.values()):
+        reason = cell.ending.closed_with() if cell.is_ended else None
+        if reason is not None:
+            closed.append((cell.port, *reason))
+    return states, closed
+
+
+def _check_movable(cell: ActorCell) -> None:
+    who = f"the actor {cell.name} (rank {cell.rank})"
+    owned = cell.runtime.ownership.children_of(cell.port)
+    if owned:
+        raise DrainFailed(
+            f"{who} owns {owned[0]!r}, and only actors that own no meshes can move: let the "
+            "program spawn the mesh and pass the handle"
+        )
+    if cell.recording is not None:
+        raise DrainFailed(f"what {who} receives is recorded, and a recording cannot move")
+
+
+def _living(runtime: Runtime) -> Iterator[ActorCell]:
+    return (cell for cell in list(runtime.actors.values()) if not cell.is_ended)

@@ -1,0 +1,160 @@
+"""Moves of hosts to other machines: the part of the program, which directs them.
+
+1. A standby worker prepares to serve as the next epoch of the host. The host still works.
+2. All other hosts hold their messages to the host, and the host completes what it has received. If
+   it does not come to rest soon, because an endpoint runs for long or waits for a message that is
+   held, the messages are released for a while, and this step is repeated.
+3. The old machine hands over the state of its frozen actors. Up to here, everything can be undone.
+4. The new machine takes the place of the old one for all hosts, restores the actors, and gets the
+   held messages.
+"""
+
+from __future__ import annotations
+
+import time
+
+from mesh_core._core import Targets
+from mesh_core._errors import DrainFailed, HostDied
+from mesh_core._hosts.address import Address
+from mesh_core._hosts.joining import joined, request_until_taken
+from mesh_core._hosts.place import Place
+from mesh_core._meshes.host_requests import ask_host
+from mesh_core._meshes.proc_mesh import this_proc
+from mesh_core._serialization.wire import proc_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from mesh_core._hosts.joining import Taken
+    from mesh_core._meshes.moved_state import ProcState
+    from mesh_core._runtime.runtime import Runtime
+
+__all__ = ["drain_host"]
+
+# How long messages are held in the first attempt and at most, in seconds.
+_HOLD_MIN_S = 0.1
+_HOLD_MAX_S = 4.0
+
+
+def drain_host(runtime: Runtime, host: int, worker: str | None, timeout_s: float) -> None:
+    """Move a host to another machine; see `HostMesh.drain`.
+
+    Args:
+        runtime: The program.
+        host: The number of the host.
+        worker: The address of the worker on the other machine. Default: a standby worker.
+        timeout_s: The maximum time to wait until the host is at rest, in seconds.
+
+    Raises:
+        DrainFailed: The host was not at rest in time, or something on it cannot move.
+        HostDied: No machine is available, or one of the two has died.
+        RuntimeError: The host is the one of the program, was shut down, or is shared by other
+            sessions.
+        ValueError: The address is malformed.
+    """
+    places = runtime.places
+    place = places.find(host)
+    if place is None:
+        raise RuntimeError("the host of the program cannot be drained: the program runs on it")
+    if place.is_observer:
+        raise RuntimeError("the host cannot be drained: this job is an additional session on it")
+    given = None if worker is None else Address.parse_reachable(worker)
+    with place.replacing:
+        places.require_living(place)
+        machine = places.next_machine(place, given, may_return=False)
+        if machine is None:
+            raise HostDied(
+                host=str(place.address),
+                reason="it cannot be drained: no standby worker is left, give the address of one",
+            )
+        address, gateway, is_spare = machine
+        place.tried_count += 1
+        successor = Place(
+            host,
+            address,
+            gateway,
+            place.keys,
+            place.config,
+            place.orphan_grace_s,
+            place.tried_count,
+        )
+        limit_s = place.config.host_lease_s if is_spare else place.config.attach_timeout_s
+        try:
+            taken = request_until_taken(runtime, successor, limit_s, _modules(runtime))
+            if isinstance(taken, str):
+                raise HostDied(host=str(address), reason=f"it cannot take over a host ({taken})")
+            with places.changing:
+                _move(runtime, place, successor, taken, timeout_s)
+        except BaseException:
+            if is_spare and place.epoch != successor.epoch:
+                # Its session ends when it finds that nobody uses it, and it is a standby again.
+                places.standby.hold(address, gateway, place.keys, place.config)
+            raise
+
+
+def _modules(runtime: Runtime) -> tuple[str, ...]:
+    """Return the modules that processes of this job need."""
+    requested = [name for one in runtime.start_requests.values() for name in one.preload]
+    # Without other modules, the new machine at least prepares to fork processes.
+    return tuple(dict.fromkeys(("mesh_core", *runtime.places.standby.preloaded, *requested)))
+
+
+def _move(runtime: Runtime, place: Place, successor: Place, taken: Taken, timeout_s: float) -> None:
+    host = place.host
+    others = [other for other in runtime.places.living() if other != host]
+    try:
+        states = _states(runtime, host, others, timeout_s)
+        epoch = successor.epoch
+        _call_hosts(runtime, others, "host_back", host, epoch, True)
+        runtime.agent.do_host_back(None, host, epoch, True)
+        place.take_machine_of(successor)
+        route, welcome = taken
+        joined(runtime, place, route, welcome.host_name)
+        ask_host(this_proc(), host, "move_resume", states)
+    finally:
+        _release(runtime, host, others)
+
+
+def _states(
+    runtime: Runtime, host: int, others: Sequence[int], timeout_s: float
+) -> list[ProcState]:
+    """Bring the host to rest, and return the state of its processes."""
+    until = time.monotonic() + timeout_s
+    hold_s = _HOLD_MIN_S
+    while True:
+        assert runtime.host_agent is not None
+        runtime.host_agent.hold(host)
+        _call_hosts(runtime, others, "hold_host", host)
+        busy = ask_host(this_proc(), host, "move_rest", hold_s)
+        if busy is None:
+            break
+        _release(runtime, host, others)
+        left_s = until - time.monotonic()
+        if left_s <= 0:
+            raise DrainFailed(
+                f"the host did not come to rest within {timeout_s:g} s ({busy}): it serves as "
+                "before, so drain it later, or with a longer timeout"
+            )
+        # What waits for held messages completes now.
+        time.sleep(min(hold_s, left_s))
+        hold_s = min(2 * hold_s, _HOLD_MAX_S)
+    problem, states = ask_host(this_proc(), host, "move_hand_over")
+    if problem is not None:
+        runtime.tell_agent(proc_id(host, 0), "move_cancel")
+        raise DrainFailed(f"the host cannot be moved, and serves as before: {problem}")
+    return [state.sendable() for state in states]
+
+
+def _release(runtime: Runtime, host: int, others: Sequence[int]) -> None:
+    runtime.engine.release_host(host)
+    if others:
+        runtime.tell_agents([proc_id(other, 0) for other in others], "release_host", host)
+
+
+def _call_hosts(runtime: Runtime, hosts: Sequence[int], method: str, *args: Any) -> None:
+    """Call the agents of hosts, and wait until each has replied or has died."""
+    if hosts:
+        targets = Targets([(proc_id(host, 0), rank) for rank, host in enumerate(hosts)])
+        runtime.engine.wait(runtime.call_agents(targets, method, *args), None)

@@ -1,0 +1,424 @@
+"""A host moves to another machine: its actors keep their state, and no call fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from host_recorder import wait_until_gone
+from workers import WorkerProcess
+
+from mesh_core import (
+    Actor,
+    Channel,
+    DrainFailed,
+    HostDied,
+    Port,
+    ProcDied,
+    add_standby_workers,
+    attach_to_workers,
+    concurrent_endpoint,
+    configured,
+    endpoint,
+    shutdown_context,
+    this_host,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh_core import HostMesh
+
+LIMIT_S = 30.0
+
+pytestmark = pytest.mark.usefixtures("fresh_job")
+
+
+class Ledger(Actor):
+    """Records every call that it executes, as a part of its state."""
+
+    def __init__(self) -> None:
+        self.executed: list[tuple[str, int]] = []
+
+    @endpoint
+    def add(self, sender: str, number: int) -> int:
+        """Record a call."""
+        self.executed.append((sender, number))
+        return number
+
+    @endpoint
+    def pid(self) -> int:
+        """Return the process in which the actor runs."""
+        return os.getpid()
+
+    @endpoint
+    def all(self) -> list[tuple[str, int]]:
+        """Return what was executed, in order."""
+        return self.executed
+
+    @endpoint
+    def sleep(self) -> None:
+        """Never return."""
+        signal.pause()
+
+
+class AsyncLedger(Actor):
+    """Like `Ledger`, on an event loop."""
+
+    def __init__(self) -> None:
+        self.executed: list[tuple[str, int]] = []
+
+    @endpoint
+    async def add(self, sender: str, number: int) -> int:
+        """Record a call."""
+        self.executed.append((sender, number))
+        return number
+
+    @concurrent_endpoint
+    async def all(self) -> list[tuple[str, int]]:
+        """Return what was executed, in order."""
+        return self.executed
+
+
+class Caller(Actor):
+    """Calls other actors from another process."""
+
+    def __init__(self, ledgers: Any) -> None:
+        self.ledgers = ledgers
+        self.number = 0
+
+    @endpoint
+    def run(self, name: str, seconds: float) -> int:
+        """Call all ledgers in a loop, and send messages without replies; return how many."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.number += 1
+            self.ledgers.add.call(name, self.number).get(timeout=LIMIT_S)
+            self.number += 1
+            self.ledgers.add.broadcast(name, self.number)
+        return self.number
+
+    @endpoint
+    def ask_back(self, other: Any, value: int) -> int:
+        """Call another actor, which calls this process again."""
+        result: int = other.echo.call_one(value).get(timeout=LIMIT_S)
+        return result
+
+
+class Relay(Actor):
+    """Calls an actor on the host that moves while a call of that host waits."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+    @endpoint
+    def echo(self, value: int) -> int:
+        """Call the target, and return the value."""
+        result: int = self.target.add.call_one("relay", value).get(timeout=LIMIT_S)
+        return result
+
+
+class Sleeper(Actor):
+    """Runs until it is told to return."""
+
+    @endpoint
+    def sleep(self, started: Port[None], path: str) -> str:
+        """Return once the file exists."""
+        started.send(None)
+        while not os.path.exists(path):
+            time.sleep(0.01)
+        return "woken"
+
+
+class Unmovable(Actor):
+    """Has an attribute that cannot be pickled."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    @endpoint
+    def locked(self) -> bool:
+        """Return whether the lock is held."""
+        return self.lock.locked()
+
+
+class Owner(Actor):
+    """Owns a mesh."""
+
+    @endpoint
+    def spawn(self) -> None:
+        """Start a process."""
+        self.procs = this_host().spawn_procs()
+
+
+class Large(Actor):
+    """Has a large state."""
+
+    def __init__(self, size: int) -> None:
+        self.data = bytearray(b"x") * size
+
+    @endpoint
+    def summary(self) -> tuple[int, bytes]:
+        """Return the length, and the first byte."""
+        return len(self.data), bytes(self.data[:1])
+
+
+class Configured(Actor):
+    """Restores an attribute that cannot be pickled."""
+
+    def __init__(self) -> None:
+        self.value = 1
+        self.lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"value": self.value}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.value = state["value"]
+        self.lock = threading.Lock()
+
+    @endpoint
+    def increase(self) -> int:
+        """Increase the value."""
+        with self.lock:
+            self.value += 1
+        return self.value
+
+
+@pytest.fixture
+def fresh_job(workers: list[WorkerProcess]) -> Iterator[None]:
+    """Give each test a separate job, which ends before the workers do."""
+    shutdown_context().get()
+    yield
+    shutdown_context().get()
+
+
+@pytest.fixture
+def workers() -> Iterator[list[WorkerProcess]]:
+    """Three workers, which look like three machines."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(WorkerProcess()) for _ in range(3)]
+
+
+def attached(workers: list[WorkerProcess], standby: int = 0) -> HostMesh:
+    """Attach the workers to a job."""
+    return attach_to_workers([worker.address for worker in workers], standby=standby)
+
+
+def test_actors_continue_with_their_state_on_another_machine(
+    workers: list[WorkerProcess],
+) -> None:
+    hosts = attached(workers[:2])
+    procs = hosts.spawn_procs({"procs": 2})
+    plain = procs.spawn("plain", Ledger)
+    on_loop = procs.spawn("on_loop", AsyncLedger)
+    caller = procs.slice(hosts=0, procs=0).spawn("caller", Caller, plain)
+    for mesh in (plain, on_loop):
+        mesh.add.call("before", 1).get(timeout=LIMIT_S)
+    pids = plain.pid.call().get(timeout=LIMIT_S).values()
+    old = workers[1].sessions()
+    hosts.drain(1, workers[2].address, timeout=LIMIT_S)
+    for mesh in (plain, on_loop):
+        mesh.add.call("after", 2).get(timeout=LIMIT_S)
+        for executed in mesh.all.call().get(timeout=LIMIT_S).values():
+            assert executed == [("before", 1), ("after", 2)]
+    assert caller.run.call_one("caller", 0.0).get(timeout=LIMIT_S) == 0
+    moved = plain.pid.call().get(timeout=LIMIT_S).values()
+    assert moved[:2] == pids[:2]
+    assert not set(moved[2:]) & set(pids)
+    assert hosts.host_epoch > 0
+    # The old machine leaves the job by itself.
+    wait_until_gone([*old, *pids[2:]])
+    # What is spawned later runs on the new machine, too.
+    more = hosts.slice(hosts=1).spawn_procs().spawn("more", Ledger)
+    assert more.add.call_one("more", 1).get(timeout=LIMIT_S) == 1
+
+
+def test_a_standby_worker_takes_over_and_the_old_worker_can_be_used_again(
+    workers: list[WorkerProcess],
+) -> None:
+    hosts = attached(workers[:2], standby=1)
+    mesh = hosts.spawn_procs().spawn("ledger", Ledger)
+    mesh.add.call("a", 1).get(timeout=LIMIT_S)
+    hosts.drain(0, timeout=LIMIT_S)
+    with pytest.raises(HostDied, match="no standby worker is left"):
+        hosts.drain(0)
+    add_standby_workers(hosts, [workers[0].address])
+    hosts.drain(0, timeout=LIMIT_S)
+    assert mesh.all.call().get(timeout=LIMIT_S).values() == [[("a", 1)]]
+
+
+def drain_under_load(workers: list[WorkerProcess], drains: int) -> list[float]:
+    """Move a host repeatedly while others call its actors; check that each call ran once."""
+    hosts = attached(workers[:2])
+    procs = hosts.spawn_procs({"procs": 2})
+    moving, other = procs.slice(hosts=1), procs.slice(hosts=0)
+    meshes = {"plain": moving.spawn("plain", Ledger), "on_loop": moving.spawn("loop", AsyncLedger)}
+    callers = {name: other.spawn(f"call_{name}", Caller, mesh) for name, mesh in meshes.items()}
+    sent: Counter[str] = Counter()
+    is_over = threading.Event()
+    errors: list[Exception] = []
+
+    def call(name: str) -> None:
+        try:
+            while not is_over.is_set():
+                sent[name] += 1
+                meshes[name].add.call("program", sent[name]).get(timeout=LIMIT_S)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=call, args=(name,)) for name in meshes]
+    for thread in threads:
+        thread.start()
+    running = {}
+    numbers = {name: [0, 0] for name in meshes}
+    times = []
+    spare = workers[2]
+    used = workers[1]
+    try:
+        for _ in range(drains):
+            running = {
+                name: [
+                    mesh.slice(procs=rank).run.call_one(f"{name}{rank}", 0.3) for rank in range(2)
+                ]
+                for name, mesh in callers.items()
+            }
+            began = time.monotonic()
+            hosts.drain(1, spare.address, timeout=LIMIT_S)
+            times.append(time.monotonic() - began)
+            used, spare = spare, used
+            for name, futures in running.items():
+                numbers[name] = [future.get(timeout=LIMIT_S) for future in futures]
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    assert not errors
+    for name, mesh in meshes.items():
+        expected = {
+            "program": sent[name],
+            f"{name}0": numbers[name][0],
+            f"{name}1": numbers[name][1],
+        }
+        for executed in mesh.all.call().get(timeout=LIMIT_S).values():
+            for sender, last in expected.items():
+                got = [number for who, number in executed if who == sender]
+                assert got == list(range(1, last + 1)), f"{sender} to {name}"
+    return times
+
+
+def test_no_call_is_lost_or_executed_twice_or_reordered(workers: list[WorkerProcess]) -> None:
+    drain_under_load(workers, 6)
+
+
+def test_a_call_that_waits_for_a_held_message_completes(workers: list[WorkerProcess]) -> None:
+    hosts = attached(workers[:2])
+    moving = hosts.slice(hosts=1).spawn_procs({"procs": 2})
+    target = moving.slice(procs=0).spawn("target", Ledger)
+    relay = hosts.slice(hosts=0).spawn_procs().spawn("relay", Relay, target)
+    caller = moving.slice(procs=1).spawn("caller", Caller, target)
+    sent = 0
+    for epoch, worker in ((1, workers[2]), (2, workers[1])):
+        is_over = threading.Event()
+
+        def call(is_over: threading.Event = is_over) -> None:
+            nonlocal sent
+            while not is_over.is_set():
+                sent += 1
+                assert caller.ask_back.call_one(relay, sent).get(timeout=LIMIT_S) == sent
+
+        thread = threading.Thread(target=call)
+        thread.start()
+        hosts.drain(1, worker.address, timeout=LIMIT_S)
+        is_over.set()
+        thread.join()
+        assert hosts.slice(hosts=1).host_epoch == epoch
+    (executed,) = target.all.call().get(timeout=LIMIT_S).values()
+    assert executed == [("relay", number) for number in range(1, sent + 1)]
+
+
+def test_an_endpoint_that_runs_too_long_is_named_and_nothing_changes(
+    workers: list[WorkerProcess], tmp_path: Any
+) -> None:
+    hosts = attached(workers[:1])
+    mesh = hosts.spawn_procs().spawn("sleeper", Sleeper)
+    port, started = Channel[None].open()
+    pending = mesh.sleep.call_one(port, str(tmp_path / "wake"))
+    started.recv().get(timeout=LIMIT_S)
+    with pytest.raises(DrainFailed, match=r"actor sleeper \(rank 0\) runs sleep"):
+        hosts.drain(0, workers[1].address, timeout=0.3)
+    (tmp_path / "wake").touch()
+    assert pending.get(timeout=LIMIT_S) == "woken"
+    hosts.drain(0, workers[2].address, timeout=LIMIT_S)
+
+
+@pytest.mark.parametrize(
+    ("cls", "method", "reason"),
+    [(Unmovable, "locked", r"lock: .*cannot pickle"), (Owner, "spawn", "owns <ProcMesh")],
+)
+def test_an_actor_that_cannot_move_is_named_and_nothing_changes(
+    workers: list[WorkerProcess], cls: type[Actor], method: str, reason: str
+) -> None:
+    hosts = attached(workers[:1])
+    mesh = hosts.spawn_procs().spawn("fixed", cls)
+    call = getattr(mesh, method).call
+    call().get(timeout=LIMIT_S)
+    with pytest.raises(DrainFailed, match=f"serves as before: .*{reason}"):
+        hosts.drain(0, workers[1].address, timeout=LIMIT_S)
+    call().get(timeout=LIMIT_S)
+
+
+def test_a_large_state_moves(workers: list[WorkerProcess]) -> None:
+    hosts = attached(workers[:1])
+    mesh = hosts.spawn_procs().spawn("large", Large, 32 << 20)
+    assert mesh.summary.call_one().get(timeout=LIMIT_S) == (32 << 20, b"x")
+    hosts.drain(0, workers[1].address, timeout=LIMIT_S)
+    assert mesh.summary.call_one().get(timeout=LIMIT_S) == (32 << 20, b"x")
+
+
+def test_getstate_and_setstate_replace_what_cannot_be_pickled(workers: list[WorkerProcess]) -> None:
+    hosts = attached(workers[:1])
+    mesh = hosts.spawn_procs().spawn("configured", Configured)
+    assert mesh.increase.call_one().get(timeout=LIMIT_S) == 2
+    hosts.drain(0, workers[1].address, timeout=LIMIT_S)
+    assert mesh.increase.call_one().get(timeout=LIMIT_S) == 3
+
+
+def test_a_death_after_the_move_is_reported_and_the_rank_is_replaced(
+    workers: list[WorkerProcess],
+) -> None:
+    hosts = attached(workers[:1])
+    procs = hosts.spawn_procs({"procs": 2})
+    mesh = procs.spawn("ledger", Ledger)
+    mesh.add.call("a", 1).get(timeout=LIMIT_S)
+    hosts.drain(0, workers[1].address, timeout=LIMIT_S)
+    with configured(failure_grace_s=60.0):
+        pending = mesh.slice(procs=1).sleep.call_one()
+        procs.kill(1)
+        with pytest.raises(ProcDied):
+            pending.get(timeout=LIMIT_S)
+        procs.replace(1)
+        assert mesh.all.call().get(timeout=LIMIT_S).values() == [[("a", 1)], []]
+
+
+def test_the_host_of_the_program_cannot_move() -> None:
+    with pytest.raises(RuntimeError, match="the program runs on it"):
+        this_host().drain(0)
+
+
+def test_a_host_that_has_died_cannot_move(workers: list[WorkerProcess]) -> None:
+    with configured(heartbeat_s=0.2):
+        hosts = attached(workers[:1])
+        mesh = hosts.spawn_procs().spawn("ledger", Ledger)
+        mesh.pid.call().get(timeout=LIMIT_S)
+        workers[0].power_off()
+        with pytest.raises(HostDied):
+            mesh.pid.call().get(timeout=LIMIT_S)
+        with pytest.raises(HostDied, match="is dead"):
+            hosts.drain(0, workers[1].address)
