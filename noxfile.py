@@ -99,7 +99,7 @@ def tests(session: nox.Session, part: str) -> None:
 
 @nox.session(venv_backend="none")
 def rust(session: nox.Session) -> None:
-    """Format, lint, document and test the Rust workspace."""
+    """Format, lint, document and test the Rust workspace; `-- --ignored` runs slow tests only."""
     session.env["PYO3_PYTHON"] = str(toolbox.ensure())
     session.env["RUSTDOCFLAGS"] = "--deny warnings"
     ours = ["--workspace", "--locked", "--quiet"]
@@ -107,7 +107,7 @@ def rust(session: nox.Session) -> None:
     _run_each(
         session,
         ["cargo", "fmt", "--all", "--check"],
-        ["cargo", "test", "--no-fail-fast", *tested],
+        ["cargo", "test", "--no-fail-fast", *tested, "--", *session.posargs],
         ["cargo", "clippy", *ours, "--all-targets", "--", "--deny", "warnings"],
         ["cargo", "doc", *tested, "--no-deps"],
     )
@@ -320,6 +320,14 @@ def chaos(session: nox.Session) -> None:
     _install(session, "test", "mesh-core")
     _have(session, system.HOSTS)
     session.run("python", "-m", "tests.hosts.chaos", *session.posargs)
+
+
+@nox.session
+def drains(session: nox.Session) -> None:
+    """Move hosts to other machines under load: `nox -s drains -- --drains 1000 --seed 7`."""
+    _install(session, "test", "mesh-core")
+    _have(session, system.HOSTS)
+    session.run("python", "-m", "tests.hosts.drains", *session.posargs)
 
 
 @nox.session

@@ -97,6 +97,8 @@ SLOW: tuple[Session, ...] = (
     Session("tests(mesh-core)", ("packages/mesh-core/tests", "-m", "slow")),
     Session("diagnose", ("-m", "slow", "-k", "planted")),
     Session("campaign"),
+    Session("drains"),
+    Session("rust", ("--ignored",)),
     Session("agents"),
     Session("images"),
     Session("oldest"),

@@ -311,30 +311,27 @@ def test_a_limit_that_no_process_fits_is_an_error(limit: Any) -> None:
         this_host().spawn_procs(memory_limit=limit)
 
 
-# The kernel may be faster than the watch. This program runs in a cgroup that has less memory than
-# the allocation needs, so either of them kills the process. While the memory of that process is
-# being freed, the kernel may choose another one: only the actor's process can be chosen.
+# The kernel may be faster than the watch. The actor is in a cgroup that has less memory than the
+# allocation needs, so either of them kills its process. Nothing else is in the cgroup: while the
+# memory of a process is being freed, the kernel may choose another one, too.
 RACE = """
 import os, sys
 from pathlib import Path
-
-Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
-Path("/proc/self/oom_score_adj").write_text("-1000")
 
 from mesh_core import Actor, ProcDied, endpoint, this_host
 
 
 class Hoarder(Actor):
     @endpoint
-    def hoard(self):
-        Path("/proc/self/oom_score_adj").write_text("0")
+    def hoard(self, cgroup):
+        Path(cgroup, "cgroup.procs").write_text(str(os.getpid()))
         return len(b"x" * (1 << 30))
 
 
 for limit in ("64MiB", "8GiB"):
     hoarder = this_host().spawn_procs(memory_limit=limit).spawn("hoarder", Hoarder)
     try:
-        hoarder.hoard.call_one().get()
+        hoarder.hoard.call_one(sys.argv[1]).get()
     except ProcDied as died:
         print(died.signal, died.reason)
 """

@@ -19,8 +19,10 @@ use mesh_wire::id::{Address, HostId, PortId, ProcId};
 const MOVE_REQUEST: &[u8] = b"move_";
 
 /// The messages that wait until a host has moved, oldest first.
+///
+/// Without any, as nearly always, it takes the space of a pointer.
 #[derive(Debug, Default)]
-pub(super) struct HeldMessages(FastMap<HostId, Vec<Frame>>);
+pub(super) struct HeldMessages(Option<Box<FastMap<HostId, Vec<Frame>>>>);
 
 /// Whether a process has anything left to do, and how much has reached it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,12 +36,27 @@ pub struct Activity {
 
 impl HeldMessages {
     pub(super) fn holds(&self, host: HostId) -> bool {
-        self.0.contains_key(&host)
+        self.0.as_ref().is_some_and(|held| held.contains_key(&host))
     }
 
     /// Adds a message for a host that moves.
     pub(super) fn push(&mut self, host: HostId, frame: Frame) {
-        self.0.entry(host).or_default().push(frame);
+        self.begin(host).push(frame);
+    }
+
+    fn begin(&mut self, host: HostId) -> &mut Vec<Frame> {
+        self.0.get_or_insert_default().entry(host).or_default()
+    }
+
+    fn of(&mut self, host: HostId) -> Option<&mut Vec<Frame>> {
+        self.0.as_mut()?.get_mut(&host)
+    }
+
+    /// Takes the messages for a host, for which no others are held from now on.
+    fn take(&mut self, host: HostId) -> Option<Vec<Frame>> {
+        let taken = self.0.as_mut()?.remove(&host);
+        self.0.take_if(|held| held.is_empty());
+        taken
     }
 }
 
@@ -50,7 +67,7 @@ impl Node {
     /// received. Requests to its agent that concern the move are sent, too.
     pub fn hold_host(&mut self, host: HostId) {
         if host != self.config.me.host && !self.is_host_dead(host) {
-            self.held_messages.0.entry(host).or_default();
+            self.held_messages.begin(host);
         }
     }
 
@@ -69,7 +86,7 @@ impl Node {
     ///
     /// A machine that has taken over the host is first told who watches its processes.
     pub fn release_host(&mut self, host: HostId) {
-        let Some(held) = self.held_messages.0.remove(&host) else { return };
+        let Some(held) = self.held_messages.take(host) else { return };
         let agent = Address { proc: host.agent(), port: PortId::NONE };
         for (slot, watcher) in self.failure_detector.watchers_on(host) {
             let mut watch = Head::new(Kind::Watch, agent, watcher);
@@ -124,7 +141,7 @@ impl Node {
     ///
     /// They should have been completed or held: this bounds the consequences of an error.
     fn fail_calls_to_agent(&mut self, agent: ProcId) {
-        let held = self.held_messages.0.get(&agent.host).into_iter().flatten();
+        let held = self.held_messages.of(agent.host).into_iter().flatten();
         let held: Vec<PortId> = held.map(|frame| frame.head.from.port).collect();
         let mut open: Vec<PortId> = self
             .waits()
@@ -140,7 +157,7 @@ impl Node {
     /// Holds a frame if its host moves, or returns it.
     pub(super) fn hold(&mut self, frame: Frame) -> Option<Frame> {
         let host = frame.head.to.proc.host;
-        let Some(held) = self.held_messages.0.get_mut(&host) else { return Some(frame) };
+        let Some(held) = self.held_messages.of(host) else { return Some(frame) };
         let is_between_agents = frame.head.to.proc.slot == 0 && frame.head.from.proc.slot == 0;
         match frame.head.kind {
             Kind::Call if is_between_agents && frame.meta().starts_with(MOVE_REQUEST) => {
@@ -165,7 +182,7 @@ impl Node {
 
     /// Drops the messages that were held for a host that has died; their senders are notified.
     pub(super) fn discard_held(&mut self, host: HostId) {
-        for frame in self.held_messages.0.remove(&host).unwrap_or_default() {
+        for frame in self.held_messages.take(host).unwrap_or_default() {
             self.discard(&frame);
         }
     }

@@ -1,0 +1,1 @@
+"""Hosts move to other machines while calls are made to their actors."""

@@ -1,0 +1,12 @@
+"""Hosts of separate machines move under load, and no call is lost, repeated or failed."""
+
+from __future__ import annotations
+
+from tests.hosts.conftest import Worlds
+from tests.hosts.drains.run import run
+
+
+def test_no_call_is_lost_failed_or_executed_twice(worlds: Worlds) -> None:
+    verdict = run(10, 7)
+    assert verdict.is_right, str(verdict)
+    assert verdict.balance.answered > 100
