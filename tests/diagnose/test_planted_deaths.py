@@ -44,9 +44,17 @@ def limited(host: Host) -> Iterator[str]:
         move(host.pids(), folder)
         yield folder.name
     finally:
-        move([int(pid) for pid in (folder / "cgroup.procs").read_text().split()], folder.parent)
-        wait_until(lambda: not (folder / "cgroup.procs").read_text(), LIMIT_S)
+        wait_until(lambda: is_emptied(folder), LIMIT_S)
         folder.rmdir()
+
+
+def is_emptied(folder: Path) -> bool:
+    """Move the processes of a cgroup out of it; return whether none is left.
+
+    A process may fork before it is moved, so this has to be repeated.
+    """
+    move([int(pid) for pid in (folder / "cgroup.procs").read_text().split()], folder.parent)
+    return not (folder / "cgroup.procs").read_text()
 
 
 def load_into_page_cache(folder: Path) -> None:

@@ -29,6 +29,8 @@ from mesh_core import (
     shutdown_context,
     this_host,
 )
+from mesh_core._calls.port_holders import holders
+from mesh_core.testing import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -155,6 +157,23 @@ class Owner(Actor):
     def spawn(self) -> None:
         """Start a process."""
         self.procs = this_host().spawn_procs()
+
+
+class Sender(Actor):
+    """Holds a port of a channel of the program."""
+
+    def __init__(self, port: Port[int]) -> None:
+        self.port = port
+
+    @endpoint
+    def send(self, value: int) -> None:
+        """Send a value."""
+        self.port.send(value)
+
+    @endpoint
+    def drop(self) -> None:
+        """Release the port."""
+        del self.port
 
 
 class Large(Actor):
@@ -374,6 +393,19 @@ def test_an_actor_that_cannot_move_is_named_and_nothing_changes(
     call().get(timeout=LIMIT_S)
 
 
+def test_a_port_in_the_state_still_sends(workers: list[WorkerProcess]) -> None:
+    hosts = attached(workers[:1])
+    port, receiver = Channel[int].open()
+    mesh = hosts.spawn_procs().spawn("sender", Sender, port)
+    mesh.send.call_one(1).get(timeout=LIMIT_S)
+    hosts.drain(0, workers[1].address, timeout=LIMIT_S)
+    mesh.send.call_one(2).get(timeout=LIMIT_S)
+    assert [receiver.recv().get(timeout=LIMIT_S) for _ in range(2)] == [1, 2]
+    # The process on the old machine holds the port no longer.
+    mesh.drop.call_one().get(timeout=LIMIT_S)
+    wait_until(lambda: not any(holders.values()), LIMIT_S)
+
+
 def test_a_large_state_moves(workers: list[WorkerProcess]) -> None:
     hosts = attached(workers[:1])
     mesh = hosts.spawn_procs().spawn("large", Large, 32 << 20)
@@ -405,6 +437,34 @@ def test_a_death_after_the_move_is_reported_and_the_rank_is_replaced(
             pending.get(timeout=LIMIT_S)
         procs.replace(1)
         assert mesh.all.call().get(timeout=LIMIT_S).values() == [[("a", 1)], []]
+
+
+def test_a_host_moves_while_its_worker_shuts_down(workers: list[WorkerProcess]) -> None:
+    with WorkerProcess("--leave-grace", "60") as leaving:
+        hosts = attach_to_workers([leaving.address])
+        mesh = hosts.spawn_procs().spawn("ledger", Ledger)
+        mesh.add.call("a", 1).get(timeout=LIMIT_S)
+        leaving.send(signal.SIGTERM)
+        hosts.drain(0, workers[0].address, timeout=LIMIT_S)
+        assert leaving.wait() == 0
+        assert mesh.all.call().get(timeout=LIMIT_S).values() == [[("a", 1)]]
+
+
+def test_a_worker_whose_host_does_not_move_serves_again(
+    workers: list[WorkerProcess], tmp_path: Any
+) -> None:
+    hosts = attached(workers[:2], standby=1)
+    mesh = hosts.spawn_procs().spawn("sleeper", Sleeper)
+    port, started = Channel[None].open()
+    pending = mesh.sleep.call_one(port, str(tmp_path / "wake"))
+    started.recv().get(timeout=LIMIT_S)
+    for _ in range(2):
+        with pytest.raises(DrainFailed, match="did not come to rest"):
+            hosts.drain(0, timeout=0.2)
+    (tmp_path / "wake").touch()
+    assert pending.get(timeout=LIMIT_S) == "woken"
+    hosts.drain(0, timeout=LIMIT_S)
+    assert hosts.host_epoch == 3
 
 
 def test_the_host_of_the_program_cannot_move() -> None:

@@ -13,7 +13,13 @@ import traceback
 
 from mesh_core._actors.arrivals import Arrivals
 from mesh_core._actors.controller import answer_controller
-from mesh_core._actors.freezing import freeze_actors, take_states, thaw_actors, what_runs
+from mesh_core._actors.freezing import (
+    freeze_actors,
+    release_states,
+    take_states,
+    thaw_actors,
+    what_runs,
+)
 from mesh_core._actors.host_requests import LATER, HostRequests
 from mesh_core._calls.deadlock import waiting_on
 from mesh_core._calls.port_holders import (
@@ -99,6 +105,8 @@ class Agent(HostRequests):
         # The exception of the user's `bootstrap` function, if it raised one.
         self.setup_error: BaseException | None = None
         self._setup_failure: FailureDetail | None = None
+        # The states that were handed over, because the host moves.
+        self._taken_states: list[bytes] = []
 
     def run(self) -> None:
         """Serve messages until the process ends, or until a running `bootstrap` has ended."""
@@ -476,19 +484,23 @@ class Agent(HostRequests):
 
     def do_move_thaw(self, _message: Message) -> None:
         """Let every actor continue, because the host does not move."""
-        thaw_actors(self._runtime)
+        thaw_actors(self._runtime, self._taken_states)
 
     def do_move_states(self, message: Message) -> Any:
         """Reply with the states of the actors, or with the reason why one of them cannot move."""
 
         def states() -> object:
             try:
-                return (None, *take_states(self._runtime))
+                return (None, *take_states(self._runtime, self._taken_states))
             except (DrainFailed, Unpicklable) as error:
                 return str(error), (), ()
 
         reply_from_thread(self._runtime, message, "mesh-states", states)
         return LATER
+
+    def do_move_release(self, _message: Message) -> None:
+        """Drop the actors, whose states were handed over."""
+        release_states(self._runtime)
 
     def do_move_closed(self, _message: Message, port: int, code: int, detail: bytes) -> None:
         """Refuse messages to an actor that ended on the previous machine of the host."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pickle import PickleBuffer
 
+from mesh_core._calls.port_transit import note_ports, recall_ports
 from mesh_core._errors import DrainFailed, Unpicklable
 from mesh_core._meshes.spawn_request import SpawnRequest
 from mesh_core._serialization.pickler import encode_value
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from mesh_core._meshes.moved_state import ActorState, ClosedActor
     from mesh_core._runtime.runtime import Runtime
 
-__all__ = ["freeze_actors", "take_states", "thaw_actors", "what_runs"]
+__all__ = ["freeze_actors", "release_states", "take_states", "thaw_actors", "what_runs"]
 
 
 def freeze_actors(runtime: Runtime) -> None:
@@ -29,8 +30,11 @@ def freeze_actors(runtime: Runtime) -> None:
         cell.freeze()
 
 
-def thaw_actors(runtime: Runtime) -> None:
-    """Let every actor continue."""
+def thaw_actors(runtime: Runtime, taken: list[bytes]) -> None:
+    """Let every actor continue; none of the states that were taken will be used."""
+    for body in taken:
+        recall_ports(body, [(runtime.me, 0)])
+    taken.clear()
     for cell in _living(runtime):
         cell.thaw()
 
@@ -55,8 +59,12 @@ def what_runs(runtime: Runtime, *, must_be_frozen: bool) -> str | None:
     return None
 
 
-def take_states(runtime: Runtime) -> tuple[list[ActorState], list[ClosedActor]]:
+def take_states(runtime: Runtime, taken: list[bytes]) -> tuple[list[ActorState], list[ClosedActor]]:
     """Return the pickled state of every frozen actor, and why the others accept no messages.
+
+    Args:
+        runtime: This process.
+        taken: The bodies with the states are appended to this list.
 
     Raises:
         DrainFailed: An actor owns other meshes, or what it receives is recorded.
@@ -84,6 +92,9 @@ def take_states(runtime: Runtime) -> tuple[list[ActorState], list[ClosedActor]]:
             # This names the path of what cannot be pickled, starting at the actor.
             encode_value(cell.instance, cell.threshold, f"the actor {cell.name}")
             raise
+        # Its ports are in transit until the actor has them again.
+        note_ports(body, [(runtime.me, 0)])
+        taken.append(body)
         parts = [PickleBuffer(buffer) for buffer in buffers]
         states.append((cell.port, cell.rank, request.window, body, parts))
     closed: list[ClosedActor] = []
@@ -92,6 +103,13 @@ def take_states(runtime: Runtime) -> tuple[list[ActorState], list[ClosedActor]]:
         if reason is not None:
             closed.append((cell.port, *reason))
     return states, closed
+
+
+def release_states(runtime: Runtime) -> None:
+    """Drop the actors, which continue elsewhere; this process then holds none of their ports."""
+    for cell in _living(runtime):
+        cell.instance = None
+        cell.request.args, cell.request.kwargs = (), {}
 
 
 def _check_movable(cell: ActorCell) -> None:

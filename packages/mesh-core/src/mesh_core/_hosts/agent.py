@@ -100,6 +100,7 @@ class HostAgent:
         *,
         template_cache: TemplateCacheClient | None = None,
         on_start: Callable[[int, str], None] | None = None,
+        on_resume: Callable[[], None] = lambda: None,
         local_host: Callable[..., LocalHost] = LocalHost,
         job_dir: Callable[[Path], JobDir] = JobDir,
     ) -> None:
@@ -113,6 +114,7 @@ class HostAgent:
         self._first_life = runtime.identity.incarnation
         self._is_closing = False
         self._tell_start = on_start
+        self._on_resume = on_resume
         self._changed = threading.Condition()
         # The number of stops in progress whose requesters have not got a reply.
         self._stops = 0
@@ -365,6 +367,10 @@ class HostAgent:
             for number, slot in slots.items():
                 if self._slots.get(number) is slot:
                     del self._slots[number]
+        self.flush_output()
+
+    def flush_output(self) -> None:
+        """Wait until the program has shown what the processes have printed."""
         self._host.flush(_FLUSH_S)
         self._remote_log.flush(_FLUSH_S)
         self._printer.flush()
@@ -378,6 +384,7 @@ class HostAgent:
 
     def resume(self, states: Sequence[ProcState]) -> None:
         """Continue the processes of the previous machine of this host; return when they run."""
+        self._on_resume()
         resume(self._runtime, self, states)
 
     def request_of(self, number: int) -> StartRequest:

@@ -45,7 +45,7 @@ class AttachRequest:
         host: The number of the host in the job.
         owner: The requester, as text for people.
         lease_s: The lease: seconds without a sign of life of the client after which the worker
-            leaves the job.
+            leaves the job. Once it has taken over a host that moves, that of `config` applies.
         generation: The minimum number of programs that have run the job before this one.
         orphan_grace_s: The orphan grace period: seconds for which the worker keeps the job for a
             successor of the client; 0 disables it.
@@ -123,6 +123,7 @@ class AttachRequest:
         generation: int = 0,
         orphan_grace_s: float = 0.0,
         worker_id: str = "",
+        lease_s: float | None = None,
         preload: Sequence[str] = (),
     ) -> AttachRequest:
         """Create the request of this program."""
@@ -131,7 +132,7 @@ class AttachRequest:
             token,
             host,
             this_program(),
-            config.host_lease_s,
+            config.host_lease_s if lease_s is None else lease_s,
             config.as_mapping(),
             [os.path.abspath(folder) for folder in sys.path],
             epoch,

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from mesh_core._core import Targets
 from mesh_core._errors import DrainFailed, HostDied
@@ -54,6 +55,12 @@ def drain_host(runtime: Runtime, host: int, worker: str | None, timeout_s: float
             sessions.
         ValueError: The address is malformed.
     """
+    # A thread of its own, because an interruption by Ctrl-C must not leave half a move.
+    with ThreadPoolExecutor(1, "mesh-drain") as thread:
+        thread.submit(_drain, runtime, host, worker, timeout_s).result()
+
+
+def _drain(runtime: Runtime, host: int, worker: str | None, timeout_s: float) -> None:
     places = runtime.places
     place = places.find(host)
     if place is None:
@@ -80,18 +87,40 @@ def drain_host(runtime: Runtime, host: int, worker: str | None, timeout_s: float
             place.orphan_grace_s,
             place.tried_count,
         )
-        limit_s = place.config.host_lease_s if is_spare else place.config.attach_timeout_s
         try:
-            taken = request_until_taken(runtime, successor, limit_s, _modules(runtime))
-            if isinstance(taken, str):
-                raise HostDied(host=str(address), reason=f"it cannot take over a host ({taken})")
-            with places.changing:
-                _move(runtime, place, successor, taken, timeout_s)
+            _move_to(runtime, place, successor, timeout_s, is_spare=is_spare)
         except BaseException:
             if is_spare and place.epoch != successor.epoch:
-                # Its session ends when it finds that nobody uses it, and it is a standby again.
-                places.standby.hold(address, gateway, place.keys, place.config)
+                places.standby.hold(
+                    address,
+                    gateway,
+                    place.keys,
+                    place.config,
+                    place.orphan_grace_s,
+                    busy_s=place.config.attach_timeout_s,
+                )
             raise
+
+
+def _move_to(
+    runtime: Runtime, place: Place, successor: Place, timeout_s: float, *, is_spare: bool
+) -> None:
+    """Let a worker prepare to serve as the host, and move the host there."""
+    config = place.config
+    limit_s = config.host_lease_s if is_spare else config.attach_timeout_s
+    # It does not hear from the program until the host has moved.
+    lease_s = config.host_lease_s + timeout_s
+    modules = _modules(runtime)
+    taken = request_until_taken(runtime, successor, limit_s, lease_s=lease_s, preload=modules)
+    if isinstance(taken, str):
+        raise HostDied(host=str(successor.address), reason=f"it cannot take over a host ({taken})")
+    try:
+        with runtime.places.changing:
+            _move(runtime, place, successor, taken, timeout_s)
+    except BaseException:
+        if place.epoch != successor.epoch:
+            runtime.places.start_fence(successor, successor.epoch + 1, taken[0])
+        raise
 
 
 def _modules(runtime: Runtime) -> tuple[str, ...]:
@@ -140,10 +169,13 @@ def _states(
         # What waits for held messages completes now.
         time.sleep(min(hold_s, left_s))
         hold_s = min(2 * hold_s, _HOLD_MAX_S)
-    problem, states = ask_host(this_proc(), host, "move_hand_over")
-    if problem is not None:
+    try:
+        problem, states = ask_host(this_proc(), host, "move_hand_over")
+        if problem is not None:
+            raise DrainFailed(f"the host cannot be moved, and serves as before: {problem}")
+    except BaseException:
         runtime.tell_agent(proc_id(host, 0), "move_cancel")
-        raise DrainFailed(f"the host cannot be moved, and serves as before: {problem}")
+        raise
     return [state.sendable() for state in states]
 
 

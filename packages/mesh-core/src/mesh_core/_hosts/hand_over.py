@@ -61,7 +61,7 @@ class HandOver:
 
     def thaw(self) -> None:
         """Let all actors continue."""
-        self._runtime.tell_agents(self._procs(), "move_thaw")
+        self._tell_all("move_thaw")
 
     def states(self) -> list[ProcState]:
         """Return the state of all processes, whose actors are frozen.
@@ -81,13 +81,19 @@ class HandOver:
             slot = proc & 0xFFFF_FFFF
             state = ProcState(slot, self._agent.request_of(slot), actors, closed)
             found.append(state.sendable())
+        self._tell_all("move_release")
+        self._agent.flush_output()
+        self._await_rest()
         self._agent.expect_end()
         return found
 
     def _freeze(self) -> str | None:
         """Freeze all actors; return what still happens, if anything does."""
-        procs = self._procs()
-        self._runtime.tell_agents(procs, "move_freeze")
+        self._tell_all("move_freeze")
+        return self._await_rest()
+
+    def _await_rest(self) -> str | None:
+        """Wait until nothing is in transit between frozen actors; return what is, after a while."""
         before: list[int] | None = None
         busy: str | None = None
         for _ in range(_LOOKS_MAX):
@@ -136,6 +142,10 @@ class HandOver:
         for answer in answers:
             results[answer.rank] = None if answer.code else value_of(answer)
         return results
+
+    def _tell_all(self, method: str) -> None:
+        if procs := self._procs():
+            self._runtime.tell_agents(procs, method)
 
     def _procs(self) -> list[int]:
         host = self._runtime.identity.host

@@ -44,7 +44,12 @@ def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | Non
 
 
 def request_until_taken(
-    current: Runtime, place: Place, limit_s: float, preload: Sequence[str] = ()
+    current: Runtime,
+    place: Place,
+    limit_s: float,
+    *,
+    lease_s: float | None = None,
+    preload: Sequence[str] = (),
 ) -> Taken | str:
     """Repeat the request until the worker accepts or the time is over; return why it did not.
 
@@ -52,12 +57,14 @@ def request_until_taken(
         current: The program.
         place: The host as which the worker should serve.
         limit_s: The maximum time, in seconds.
+        lease_s: How long the worker waits for the first sign of life, in seconds. Default: the
+            lease of its host.
         preload: The modules that the worker imports before it replies.
     """
     until = time.monotonic() + limit_s
     while True:
         try:
-            route, answer = _ask(current, place, preload)
+            route, answer = _ask(current, place, lease_s, preload)
             is_taken, text, is_final = answer
         except PermissionError as error:
             is_taken, is_final, why = False, False, _refusal(place, error)
@@ -100,7 +107,7 @@ def _refusal(place: Place, error: PermissionError) -> str:
 
 
 def _ask(
-    current: Runtime, place: Place, preload: Sequence[str]
+    current: Runtime, place: Place, lease_s: float | None, preload: Sequence[str]
 ) -> tuple[Route, tuple[bool, bytes, bool]]:
     """Send one request; return the route, whether it was accepted, the text, and if it is final."""
     identity = current.identity
@@ -116,6 +123,7 @@ def _ask(
             generation=current.generation,
             orphan_grace_s=place.orphan_grace_s,
             worker_id=place.worker_id,
+            lease_s=lease_s,
             preload=preload,
         )
         route = Route.to_worker(address, place.gateway)

@@ -125,7 +125,7 @@ class Places:
             place.exit_report = None
             self._changed.notify_all()
         if former is not None:
-            self._start_fence(place, place.epoch, former)
+            self.start_fence(place, place.epoch, former)
         tell = self._runtime.tell_agent
         agent = proc_id(place.host, 0)
         for host, epoch in epochs:
@@ -162,7 +162,7 @@ class Places:
         for other in others:
             self._runtime.tell_agent(proc_id(other, 0), "host_gone", host, exit_report)
         if route is not None and not place.has_left:
-            self._start_fence(place, epoch + 1, route)
+            self.start_fence(place, epoch + 1, route)
         with self._changed:
             # Set last, so that a replacement is announced after the death.
             place.exit_report = exit_report
@@ -305,7 +305,8 @@ class Places:
             place.address, place.gateway = before
         return why
 
-    def _start_fence(self, place: Place, epoch: int, route: Route) -> None:
+    def start_fence(self, place: Place, epoch: int, route: Route) -> None:
+        """Notify a machine that no machine of a host before an epoch belongs to the job."""
         threading.Thread(
             target=self._fence,
             args=(place, epoch, route),

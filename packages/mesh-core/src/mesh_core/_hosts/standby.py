@@ -9,6 +9,7 @@ includes it.
 from __future__ import annotations
 
 import threading
+import time
 
 from mesh_core._core import request_attach
 from mesh_core._hosts.attach_request import HOLD, RELEASE, AttachRequest
@@ -28,6 +29,8 @@ __all__ = ["StandbyWorker", "StandbyWorkers"]
 # The number of renewals of a reservation per lease.
 _PER_LEASE = 3
 _RELEASE_LIMIT_S = 1.0
+# The pause between two requests to a worker that is still busy, in seconds.
+_RETRY_S = 0.1
 
 
 class StandbyWorker:
@@ -95,8 +98,20 @@ class StandbyWorkers:
         config: Config,
         orphan_grace_s: float = 0.0,
         number: int | None = None,
+        *,
+        busy_s: float = 0.0,
     ) -> None:
-        """Reserve a worker from now on; `number` is the one that a previous program used for it."""
+        """Reserve a worker from now on.
+
+        Args:
+            address: The address of the worker.
+            gateway: The address of the worker that forwards connections to it; None for none.
+            keys: The keys with which both sides authenticate.
+            config: The configuration of the job.
+            orphan_grace_s: The orphan grace period in seconds, which extends the reservation.
+            number: The number that a previous program used for it.
+            busy_s: How long it may still end another session, in seconds.
+        """
         with self._changed:
             known = self._count if number is None else number
             worker = StandbyWorker(address, gateway, keys, config, orphan_grace_s, known)
@@ -105,7 +120,7 @@ class StandbyWorkers:
         if orphan_grace_s and number is None and self._runtime.journal is not None:
             self._runtime.journal.note_standby(worker)
         threading.Thread(
-            target=self._keep, args=(worker,), name=f"mesh-standby-{address}", daemon=True
+            target=self._keep, args=(worker, busy_s), name=f"mesh-standby-{address}", daemon=True
         ).start()
 
     @property
@@ -155,10 +170,14 @@ class StandbyWorkers:
         for thread in threads:
             thread.join(_RELEASE_LIMIT_S)
 
-    def _keep(self, worker: StandbyWorker) -> None:
+    def _keep(self, worker: StandbyWorker, busy_s: float) -> None:
         pause_s = worker.config.host_lease_s / _PER_LEASE
+        busy_until = time.monotonic() + busy_s
         while not worker.is_over.is_set() and not self._runtime.is_over:
             is_held = self._ask(worker, HOLD, pause_s)
+            if not is_held and time.monotonic() < busy_until:
+                worker.is_over.wait(_RETRY_S)
+                continue
             with self._changed:
                 worker.is_held = is_held
                 self._changed.notify_all()

@@ -348,17 +348,15 @@ def _join(
         runtime.identity.incarnation + 1,
         template_cache=template_cache,
         on_start=lambda pid, name: _say(f"has process {pid}: {name}"),
+        on_resume=lambda: _monitor_root(runtime, request, effective().host_lease_s),
     )
     runtime.start_agent()
     if request.preload:
         # Another machine serves as this host while the program waits for the reply.
         runtime.host_agent.warm_up(request.preload, _WARM_LIMIT_S)
-    lease_s = max(request.lease_s, effective().heartbeat_s)
-    lost = exit_report(request.owner) if is_held else b""
     if request.generation:
         runtime.agent.do_host_back(None, 0, request.generation)
-    unresponsive_timeout_s = effective().unresponsive_timeout_s
-    runtime.engine.monitor_host(0, lease_s / HEARTBEATS, unresponsive_timeout_s, lost, lost)
+    _monitor_root(runtime, request, request.lease_s)
     if is_held:
         _orphan_grace = OrphanGrace(runtime, listener, redirector, request, leave)
         _orphan_grace.start()
@@ -367,6 +365,13 @@ def _join(
         threading.Thread(target=_turn_away, args=refuse, name="mesh-redirect", daemon=True).start()
     runtime.engine.admit(listener)
     return runtime
+
+
+def _monitor_root(runtime: Runtime, request: AttachRequest, lease_s: float) -> None:
+    """Leave the job, or keep it for a successor, when the program is silent for a lease."""
+    lost = exit_report(request.owner) if request.orphan_grace_s > 0 else b""
+    heartbeat_s = max(lease_s, effective().heartbeat_s) / HEARTBEATS
+    runtime.engine.monitor_host(0, heartbeat_s, effective().unresponsive_timeout_s, lost, lost)
 
 
 def _turn_away(listener: Listener, redirector: SessionRedirector, why: str) -> None:

@@ -200,6 +200,10 @@ class Harness:
         return self._next
 
 
+# How long one copy may take, in seconds, also in an emulated machine under load.
+_COPY_LIMIT_S = 60.0
+
+
 class _Copies:
     """A thread that copies all of a buffer repeatedly until a copy fails."""
 
@@ -225,9 +229,9 @@ class _Copies:
         try:
             while not self._is_ending:
                 if self._verb == "read":
-                    self._buffer.read_into(here).get()
+                    self._buffer.read_into(here, timeout=_COPY_LIMIT_S).get()
                 else:
-                    self._buffer.write_from(here).get()
+                    self._buffer.write_from(here, timeout=_COPY_LIMIT_S).get()
                 self.is_running.set()
         except Exception as error:
             self._error = type(error).__name__
