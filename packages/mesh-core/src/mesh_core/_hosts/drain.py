@@ -115,8 +115,7 @@ def _move_to(
     if isinstance(taken, str):
         raise HostDied(host=str(successor.address), reason=f"it cannot take over a host ({taken})")
     try:
-        with runtime.places.changing:
-            _move(runtime, place, successor, taken, timeout_s)
+        _move(runtime, place, successor, taken, timeout_s)
     except BaseException:
         if place.epoch != successor.epoch:
             runtime.places.start_fence(successor, successor.epoch + 1, taken[0])
@@ -131,35 +130,15 @@ def _modules(runtime: Runtime) -> tuple[str, ...]:
 
 
 def _move(runtime: Runtime, place: Place, successor: Place, taken: Taken, timeout_s: float) -> None:
-    host = place.host
-    others = [other for other in runtime.places.living() if other != host]
-    try:
-        states = _states(runtime, host, others, timeout_s)
-        epoch = successor.epoch
-        _call_hosts(runtime, others, "host_back", host, epoch, True)
-        runtime.agent.do_host_back(None, host, epoch, True)
-        place.take_machine_of(successor)
-        route, welcome = taken
-        joined(runtime, place, route, welcome.host_name)
-        ask_host(this_proc(), host, "move_resume", states)
-    finally:
-        _release(runtime, host, others)
-
-
-def _states(
-    runtime: Runtime, host: int, others: Sequence[int], timeout_s: float
-) -> list[ProcState]:
-    """Bring the host to rest, and return the state of its processes."""
+    """Move the host as soon as it comes to rest."""
     until = time.monotonic() + timeout_s
     hold_s = _HOLD_MIN_S
     while True:
-        assert runtime.host_agent is not None
-        runtime.host_agent.hold(host)
-        _call_hosts(runtime, others, "hold_host", host)
-        busy = ask_host(this_proc(), host, "move_rest", hold_s)
+        # Other hosts may join or be replaced between two attempts.
+        with runtime.places.changing:
+            busy = _try_to_move(runtime, place, successor, taken, hold_s)
         if busy is None:
-            break
-        _release(runtime, host, others)
+            return
         left_s = until - time.monotonic()
         if left_s <= 0:
             raise DrainFailed(
@@ -169,6 +148,35 @@ def _states(
         # What waits for held messages completes now.
         time.sleep(min(hold_s, left_s))
         hold_s = min(2 * hold_s, _HOLD_MAX_S)
+
+
+def _try_to_move(
+    runtime: Runtime, place: Place, successor: Place, taken: Taken, hold_s: float
+) -> str | None:
+    """Move the host if it comes to rest within a time; otherwise return what still runs on it."""
+    assert runtime.host_agent is not None
+    host = place.host
+    others = [other for other in runtime.places.living() if other != host]
+    try:
+        runtime.host_agent.hold(host)
+        _call_hosts(runtime, others, "hold_host", host)
+        busy: str | None = ask_host(this_proc(), host, "move_rest", hold_s)
+        if busy is not None:
+            return busy
+        states = _states(runtime, host)
+        _call_hosts(runtime, others, "host_back", host, successor.epoch, True)
+        runtime.agent.do_host_back(None, host, successor.epoch, True)
+        place.take_machine_of(successor)
+        route, welcome = taken
+        joined(runtime, place, route, welcome.host_name)
+        ask_host(this_proc(), host, "move_resume", states)
+        return None
+    finally:
+        _release(runtime, host, others)
+
+
+def _states(runtime: Runtime, host: int) -> list[ProcState]:
+    """Return the state of the processes of a host at rest."""
     try:
         problem, states = ask_host(this_proc(), host, "move_hand_over")
         if problem is not None:
