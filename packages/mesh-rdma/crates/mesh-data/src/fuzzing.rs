@@ -4,8 +4,8 @@ use crate::client::peer_monitor::PeerMonitor;
 use crate::connection::blocking_io::SocketError;
 use crate::connection::peer_descriptor::PeerDescriptor;
 use crate::connection::socket::Socket;
-use crate::domain::Domain;
 use crate::domain::registry::Memory;
+use crate::domain::{Domain, random};
 use crate::security::authentication::{Authenticated, AuthenticationMode, authenticate, introduce};
 use crate::security::handshake;
 use crate::security::identity::{Identity, client_config, server_name};
@@ -34,13 +34,16 @@ const MEMORY_LEN: usize = 256;
 const GUARD: u8 = 0xA5;
 const NO_BYTES: Span = Span { start: 0, len: 0 };
 
+/// Differs in each run: a fuzzer guesses a constant, such as the same byte sixteen times.
+static SECRET: LazyLock<[u8; 16]> = LazyLock::new(|| random().expect("random bytes"));
+
 static IDENTITY: LazyLock<Identity> = LazyLock::new(|| Identity::make().expect("an identity"));
 
 /// The descriptor of the owner of all connections in this module.
 fn descriptor() -> PeerDescriptor {
     PeerDescriptor {
         token: [1; 16],
-        secret: [2; 16],
+        secret: *SECRET,
         boot: [3; 16],
         fingerprint: IDENTITY.fingerprint,
         port: 4321,
