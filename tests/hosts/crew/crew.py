@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -40,6 +41,15 @@ class Worker:
         said = self.process.stdout.readline()
         if not said.startswith("mesh worker serves"):
             raise RuntimeError(f"a worker at {listen} did not come up")
+        # A worker waits when the pipe is full, after about a thousand jobs.
+        threading.Thread(target=self._discard_output, daemon=True).start()
+
+    def _discard_output(self) -> None:
+        assert self.process.stdout is not None
+        # The file is closed when the worker is.
+        with suppress(OSError, ValueError):
+            for _ in self.process.stdout:
+                pass
 
     @property
     def is_alive(self) -> bool:
