@@ -8,7 +8,6 @@ use super::peer::LinkState;
 use super::{Effect, Node};
 use crate::events::EventKind;
 use crate::fault;
-use crate::session::Session;
 use bytes::Bytes;
 use mesh_wire::frame::{Frame, Head, Kind};
 use mesh_wire::id::{Address, PortId, ProcId};
@@ -40,24 +39,10 @@ impl Node {
     /// Ends the session with a dead process: its calls fail, its connection closes.
     pub(super) fn discard_peer(&mut self, proc: ProcId, living_from: u32, code: u8, detail: Bytes) {
         let peer = self.peers.entry(proc).or_default();
-        peer.session = Session::default();
-        peer.was_up = false;
-        (peer.relayed, peer.bulk_bytes) = (None, 0);
         peer.outstanding.clear();
-        peer.announced.clear();
         peer.is_watched = false;
-        peer.incarnation = None;
-        peer.living_from = living_from;
         peer.exit_report = Some(Box::new(detail.clone()));
-        let link_state = std::mem::replace(&mut peer.link_state, LinkState::Dead);
-        if let LinkState::Up(link) | LinkState::Dialling { link: Some(link), .. } = link_state {
-            if matches!(link_state, LinkState::Up(_)) {
-                self.record_peer(EventKind::LinkDown, proc);
-            }
-            self.close(link);
-        }
-        let lost = self.bulks.discard_host(proc);
-        self.effects.extend(lost.into_iter().map(Effect::Abort));
+        self.end_session(proc, living_from, LinkState::Dead);
         self.early_messages.forget(proc);
         self.drop_postponed_to(proc);
         self.fail_calls_to(proc, code, &detail);

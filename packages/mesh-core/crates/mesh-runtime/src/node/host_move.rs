@@ -7,11 +7,9 @@
 
 use super::epoch::first_incarnation;
 use super::peer::LinkState;
-use super::{Effect, Node, Port};
-use crate::events::EventKind;
+use super::{Node, Port};
 use crate::fault;
 use crate::hash::FastMap;
-use crate::session::Session;
 use mesh_wire::frame::{Frame, Head, Kind};
 use mesh_wire::id::{Address, HostId, PortId, ProcId};
 
@@ -110,31 +108,13 @@ impl Node {
         let living_from = first_incarnation(epoch);
         self.peer(host.agent());
         for proc in self.peers_on(host) {
-            self.restart_session(proc, living_from);
+            self.end_session(proc, living_from, LinkState::Idle);
         }
         self.fail_calls_to_agent(host.agent());
         self.note_responder(host, true);
         self.retransmit_relayed();
         self.send_pieces();
         self.note_room_anywhere();
-    }
-
-    /// Ends the session with a process that continues on another machine.
-    fn restart_session(&mut self, proc: ProcId, living_from: u32) {
-        let peer = self.peer(proc);
-        peer.session = Session::default();
-        (peer.relayed, peer.bulk_bytes) = (None, 0);
-        peer.announced.clear();
-        (peer.was_up, peer.incarnation, peer.living_from) = (false, None, living_from);
-        let link_state = std::mem::take(&mut peer.link_state);
-        if let LinkState::Up(link) | LinkState::Dialling { link: Some(link), .. } = link_state {
-            if matches!(link_state, LinkState::Up(_)) {
-                self.record_peer(EventKind::LinkDown, proc);
-            }
-            self.close(link);
-        }
-        let lost = self.bulks.discard_host(proc);
-        self.effects.extend(lost.into_iter().map(Effect::Abort));
     }
 
     /// Fails the requests to the agent of a host that has moved, which has not replied to them.

@@ -473,6 +473,24 @@ impl Node {
         self.peer(proc).incarnation = Some(incarnation);
     }
 
+    /// Ends the session with an incarnation of a peer, and closes its connection.
+    pub(super) fn end_session(&mut self, proc: ProcId, living_from: u32, next: LinkState) {
+        let peer = self.peer(proc);
+        peer.session = Session::default();
+        (peer.relayed, peer.bulk_bytes) = (None, 0);
+        peer.announced.clear();
+        (peer.was_up, peer.incarnation, peer.living_from) = (false, None, living_from);
+        let link_state = std::mem::replace(&mut peer.link_state, next);
+        if let LinkState::Up(link) | LinkState::Dialling { link: Some(link), .. } = link_state {
+            if matches!(link_state, LinkState::Up(_)) {
+                self.record_peer(EventKind::LinkDown, proc);
+            }
+            self.close(link);
+        }
+        let lost = self.bulks.discard_host(proc);
+        self.effects.extend(lost.into_iter().map(Effect::Abort));
+    }
+
     fn add_link(&mut self, link: Link) -> LinkId {
         self.next_link += 1;
         let id = LinkId(self.next_link);
