@@ -101,6 +101,17 @@ def test_a_signal_ends_the_worker_and_its_job_in_good_order(number: signal.Signa
 
 
 @pytest.mark.usefixtures("fresh_job")
+def test_a_worker_serves_jobs_although_nobody_reads_its_output() -> None:
+    with WorkerProcess() as worker:
+        worker.fill_output()
+        for _ in range(2):
+            mesh = attach_to_workers([worker.address]).spawn_procs().spawn("worker", Worker)
+            mesh.pid.call_one().get(timeout=LIMIT_S)
+            shutdown_context().get(timeout=LIMIT_S)
+        assert worker.end() == 0
+
+
+@pytest.mark.usefixtures("fresh_job")
 def test_an_actor_that_stops_before_its_host_is_marked_as_lost_is_lost_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -64,6 +64,14 @@ class WorkerProcess:
         """Send a signal to the worker itself."""
         self._process.send_signal(number)
 
+    def fill_output(self) -> None:
+        """Fill the pipe of its output, as after many jobs whose lines nobody has read."""
+        inlet = os.open(f"/proc/{self._process.pid}/fd/1", os.O_WRONLY | os.O_NONBLOCK)
+        with suppress(BlockingIOError):
+            while True:
+                os.write(inlet, b"\n")
+        os.close(inlet)
+
     def said(self) -> list[str]:
         """Return its output since it reported its address; waits for its exit."""
         assert self._process.stdout is not None

@@ -32,6 +32,7 @@ from mesh_core._system.signals import on_signals
 from mesh_core._workers.additional_sessions import SessionRedirector
 from mesh_core._workers.orphan_grace import HEARTBEATS, OrphanGrace, exit_report
 from mesh_core._workers.standby_template import StandbyTemplate, extend_path
+from mesh_core._workers.status import report
 from mesh_core._workers.worker_keys import worker_keys
 
 TYPE_CHECKING = False
@@ -280,12 +281,6 @@ class _StandbyReservation:
             template.close()
 
 
-def _say(what: str) -> None:
-    # The program that started the worker may have closed the pipe.
-    with suppress(OSError):
-        print(f"mesh worker {what}", flush=True)
-
-
 def _tell(caller: IncomingRequest, is_taken: bool, text: str, *, is_final: bool = False) -> None:
     try:
         caller.reply(is_taken, text.encode(errors="replace"), is_final)
@@ -310,12 +305,12 @@ def _serve(
         # The process exits after a failed attempt, so the worker is available for the next job.
         why = f"it cannot serve this job: {type(error).__name__}: {error}"
         _tell(caller, False, why, is_final=True)
-        _say(f"could not serve a job of {request.owner}: {error}")
+        report(f"could not serve a job of {request.owner}: {error}")
         return None
     reply = AttachReply(runtime.identity.host_name, worker_id, differences(request.versions))
     _tell(caller, True, reply.encode())
     where = " beside others" if _is_guest else ""
-    _say(f"serves a job of {request.owner}{where} in process {os.getpid()}")
+    report(f"serves a job of {request.owner}{where} in process {os.getpid()}")
     return runtime
 
 
@@ -347,7 +342,7 @@ def _join(
         runtime,
         runtime.identity.incarnation + 1,
         template_cache=template_cache,
-        on_start=lambda pid, name: _say(f"has process {pid}: {name}"),
+        on_start=lambda pid, name: report(f"has process {pid}: {name}"),
         on_resume=lambda: _monitor_root(runtime, request, effective().host_lease_s),
     )
     runtime.start_agent()
@@ -386,7 +381,7 @@ def _end(runtime: Runtime, worker: Inheritance) -> None:
     """Stop the remaining part of the job on this host."""
     assert runtime.host_agent is not None
     if not _is_guest:
-        _say("is ending the job")
+        report("is ending the job")
     if _why_withdrawn is not None:
         # The owner must learn of the withdrawal before the exits of the processes. Calls to them
         # then report that the host was lost, and not that the actor was stopped.
@@ -400,5 +395,5 @@ def _end(runtime: Runtime, worker: Inheritance) -> None:
     is_heard = _status in (0, ENDED_BY_OWNER) and not _is_at_once
     threading.Event().wait(_FAREWELL_S if is_heard else 0.0)
     runtime.engine.close()
-    _say("has ended a job beside others" if _is_guest else "has ended the job")
+    report("has ended a job beside others" if _is_guest else "has ended the job")
     shutil.rmtree(runtime.identity.directory, ignore_errors=True)

@@ -28,6 +28,7 @@ from mesh_core._supervision.lifecycle import ENDED_BY_OWNER
 from mesh_core._system.signals import on_signals
 from mesh_core._workers.additional_sessions import GUEST_LIMIT_S, AdditionalSessions
 from mesh_core._workers.listen_address import ListenAddress
+from mesh_core._workers.status import report
 from mesh_core._workers.worker_keys import worker_keys
 
 TYPE_CHECKING = False
@@ -129,7 +130,7 @@ class Worker:
             self.serve(until_shutdown=until_shutdown)
             return
         with on_signals((signal.SIGTERM, signal.SIGINT), self.end):
-            print(f"mesh worker serves {self.address}", flush=True)
+            report(f"serves {self.address}")
             self.serve(until_shutdown=until_shutdown)
 
     def serve_concurrently(self) -> Future[None]:

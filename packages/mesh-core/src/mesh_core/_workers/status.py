@@ -1,0 +1,39 @@
+"""The lines in which a worker says what it does, on its standard output."""
+
+from __future__ import annotations
+
+import select
+import sys
+from contextlib import suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TextIO
+
+__all__ = ["report"]
+
+# A pipe accepts at least 4,096 bytes when it is ready for writing. Two threads may write at a time.
+_LEN_MAX = 2000
+_READER_LIMIT_MS = 100
+
+
+def report(what: str) -> None:
+    """Print what the worker does, or drop the line if nobody reads the output.
+
+    A program that starts a worker through a pipe may stop reading it. The pipe is full after some
+    hundred lines, and the worker must serve jobs nevertheless.
+    """
+    # The stream is missing or closed, or its reader is gone.
+    with suppress(AttributeError, OSError, ValueError):
+        if _has_room(sys.stdout):
+            print(f"mesh worker {what}"[:_LEN_MAX], flush=True)
+
+
+def _has_room(stream: TextIO) -> bool:
+    try:
+        descriptor = stream.fileno()
+    except (OSError, ValueError):
+        return True  # It is in memory, as in notebooks and tests.
+    ready = select.poll()
+    ready.register(descriptor, select.POLLOUT)
+    return bool(ready.poll(_READER_LIMIT_MS))
