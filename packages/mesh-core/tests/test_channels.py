@@ -335,6 +335,25 @@ def test_a_port_that_was_let_go_before_its_holder_died_raises_nothing() -> None:
             receiver.recv().get(timeout=0.2)
 
 
+class Forgetful(Sender):
+    """Gets a port as an argument of its spawn, and does not keep it."""
+
+    def __init__(self, port: Port[Any]) -> None:
+        port.send("created")
+
+
+def test_a_port_that_an_actor_does_not_keep_is_let_go_after_init() -> None:
+    with this_host().spawn_procs({"n": 1}, name="mortal") as mortal:
+        port, receiver = Channel[Any].open()
+        mesh = mortal.spawn("senders", Forgetful, port)
+        mesh.pid.call_one().get()
+        with pytest.raises(ProcDied):
+            mesh.die.call_one().get()
+        assert receiver.recv().get(timeout=10) == "created"
+        with pytest.raises(TimeoutError):
+            receiver.recv().get(timeout=0.2)
+
+
 def test_a_dropped_receiver_frees_its_port() -> None:
     from mesh_core._calls.port_holders import holders
 

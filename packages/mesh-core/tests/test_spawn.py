@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -292,6 +293,40 @@ def test_processes_without_dimensions_are_one() -> None:
     with this_host().spawn_procs() as procs:
         assert len(procs) == 1
         assert procs.spawn("worker", Worker).add.call_one().get() == 1
+
+
+class Weights:
+    """An argument that may be large."""
+
+
+class Reader(Actor):
+    """Uses its argument only in `__init__`."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights = weakref.ref(weights)
+
+    @endpoint
+    def has_weights(self) -> bool:
+        return self.weights() is not None
+
+
+class AsyncReader(Actor):
+    """The same on the event loop."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights = weakref.ref(weights)
+
+    @endpoint
+    async def has_weights(self) -> bool:
+        return self.weights() is not None
+
+
+@pytest.mark.parametrize("kind", [Reader, AsyncReader])
+def test_arguments_of_a_spawn_live_only_as_long_as_the_actor_uses_them(
+    proc: ProcMesh, kind: type[Reader]
+) -> None:
+    reader = proc.spawn("reader", kind, Weights())
+    assert not reader.has_weights.call_one().get(timeout=PROMPT_S)
 
 
 def test_sixty_four_processes_start_and_stop() -> None:

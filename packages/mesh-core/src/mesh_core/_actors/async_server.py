@@ -45,6 +45,7 @@ class LoopCell(ActorCell):
 
     def start(self, spawn_message: Message) -> None:
         """Start the task of the actor, which creates the instance."""
+        self.spawn_message = spawn_message
         self.left: deque[Message] = deque()
         self.tasks: dict[asyncio.Task[None], Message] = {}
         self._running: Message | None = None
@@ -56,22 +57,22 @@ class LoopCell(ActorCell):
         self._thawed = asyncio.Event()
         self._thread: OwnThread | None = None
         self.loop = loop_thread().loop
-        loop_thread().call(self._begin, spawn_message)
+        loop_thread().call(self._begin)
 
-    def _begin(self, spawn_message: Message) -> None:
-        self._task = self.loop.create_task(self._live(spawn_message), name=f"mesh-{self.name}")
+    def _begin(self) -> None:
+        self._task = self.loop.create_task(self._live(), name=f"mesh-{self.name}")
 
-    async def _live(self, spawn_message: Message) -> None:
+    async def _live(self) -> None:
         try:
             await self._create()
-            self.answer(spawn_message, None)
+            self.created()
             waker_of(self.loop, self.engine).watch_always(self.port, self._wake)
             await self._serve()
         except (ActorFailure, PortClosed, asyncio.CancelledError):
             # The failure is in `abort_error`; a cancellation arrived too late for its message.
             pass
         waker_of(self.loop, self.engine).forget(self.port)
-        await self._end(spawn_message)
+        await self._end()
 
     async def _create(self) -> None:
         request = self.request
@@ -359,14 +360,14 @@ class LoopCell(ActorCell):
         else:
             await self._in_thread(ask.run, lambda failure: method(self.instance, failure))
 
-    async def _end(self, spawn_message: Message) -> None:
+    async def _end(self) -> None:
         set_serving(Serving(self, None, self.point.extent))
         self.ending.begin(self.abort_error)
         self.ending.reject(self.running_messages())
         error = self.ending.error
         cause = None if error is None else (error.__cause__ or error)
-        if self.instance is None:
-            self.answer_error(spawn_message, cause or MeshStopped(mesh_name=self.name))
+        if self.spawn_message is not None:
+            self.answer_error(self.spawn_message, cause or MeshStopped(mesh_name=self.name))
         for task, message in list(self.tasks.items()):
             self._interrupted.add(message)
             task.cancel()

@@ -151,6 +151,8 @@ class ActorCell:
         # The encoding of the sender in messages.
         self.sender: bytes = port.to_bytes(8, "little")
         self.request = request
+        # The message with the spawn request, until the actor is created.
+        self.spawn_message: Message | None = None
         self.rank = rank
         self.name: str = request.name
         self.class_name: str = request.cls.__qualname__
@@ -255,6 +257,18 @@ class ActorCell:
     def answer_port(self, message: Message) -> Port[Any]:
         """Create the response port for an endpoint that replies explicitly."""
         return ReplyPort(message)
+
+    def created(self) -> None:
+        """Reply to the spawn request, and keep nothing of it.
+
+        Its arguments may be large, or contain the only port of a channel: the actor decides how
+        long they live.
+        """
+        message, self.spawn_message = self.spawn_message, None
+        request = self.request
+        request.args, request.kwargs, request.moved = (), {}, None
+        if message is not None:
+            self.answer(message, None)
 
     def answer(self, message: Message, value: Any) -> None:
         """Send a result."""

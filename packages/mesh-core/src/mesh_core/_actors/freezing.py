@@ -109,7 +109,6 @@ def release_states(runtime: Runtime) -> None:
     """Drop the actors, which continue elsewhere; this process then holds none of their ports."""
     for cell in _living(runtime):
         cell.instance = None
-        cell.request.args, cell.request.kwargs = (), {}
 
 
 def _check_movable(cell: ActorCell) -> None:

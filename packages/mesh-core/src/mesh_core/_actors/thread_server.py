@@ -35,25 +35,24 @@ class ThreadCell(ActorCell, Interruptible):
 
     def start(self, spawn_message: Message) -> None:
         """Start the thread, which creates the instance."""
+        self.spawn_message = spawn_message
         self.left: deque[Message] = deque()
         self.urgent: deque[Any] = deque()
         self._thawed = threading.Event()
         Interruptible.__init__(self)
-        self.thread = threading.Thread(
-            target=self._live, args=(spawn_message,), name=f"mesh-{self.name}", daemon=True
-        )
+        self.thread = threading.Thread(target=self._live, name=f"mesh-{self.name}", daemon=True)
         self.thread.start()
 
-    def _live(self, spawn_message: Message) -> None:
+    def _live(self) -> None:
         self.ident = threading.get_ident()
         try:
             self._create()
-            self.answer(spawn_message, None)
+            self.created()
             self._serve()
         except (_Stopped, ActorFailure, PortClosed):
             # The failure is in `abort_error`.
             pass
-        self._end(spawn_message)
+        self._end()
 
     def _create(self) -> None:
         request = self.request
@@ -199,14 +198,14 @@ class ThreadCell(ActorCell, Interruptible):
             set_serving(Serving(self, None, self.point.extent))
             ask.run(lambda failure: self.instance.__supervise__(failure))
 
-    def _end(self, spawn_message: Message) -> None:
+    def _end(self) -> None:
         set_serving(Serving(self, None, self.point.extent))
         self.ending.begin(self.abort_error)
         self.ending.reject(self.running_messages())
         error = self.ending.error
         cause = None if error is None else (error.__cause__ or error)
-        if self.instance is None:
-            self.answer_error(spawn_message, cause or MeshStopped(mesh_name=self.name))
+        if self.spawn_message is not None:
+            self.answer_error(self.spawn_message, cause or MeshStopped(mesh_name=self.name))
         self.ending.stop_children()
         problem = self._cleanup(cause)
         self.instance = None
