@@ -128,7 +128,15 @@ def add_standby_workers(hosts: HostMesh, workers: Sequence[str]) -> None:
             raise ValueError(f"{address} is a host or a standby worker already")
         known.add(address)
     for address in addresses:
-        places.standby.hold(address, like.gateway, like.keys, like.config, like.orphan_grace_s)
+        places.standby.hold(
+            address,
+            like.gateway,
+            like.keys,
+            like.config,
+            like.orphan_grace_s,
+            # A machine that has just left a job may still be ending its session.
+            busy_s=like.config.attach_timeout_s,
+        )
 
 
 def _parse_all(workers: Sequence[str]) -> list[Address]:

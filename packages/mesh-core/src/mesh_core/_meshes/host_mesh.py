@@ -251,7 +251,10 @@ class HostMesh(ContextMesh):
 
     @property
     def initialized(self) -> Future[Literal[True]]:
-        """Done when every host can be reached; raises `HostDied` for a host that cannot."""
+        """Done when every host can be reached; raises `HostDied` for a host that cannot.
+
+        It does not wait for standby workers, which are reserved in the background.
+        """
         self._require_job()
         agents = self._agents()
         reply = runtime().call_agents(agents._targets(), "ready")
