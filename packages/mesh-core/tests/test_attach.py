@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from failing_actors import Worker
 from host_recorder import wait_until_gone
+from worker_fixtures import attached, running_workers
 from workers import WorkerProcess
 
 from mesh_core import (
@@ -74,15 +74,10 @@ def fresh_job() -> Iterator[None]:
 @pytest.fixture
 def workers() -> Iterator[list[WorkerProcess]]:
     """Two workers, which look like two machines."""
-    with ExitStack() as stack:
-        yield [stack.enter_context(WorkerProcess()) for _ in range(2)]
+    with running_workers(2) as started:
+        yield started
         # The job ends before the workers do, which would otherwise be reported to it.
         shutdown_context().get()
-
-
-def attached(workers: list[WorkerProcess], credentials: Credentials | None = None) -> HostMesh:
-    """Attach the workers to a job."""
-    return attach_to_workers([worker.address for worker in workers], credentials=credentials)
 
 
 def test_actors_on_other_hosts_are_called_as_those_here(workers: list[WorkerProcess]) -> None:
@@ -267,7 +262,7 @@ def test_links_among_credentials_of_one_job(tmp_path: Path) -> None:
     credentials = Credentials.create()
     credentials.issue(role="worker", name="host-1").save(tmp_path / "worker")
     with WorkerProcess(credentials=tmp_path / "worker") as worker:
-        hosts = attached([worker], credentials)
+        hosts = attached([worker], credentials=credentials)
         mesh = hosts.spawn_procs({"procs": 2}).spawn("member", Member)
         payload = os.urandom(5 << 20)
         assert mesh.echo.call(payload).get(timeout=30).values() == [payload, payload]
@@ -281,7 +276,7 @@ def test_a_stranger_is_refused_and_told_why(tmp_path: Path, has_credentials: boo
     Credentials.create().issue(role="worker", name="host-1").save(tmp_path / "worker")
     stranger = Credentials.create() if has_credentials else None
     with WorkerProcess(credentials=tmp_path / "worker") as worker, configured(attach_timeout_s=0.1):
-        hosts = attached([worker], stranger)
+        hosts = attached([worker], credentials=stranger)
         why = "belongs to job" if has_credentials else "give those of its job"
         with pytest.raises(HostDied, match=why):
             hosts.initialized.get(timeout=30)

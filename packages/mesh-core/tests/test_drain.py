@@ -7,11 +7,13 @@ import signal
 import threading
 import time
 from collections import Counter
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from host_recorder import wait_until_gone
+from worker_fixtures import attached
+from worker_fixtures import fresh_job as fresh_job
+from worker_fixtures import workers as workers
 from workers import WorkerProcess
 
 from mesh_core import (
@@ -26,16 +28,10 @@ from mesh_core import (
     concurrent_endpoint,
     configured,
     endpoint,
-    shutdown_context,
     this_host,
 )
 from mesh_core._calls.port_holders import holders
 from mesh_core.testing import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mesh_core import HostMesh
 
 LIMIT_S = 30.0
 
@@ -208,26 +204,6 @@ class Configured(Actor):
         with self.lock:
             self.value += 1
         return self.value
-
-
-@pytest.fixture
-def fresh_job(workers: list[WorkerProcess]) -> Iterator[None]:
-    """Give each test a separate job, which ends before the workers do."""
-    shutdown_context().get()
-    yield
-    shutdown_context().get()
-
-
-@pytest.fixture
-def workers() -> Iterator[list[WorkerProcess]]:
-    """Three workers, which look like three machines."""
-    with ExitStack() as stack:
-        yield [stack.enter_context(WorkerProcess()) for _ in range(3)]
-
-
-def attached(workers: list[WorkerProcess], standby: int = 0) -> HostMesh:
-    """Attach the workers to a job."""
-    return attach_to_workers([worker.address for worker in workers], standby=standby)
 
 
 def test_actors_continue_with_their_state_on_another_machine(

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from host_recorder import wait_until_gone
-from test_host_replace import LIMIT_S, Member, fresh_job
+from test_host_replace import LIMIT_S, Member
+from worker_fixtures import attached, running_workers
+from worker_fixtures import frequent_heartbeats as frequent_heartbeats
+from worker_fixtures import fresh_job as fresh_job
 from workers import WorkerProcess
 
 from mesh_core import (
     Actor,
     HostDied,
-    attach_to_workers,
     configured,
     endpoint,
     shutdown_context,
@@ -25,11 +26,7 @@ from mesh_core import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mesh_core import HostMesh
-
-__all__ = ["fresh_job"]
-
-pytestmark = pytest.mark.usefixtures("fresh_job")
+pytestmark = pytest.mark.usefixtures("frequent_heartbeats")
 
 
 class Sink(Actor):
@@ -62,8 +59,8 @@ class Teller(Member):
 @pytest.fixture
 def workers() -> Iterator[list[WorkerProcess]]:
     """Two workers, which look like two machines."""
-    with ExitStack() as stack:
-        yield [stack.enter_context(WorkerProcess()) for _ in range(2)]
+    with running_workers(2) as started:
+        yield started
 
 
 @pytest.fixture(autouse=True)
@@ -71,11 +68,6 @@ def impatient() -> Iterator[None]:
     """Declare a stopped machine dead after a short time."""
     with configured(unresponsive_timeout_s=1.0):
         yield
-
-
-def attached(workers: list[WorkerProcess]) -> HostMesh:
-    """Attach the workers to a job."""
-    return attach_to_workers([worker.address for worker in workers])
 
 
 def silence(worker: WorkerProcess, mesh: Any) -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from kept_actors import Counter
 from lost_program import LostProgram
-from test_host_replace import LIMIT_S, Member, cut_power, fresh_job
+from test_host_replace import LIMIT_S, Member, cut_power
+from worker_fixtures import frequent_heartbeats as frequent_heartbeats
+from worker_fixtures import fresh_job as fresh_job
 from workers import WorkerProcess
 
 from mesh_core import Credentials, HostDied, attach_to_workers, take_over
@@ -17,9 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["fresh_job"]
-
-pytestmark = pytest.mark.usefixtures("fresh_job")
+pytestmark = pytest.mark.usefixtures("frequent_heartbeats")
 
 ATTACH_BEHIND = """
 credentials = Credentials.load(folder + "/controller")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from failing_actors import Worker
 from host_recorder import wait_until_gone
+from worker_fixtures import attached
+from worker_fixtures import frequent_heartbeats as frequent_heartbeats
+from worker_fixtures import fresh_job as fresh_job
+from worker_fixtures import workers as workers
 from workers import WorkerProcess
 
 from mesh_core import (
@@ -18,22 +21,17 @@ from mesh_core import (
     HostDied,
     MeshFailure,
     add_standby_workers,
-    attach_to_workers,
     configured,
     endpoint,
-    shutdown_context,
     this_host,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from mesh_core import HostMesh
 
 LIMIT_S = 30.0
-HEARTBEAT_S = 0.2
 
-pytestmark = pytest.mark.usefixtures("fresh_job")
+pytestmark = pytest.mark.usefixtures("frequent_heartbeats")
 
 
 class Member(Worker):
@@ -65,27 +63,6 @@ class Caller(Actor):
     def epoch(self) -> int:
         number: int = self.mesh.host_epoch
         return number
-
-
-@pytest.fixture
-def fresh_job(workers: list[WorkerProcess]) -> Iterator[None]:
-    """Give each test a separate job, which ends before the workers do."""
-    shutdown_context().get()
-    with configured(heartbeat_s=HEARTBEAT_S):
-        yield
-        shutdown_context().get()
-
-
-@pytest.fixture
-def workers() -> Iterator[list[WorkerProcess]]:
-    """Three workers, which look like three machines."""
-    with ExitStack() as stack:
-        yield [stack.enter_context(WorkerProcess()) for _ in range(3)]
-
-
-def attached(workers: list[WorkerProcess], standby: int = 0) -> HostMesh:
-    """Attach the workers to a job."""
-    return attach_to_workers([worker.address for worker in workers], standby=standby)
 
 
 def cut_power(worker: WorkerProcess, mesh: Any) -> None:

@@ -4,43 +4,34 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from test_host_replace import LIMIT_S, Member, cut_power, fresh_job
+from test_host_replace import LIMIT_S, Member, cut_power
+from worker_fixtures import attached
+from worker_fixtures import frequent_heartbeats as frequent_heartbeats
+from worker_fixtures import fresh_job as fresh_job
+from worker_fixtures import workers as workers
 from workers import WorkerProcess
 
 from mesh_core import (
     HostDied,
     HostMesh,
     SupervisionError,
-    attach_to_workers,
     configured,
     endpoint,
     shutdown_context,
 )
 from mesh_core.testing import wait_until
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["fresh_job"]
-
-pytestmark = pytest.mark.usefixtures("fresh_job")
+pytestmark = pytest.mark.usefixtures("frequent_heartbeats")
 
 
-@pytest.fixture
-def workers() -> Iterator[list[WorkerProcess]]:
-    """One worker for a host, and two standby workers."""
-    with ExitStack() as stack:
-        yield [stack.enter_context(WorkerProcess()) for _ in range(3)]
-
-
-def attached(workers: list[WorkerProcess]) -> HostMesh:
+def with_standby(workers: list[WorkerProcess]) -> HostMesh:
     """Attach one worker as a host and keep the others as standby workers."""
-    return attach_to_workers([worker.address for worker in workers], standby=len(workers) - 1)
+    return attached(workers, standby=len(workers) - 1)
 
 
 def until_answered(mesh: Any) -> list[int]:
@@ -57,7 +48,7 @@ def until_answered(mesh: Any) -> list[int]:
 
 
 def test_a_spare_takes_the_place_of_a_dead_host(workers: list[WorkerProcess]) -> None:
-    hosts = attached(workers)
+    hosts = with_standby(workers)
     assert hosts.extent == {"hosts": 1}
     mesh = hosts.spawn_procs({"procs": 2}).spawn("member", Member)
     assert mesh.add.call().get(timeout=LIMIT_S).values() == [1, 1]
@@ -67,7 +58,7 @@ def test_a_spare_takes_the_place_of_a_dead_host(workers: list[WorkerProcess]) ->
 
 
 def test_replacing_a_rank_of_a_dead_host_takes_a_spare(workers: list[WorkerProcess]) -> None:
-    procs = attached(workers).spawn_procs({"procs": 2})
+    procs = with_standby(workers).spawn_procs({"procs": 2})
     mesh = procs.spawn("member", Member)
     assert mesh.add.call().get(timeout=LIMIT_S).values() == [1, 1]
     cut_power(workers[0], mesh.slice(hosts=0, procs=0))
@@ -78,7 +69,7 @@ def test_replacing_a_rank_of_a_dead_host_takes_a_spare(workers: list[WorkerProce
 
 
 def test_a_restart_policy_takes_spares_until_none_is_left(workers: list[WorkerProcess]) -> None:
-    procs = attached(workers).spawn_procs({"procs": 2})
+    procs = with_standby(workers).spawn_procs({"procs": 2})
     mesh = procs.spawn("member", Member, restart="transient")
     for lost in workers[:2]:
         assert mesh.add.call().get(timeout=LIMIT_S).values() == [1, 1]
@@ -95,7 +86,7 @@ def test_a_restart_policy_takes_spares_until_none_is_left(workers: list[WorkerPr
 
 def test_a_spare_that_has_died_itself_is_left_out(workers: list[WorkerProcess]) -> None:
     with configured(host_lease_s=0.6):
-        hosts = attached(workers)
+        hosts = with_standby(workers)
     mesh = hosts.spawn_procs({"procs": 1}).spawn("member", Member)
     assert mesh.add.call().get(timeout=LIMIT_S).values() == [1]
     workers[1].end()
@@ -109,7 +100,7 @@ def test_a_spare_serves_nobody_else_and_is_free_after_the_job(
 ) -> None:
     from whole_program import run
 
-    hosts = attached(workers[:2])
+    hosts = with_standby(workers[:2])
     hosts.initialized.get(timeout=LIMIT_S)
     ask = f"""
         from mesh_core import attach_to_workers, configure
@@ -152,7 +143,7 @@ class Importing(Member):
 
 def test_a_spare_imports_modules_before_it_is_needed(workers: list[WorkerProcess]) -> None:
     with configured(host_lease_s=1.0):
-        hosts = attached(workers[:2])
+        hosts = with_standby(workers[:2])
     hosts.preload("numpy")
     mesh = hosts.spawn_procs({"procs": 1}).spawn("member", Importing)
     assert mesh.add.call().get(timeout=LIMIT_S).values() == [1]
@@ -167,7 +158,7 @@ def test_a_spare_imports_modules_before_it_is_needed(workers: list[WorkerProcess
 
 def test_a_spare_that_is_released_forgets_what_it_imported(workers: list[WorkerProcess]) -> None:
     with configured(host_lease_s=1.0):
-        hosts = attached(workers[:2])
+        hosts = with_standby(workers[:2])
     hosts.preload("numpy")
     wait_until(lambda: bool(retained_templates(workers[1])), LIMIT_S)
     shutdown_context().get()
@@ -177,4 +168,4 @@ def test_a_spare_that_is_released_forgets_what_it_imported(workers: list[WorkerP
 @pytest.mark.parametrize("standby", [-1, 3, 4])
 def test_at_least_one_worker_is_a_host(workers: list[WorkerProcess], standby: int) -> None:
     with pytest.raises(ValueError, match="at least one worker must be a host"):
-        attach_to_workers([worker.address for worker in workers], standby=standby)
+        attached(workers, standby=standby)
