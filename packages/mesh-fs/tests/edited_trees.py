@@ -14,7 +14,6 @@ import select
 import shutil
 import stat
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 
 SEAL_BYTES = 16
@@ -311,12 +310,13 @@ class EditedTree:
 def read_until_told(root: bytes, seed: int) -> dict[str, object]:
     """Read at random until standard input is readable; return the observations."""
     chance = random.Random(seed)
-    reads, torn, errors = 0, [], Counter[str]()
+    # The last text of each kind of error.
+    reads, torn, errors = 0, [], dict[str, str]()
     while not select.select([0], [], [], 0)[0]:
         try:
             paths = list(paths_below(root))
         except OSError as error:
-            errors[str(error.strerror)] += 1
+            errors[str(error.strerror)] = f"{error} in a listing"
             continue
         for path in chance.choices(paths, k=20) if paths else []:
             try:
@@ -324,7 +324,7 @@ def read_until_told(root: bytes, seed: int) -> dict[str, object]:
                     continue
                 content = _read(path)
             except OSError as error:
-                errors[str(error.strerror)] += 1
+                errors[str(error.strerror)] = f"{error} in {path!r}"
                 continue
             reads += 1
             # A file that is being written into a directory is incomplete until it gets its final

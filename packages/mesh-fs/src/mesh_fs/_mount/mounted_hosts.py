@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from mesh_core import MeshError, ValueMesh, this_proc
+from mesh_core import MeshError, SupervisionError, ValueMesh, this_proc
 from mesh_fs._delivery.distribution_tree import DistributionTree
 from mesh_fs._mount.host_mount import HostFiles, HostStatus
 from mesh_fs._mount.host_recovery import RecoveryMonitor, restart_process
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from mesh_fs._delivery.source import Source
     from mesh_fs._mount.controller import MountController
     from mesh_fs._options import CacheOptions, MountOptions
+
+_logger = logging.getLogger("mesh_fs")
 
 __all__ = ["MountedHosts", "RecoveryResult", "mountpoints_in"]
 
@@ -106,9 +109,11 @@ class MountedHosts:
         stops: list[Any] = []
         if self._monitor is not None:
             stops.append(self._monitor.stop())
-        # A lost host has no mount.
         with suppress(MeshError):
-            self.files.close.options(return_exceptions=True).call().get()
+            for closed in self.files.close.options(return_exceptions=True).call().get().values():
+                # A lost host has no mount.
+                if isinstance(closed, MeshError) and not isinstance(closed, SupervisionError):
+                    _logger.warning("a host has not unmounted the files: %s", closed)
         return [*stops, self._procs.stop()]
 
 
