@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from mesh_telemetry._collectives.collectives_file import CollectivesFile, ProcessGroup
@@ -21,6 +21,7 @@ from mesh_telemetry._collectives.when_imported import when_imported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
     from types import CodeType, FrameType, ModuleType
     from typing import Any
@@ -262,9 +263,9 @@ class _GroupRecorder:
         if os.getpid() != self._pid:
             return
         try:
-            name: str = begun.name.name
+            name, is_peer_to_peer = _kind_of(begun.name)
             peer = begun.root
-            if name in _PEER_TO_PEER:
+            if is_peer_to_peer:
                 sequence = self._peer_sequences.get((name, peer), 0)
                 self._peer_sequences[name, peer] = sequence + 1
             else:
@@ -274,7 +275,7 @@ class _GroupRecorder:
             is_on_cpu = all(map(_is_on_cpu, tensors)) if tensors else self._is_gloo
             serial = self._file.enter(
                 self._number,
-                _NAMES.get(name) or name.lower(),
+                name,
                 peer,
                 sequence,
                 sum(tensor.nbytes for tensor in tensors),
@@ -322,17 +323,33 @@ def _is_completed(work: Any) -> bool:
         return True
 
 
+_kinds: dict[int, tuple[str, bool]] = {}
+
+
+def _kind_of(kind: Any) -> tuple[str, bool]:
+    """Return the name of an operation, and whether only two ranks take part."""
+    # The name of a value of this enumeration is searched for at each use.
+    known = _kinds.get(number := int(kind))
+    if known is None:
+        name: str = kind.name
+        known = _NAMES.get(name) or name.lower(), name in _PEER_TO_PEER
+        _kinds[number] = known
+    return known
+
+
 def _is_on_cpu(tensor: Any) -> bool:
-    return str(tensor.device.type) == "cpu"
+    return bool(tensor.is_cpu)
 
 
 def _shape_of(tensors: Any) -> str:
     """Describe the first of the tensors, and how many there are."""
-    if not tensors:
-        return ""
-    first = tensors[0]
-    text = f"{str(first.dtype).removeprefix('torch.')}{list(first.shape)}"
-    return text if len(tensors) == 1 else f"{text} and {len(tensors) - 1} more"
+    return _described(tensors[0].dtype, tensors[0].shape, len(tensors)) if tensors else ""
+
+
+@lru_cache(1024)
+def _described(dtype: Any, shape: Sequence[int], count: int) -> str:
+    text = f"{str(dtype).removeprefix('torch.')}{list(shape)}"
+    return text if count == 1 else f"{text} and {count - 1} more"
 
 
 def _caller(frame: FrameType | None) -> tuple[str, str, int]:
