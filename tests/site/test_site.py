@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 
 from tests.site.conftest import Open, show
@@ -40,6 +42,15 @@ def test_every_public_name_has_a_page() -> None:
     pages = {name: ROOT / "site/reference" / name / "index.html" for name in names}
     missing = [name for name, page in pages.items() if "doc doc-object" not in page.read_text()]
     assert missing == []
+
+
+def test_other_sites_can_link_to_every_public_name() -> None:
+    inventory = (ROOT / "site/objects.inv").read_bytes()
+    # Four lines of text precede the compressed list.
+    listed = zlib.decompress(inventory.split(b"\n", 4)[4]).decode()
+    known = {line.split(" ", 1)[0] for line in listed.splitlines()}
+    names = [f"{module.name}.{one.name}" for module in public_modules() for one in module.names]
+    assert [name for name in names if name not in known] == []
 
 
 def test_the_comparison_shows_its_picture_and_where_mesh_loses(open_page: Open) -> None:

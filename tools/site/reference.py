@@ -14,7 +14,7 @@ def pages() -> Iterator[tuple[str, str, str]]:
     for module in public_modules():
         yield module.name, f"{FOLDER}/{module.name}/index.md", _module_page(module)
         for one in module.names:
-            text = f"# {one.name}\n\n::: {module.name}.{one.name}\n"
+            text = f"---\ntitle: {one.name}\n---\n\n::: {module.name}.{one.name}\n"
             yield module.name, f"{FOLDER}/{module.name}/{one.name}.md", text
 
 
