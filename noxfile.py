@@ -71,6 +71,7 @@ PEER_GROUPS = {
     "ray": "bench-ray",
     "dask": "bench-dask",
     "xoscar": "bench-xoscar",
+    "torchrun": "bench-torchrun",
 }
 
 #: The exit status of bench/run.py if a count could not be measured.

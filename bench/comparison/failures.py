@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,21 +15,26 @@ from pathlib import Path
 from typing import Any
 
 from bench.accounting import descendants, end_leftovers, reap, wait_ended
+from bench.comparison.outcomes import LOST_HOST_S_MAX
 from bench.comparison.systems import System
 from bench.measure import ended, environment
 from tests.hosts.memory_cgroup import create_memory_cgroup
+from tests.hosts.world import Host, HostProcess, World
+from tools.workspace import ROOT
 
 _RUN_S_MAX = 120.0
 #: After the death of the program, its processes are counted for this long, in seconds.
 _OBSERVED_S = 15.0
 _MEMORY_BYTES = 2 << 30
 _COUNTED_AFTER_S = (1.0, 5.0, _OBSERVED_S)
+_NOT_ENDED = {"error": "", "text": "the program did not end", "seconds": _RUN_S_MAX}
 
 
 def outcomes(system: System, interpreter: str) -> Mapping[str, dict[str, Any]]:
     """Return what a program with this system sees in each scenario."""
     found = {name: _seen(system, interpreter, name) for name in ("killed", "hung")}
     found["out-of-memory"] = _out_of_memory(system, interpreter)
+    found["host-lost"] = _host_lost(system, interpreter)
     found["controller"] = _controller_killed(system, interpreter)
     return found
 
@@ -43,7 +50,7 @@ def _seen(
     out, err, status = ended(command, _RUN_S_MAX)
     end_leftovers()
     if isinstance(status, str):
-        return {"error": "", "text": "the program did not end", "seconds": _RUN_S_MAX}
+        return _NOT_ENDED
     for line in reversed(out.splitlines()):
         if line.startswith("{"):
             found: dict[str, Any] = json.loads(line)
@@ -65,6 +72,53 @@ def _out_of_memory(system: System, interpreter: str) -> dict[str, Any]:
     finally:
         with suppress(OSError):
             cgroup.rmdir()
+
+
+def _host_lost(system: System, interpreter: str) -> dict[str, Any]:
+    """Cut the power of an emulated host during a call to the worker on it."""
+    prefix = Path(interpreter).parent.parent
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        World(["program", "worker"], shared=[Path(folder), ROOT, prefix]) as world,
+        open(Path(folder, "errors"), "w+") as errors,
+    ):
+        near, far = world["program"], world["worker"]
+        hosts = ["--hosts", near.address, far.address, folder]
+
+        def start(host: Host, scenario: str) -> HostProcess:
+            command = [*_command(system, interpreter, scenario), *hosts]
+            path = {"PYTHONPATH": str(ROOT)}
+            return host.popen(
+                command, stdout=subprocess.PIPE, stderr=errors.fileno(), env=path, cwd=ROOT
+            )
+
+        with start(far, "serve"), start(near, "host-lost") as program:
+            begun = _next_object(program, _RUN_S_MAX)
+            if not begun.get("begun"):
+                errors.seek(0)
+                return begun or {**_NOT_ENDED, "text": f"it did not start: {errors.read()[-300:]}"}
+            cut_at = time.monotonic()
+            far.power_cut()
+            found = _next_object(program, LOST_HOST_S_MAX + _RUN_S_MAX)
+    if not found:
+        return _NOT_ENDED
+    found["seconds"] = round(found.pop("seen_at", cut_at) - cut_at, 3)
+    return found
+
+
+def _next_object(process: HostProcess, limit_s: float) -> dict[str, Any]:
+    """Return the next JSON object that a process prints, or an empty one if it prints none."""
+    assert process.stdout is not None
+    timer = threading.Timer(limit_s, process.kill)
+    timer.start()
+    try:
+        for line in process.stdout:
+            if line.startswith("{"):
+                found: dict[str, Any] = json.loads(line)
+                return found
+        return {}
+    finally:
+        timer.cancel()
 
 
 def _controller_killed(system: System, interpreter: str) -> dict[str, Any]:

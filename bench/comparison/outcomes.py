@@ -1,6 +1,7 @@
 """What a program sees when something goes wrong: `python -m bench.comparison.outcomes ray hung`.
 
-Each scenario runs with the driver of a system and prints one JSON object.
+Each scenario runs with the driver of a system and prints one JSON object. `serve` runs on the other
+host of the scenario `host-lost`.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.accounting import descendants
-from bench.drivers.driver import Driver, NotOfferedError, Pending
+from bench.drivers.driver import Driver, NotOfferedError, Pending, TwoHosts
 from bench.runner import import_by_name
 
 #: How long a program waits for a reply that does not come, in seconds.
 _PATIENCE_S = 60.0
 _DEADLINE_S = 3.0
+#: How long a program waits for an error after a host was lost, in seconds.
+LOST_HOST_S_MAX = 120.0
 _TEXT_MAX = 400
 
 
@@ -61,6 +64,16 @@ def controller(driver: Driver) -> dict[str, Any]:
     return {}
 
 
+def host_lost(driver: Driver, hosts: TwoHosts) -> dict[str, Any]:
+    """Call a worker on another host, which loses its power during the call."""
+    driver.start_across(hosts)
+    pending = _begun(driver, hosts.folder / "begun")
+    print(json.dumps({"begun": True}), flush=True)
+    found = _seen(lambda: pending.get(timeout=LOST_HOST_S_MAX))
+    # The clock is the same for all processes of this machine.
+    return {**found, "seen_at": time.monotonic()}
+
+
 SCENARIOS: dict[str, Callable[[Driver], dict[str, Any]]] = {
     "killed": killed,
     "hung": hung,
@@ -86,6 +99,8 @@ def _seen(wait: Callable[[], Any]) -> dict[str, Any]:
     started = time.monotonic()
     try:
         wait()
+    except NotOfferedError:
+        raise
     except BaseException as error:
         return {
             "error": type(error).__name__,
@@ -105,11 +120,19 @@ def main() -> None:
     """Run the scenario that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("driver")
-    parser.add_argument("scenario", choices=SCENARIOS)
+    parser.add_argument("scenario", choices=[*SCENARIOS, "host-lost", "serve"])
+    parser.add_argument("--hosts", nargs=3, metavar=("PROGRAM", "WORKER", "FOLDER"))
     arguments = parser.parse_args()
     driver: Driver = import_by_name(f"bench.drivers.{arguments.driver}").driver()
     try:
-        found = SCENARIOS[arguments.scenario](driver)
+        if arguments.hosts:
+            program, worker, folder = arguments.hosts
+            hosts = TwoHosts(program, worker, Path(folder))
+            if arguments.scenario == "serve":
+                driver.serve(hosts)
+            found = host_lost(driver, hosts)
+        else:
+            found = SCENARIOS[arguments.scenario](driver)
     except NotOfferedError as error:
         found = {"error": "", "text": str(error), "seconds": 0.0}
     print(json.dumps(found), flush=True)

@@ -20,6 +20,7 @@ _SCENARIOS = {
     "killed": "a worker is killed by SIGKILL during a call",
     "hung": "a call with a deadline of 3 s never returns",
     "out-of-memory": "a worker exceeds the memory limit of its cgroup",
+    "host-lost": "the host of a worker loses power during a call",
 }
 _NOT_OFFERED = "NotOfferedError"
 #: Figures that differ by less than this factor count as equal.
@@ -138,7 +139,8 @@ def _failures(ledger: Mapping[str, Any]) -> Iterator[str]:
             if found is not None:
                 text = found["text"].replace("|", "\\|").replace("<", "&lt;")
                 error = f"`{found['error']}`: " if found["error"] else ""
-                yield f"| {system.title} | {_seconds(found['seconds'])} | {error}{text} |"
+                after = _seconds(found["seconds"]) if error else "-"
+                yield f"| {system.title} | {after} | {error}{text} |"
         yield ""
 
 

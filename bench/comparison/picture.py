@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 _LEFT, _RIGHT, _TOP, _ROW, _WIDTH = 190, 40, 62, 30, 760
+#: The width of a name in the legend.
+_NAME = 92
 #: Distinguishable with every form of colour vision, on a light and on a dark background; the
 #: letters distinguish the systems without colours.
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#999999")
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#999999", "#8c6d00")
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,8 @@ def chart(lines: Sequence[Line], systems: Sequence[str], title: str) -> str:
         "</style>",
     ]
     for at, name in enumerate(systems):
-        parts += _dot(_LEFT + 110 * at, 18, name, colours[name])
-        parts.append(f'<text x="{_LEFT + 110 * at + 14}" y="22">{name}</text>')
+        parts += _dot(_LEFT + _NAME * at, 18, name, colours[name])
+        parts.append(f'<text x="{_LEFT + _NAME * at + 14}" y="22">{name}</text>')
     bottom = height - 30
     for power in range(low, high + 1):
         at_x = x(10.0**power)

@@ -23,5 +23,6 @@ OTHERS = (
     System("ray", "Ray", "ray"),
     System("dask", "Dask", "distributed"),
     System("xoscar", "xoscar", "xoscar"),
+    System("torchrun", "torchrun", "torch"),
 )
 SYSTEMS = (MESH, *OTHERS)

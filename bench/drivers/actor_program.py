@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bench.drivers.driver import Driver, Pending
+from bench.drivers.driver import Driver, Pending, TwoHosts
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,17 @@ class ActorDriver(Driver):
 
     def start(self, workers: int, kind: str = "blocking") -> None:
         worker = self._api.async_worker if kind == "async" else self._api.blocking_worker
-        self._procs = self._api.this_host().spawn_procs(per_host={"gpus": workers})
+        self._start_on(self._api.this_host(), workers, worker)
+
+    def start_across(self, hosts: TwoHosts) -> None:
+        self._start_on(self._attached(hosts).slice(hosts=0), 1, self._api.blocking_worker)
+
+    def _attached(self, hosts: TwoHosts) -> Any:
+        """Return the mesh with the host of the worker."""
+        raise self._not_offered("start_across")
+
+    def _start_on(self, host: Any, workers: int, worker: type) -> None:
+        self._procs = host.spawn_procs(per_host={"gpus": workers})
         self._mesh = self._procs.spawn("w", worker)
         self._mesh.noop.call(0).get()
         self._one = [self._mesh.slice(gpus=rank) for rank in range(workers)]

@@ -13,11 +13,12 @@ from typing import Any
 import dask  # type: ignore[import-not-found]
 from distributed import Client, LocalCluster, as_completed  # type: ignore[import-not-found]
 
-from bench.drivers.driver import Driver, Pending
+from bench.drivers.driver import Driver, Pending, TwoHosts
 from bench.drivers.plain_worker import PlainAsyncWorker, PlainWorker
 
 logging.getLogger("distributed").setLevel(logging.CRITICAL)
 _READY_S_MAX = 120
+_PORT = 8786
 
 
 class BlockingWorker(PlainWorker):
@@ -66,6 +67,24 @@ class DaskDriver(Driver):
             )  # fmt: skip
             self._client = Client(self._cluster)
         self._cluster.scale(workers)
+        self._start_actors(workers, kind)
+
+    def serve(self, hosts: TwoHosts) -> None:
+        scheduler = f"tcp://{hosts.program}:{_PORT}"
+        options = ["--no-nanny", "--nthreads=1", "--no-dashboard", f"--host={hosts.worker}"]
+        command = [sys.executable, "-m", "distributed.cli.dask_worker", scheduler, *options]
+        os.execv(sys.executable, command)
+
+    def start_across(self, hosts: TwoHosts) -> None:
+        self._cluster = LocalCluster(
+            n_workers=0, host=hosts.program, scheduler_port=_PORT, dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+        )  # fmt: skip
+        self._client = Client(self._cluster)
+        self._start_actors(1, "blocking")
+
+    def _start_actors(self, workers: int, kind: str) -> None:
+        """Start an actor in each worker, as soon as the workers have joined."""
         self._client.wait_for_workers(workers, timeout=_READY_S_MAX)
         self._kind = AsyncWorker if kind == "async" else BlockingWorker
         self._addresses = list(self._client.scheduler_info(n_workers=-1)["workers"])[:workers]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 
@@ -14,6 +16,18 @@ class Pending(Protocol):
 
     def get(self, timeout: float | None = None) -> Any:
         """Wait for the reply."""
+
+
+@dataclass(frozen=True)
+class TwoHosts:
+    """The host of the program, and another one for a worker."""
+
+    #: IP address of the host of the program.
+    program: str
+    #: IP address of the host of the worker.
+    worker: str
+    #: A folder that both hosts see, for whatever one has to leave for the other.
+    folder: Path
 
 
 class Driver:
@@ -37,6 +51,14 @@ class Driver:
             kind: `blocking` or `async`: the kind of endpoints of the workers.
         """
         raise self._not_offered("start")
+
+    def serve(self, hosts: TwoHosts) -> None:
+        """Serve the host of the worker, and never return; the program may start later."""
+        raise self._not_offered("serve")
+
+    def start_across(self, hosts: TwoHosts) -> None:
+        """Start worker 0 on the host that `serve` serves; return when it has replied once."""
+        raise self._not_offered("start_across")
 
     def stop(self) -> None:
         """Request the exit of the workers; they may still be running when this returns."""

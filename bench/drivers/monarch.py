@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import monarch.actor  # type: ignore[import-not-found]
-from monarch.actor import Actor, endpoint, shutdown_context, this_host
+from monarch.actor import (
+    Actor,
+    attach_to_workers,
+    enable_transport,
+    endpoint,
+    run_worker_loop_forever,
+    shutdown_context,
+    this_host,
+)
 
 from bench.drivers.actor_program import ActorApi, ActorDriver, async_worker, blocking_worker
-from bench.drivers.driver import Driver
+from bench.drivers.driver import Driver, TwoHosts
 
+_PORT = 26600
+#: The only value that the peer accepts.
+_TRUST = "trust_all_connections"
 _POLL = "HYPERACTOR_MESH_SUPERVISION_POLL_FREQUENCY"
 
 BlockingWorker = blocking_worker(Actor, endpoint, __name__)
@@ -25,6 +37,13 @@ class _MonarchDriver(ActorDriver):
     # over a minute.
     kills_per_mesh = 1
     kill_pause_s_max = float(os.environ.get(_POLL, "10s").removesuffix("s"))
+
+    def serve(self, hosts: TwoHosts) -> None:
+        run_worker_loop_forever(ca=_TRUST, address=f"tcp://{hosts.worker}:{_PORT}")
+
+    def _attached(self, hosts: TwoHosts) -> Any:
+        enable_transport(f"tcp://{hosts.program}:{_PORT}")
+        return attach_to_workers(ca=_TRUST, workers=[f"tcp://{hosts.worker}:{_PORT}"])
 
     # Stopping a mesh with dead processes takes the peer up to a minute, so it is not stopped.
     def stop_after_kills(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -13,11 +15,13 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 import ray  # type: ignore[import-not-found]
 from ray.util import ActorPool  # type: ignore[import-not-found]
 
-from bench.drivers.driver import Driver, Pending
+from bench.drivers.driver import Driver, Pending, TwoHosts
 from bench.drivers.plain_worker import PlainAsyncWorker, PlainWorker
 
 #: Large enough for the payloads of all workloads at the same time.
 _STORE_BYTES = 2 << 30
+_PORT = 6379
+_START = (sys.executable, "-m", "ray.scripts.scripts", "start")
 
 
 @ray.remote(num_cpus=0)  # type: ignore[untyped-decorator]
@@ -64,6 +68,25 @@ class RayDriver(Driver):
         self._workers = [worker.remote() for _ in range(workers)]
         ray.get([one.noop.remote(0) for one in self._workers])
         self._noop = self._workers[0].noop
+
+    def serve(self, hosts: TwoHosts) -> None:
+        head = f"{hosts.program}:{_PORT}"
+        command = [*_START, f"--address={head}", f"--node-ip-address={hosts.worker}", "--block"]
+        while True:  # The head may not have started yet.
+            subprocess.run(command, check=False)
+            time.sleep(0.5)
+
+    def start_across(self, hosts: TwoHosts) -> None:
+        head = [f"--port={_PORT}", f"--node-ip-address={hosts.program}"]
+        options = [*head, "--head", "--include-dashboard=false"]
+        subprocess.run([*_START, *options], stdout=subprocess.DEVNULL, check=True)
+        ray.init(
+            address=f"{hosts.program}:{_PORT}", logging_level=logging.ERROR, log_to_driver=False
+        )
+        # Every node has a resource that is named after its address.
+        place = BlockingWorker.options(resources={f"node:{hosts.worker}": 0.01})
+        self._workers = [place.remote()]
+        ray.get(self._workers[0].noop.remote(0))
 
     def stop(self) -> None:
         for one in self._workers:

@@ -14,10 +14,12 @@ from typing import Any
 
 import xoscar  # type: ignore[import-not-found]
 
-from bench.drivers.driver import Driver, Pending
+from bench.drivers.driver import Driver, Pending, TwoHosts
 from bench.drivers.plain_worker import PlainAsyncWorker, PlainWorker
 
 _ADDRESS = "127.0.0.1"
+_PORT = 26600
+_JOIN_S_MAX = 60.0
 
 
 class BlockingWorker(PlainWorker, xoscar.StatelessActor):  # type: ignore[misc]
@@ -72,6 +74,33 @@ class XoscarDriver(Driver):
             for place in places
         ]
         await asyncio.gather(*(one.noop(0) for one in self._workers))
+
+    def serve(self, hosts: TwoHosts) -> None:
+        async def pool() -> None:
+            served = await xoscar.create_actor_pool(f"{hosts.worker}:{_PORT}", n_process=1)
+            await served.join()
+
+        self._run(pool())
+
+    def start_across(self, hosts: TwoHosts) -> None:
+        self._run(self._start_across(hosts))
+
+    async def _start_across(self, hosts: TwoHosts) -> None:
+        self._pool = await xoscar.create_actor_pool(f"{hosts.program}:{_PORT}", n_process=1)
+        place = xoscar.allocate_strategy.ProcessIndex(1)
+        until = time.monotonic() + _JOIN_S_MAX
+        while True:
+            try:
+                worker = await xoscar.create_actor(
+                    BlockingWorker, address=f"{hosts.worker}:{_PORT}", allocate_strategy=place
+                )
+                break
+            except OSError:  # The other host does not listen yet.
+                if time.monotonic() > until:
+                    raise
+                await asyncio.sleep(0.2)
+        self._workers = [worker]
+        await worker.noop(0)
 
     def stop(self) -> None:
         self._run(self._pool.stop())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import re
 import statistics
@@ -20,6 +21,7 @@ _MODULES = {
     "ray": ("ray", "ray"),
     "dask": ("distributed", "distributed"),
     "xoscar": ("xoscar", "xoscar"),
+    "torchrun": ("torch", "torch.distributed.run"),
 }
 
 
@@ -59,7 +61,8 @@ def _files(name: str) -> list[Path]:
     """Return the files of a wheel, without those that the installation compiled or wrote."""
     dist = importlib.metadata.distribution(name)
     files = [Path(str(dist.locate_file(f))) for f in dist.files or []]
-    if any(f.suffix == ".pth" for f in files):
+    origin = json.loads(dist.read_text("direct_url.json") or "{}")
+    if origin.get("dir_info", {}).get("editable"):
         raise OSError(f"{name} is installed as an editable package: install its wheel")
     return [f for f in files if f.is_file() and f.suffix != ".pyc"]
 
