@@ -1,10 +1,10 @@
 //! What processes send each other, and how long it takes.
 
-use super::{Cluster, Event};
+use super::{Cluster, Event, Member};
 use crate::message::Life;
 use crate::net::{Arrival, Packet, WireId};
 use crate::rng::Rng;
-use mesh_runtime::node::LinkId;
+use mesh_runtime::node::{LinkId, epoch_of};
 use mesh_wire::frame::{Frame, Head};
 use mesh_wire::id::{HostId, ProcId};
 use std::time::Duration;
@@ -109,14 +109,28 @@ impl Cluster {
         true
     }
 
+    /// Returns the process that a dial reaches: the one on the machine that the dialer knows.
+    ///
+    /// While a host moves, two machines serve as it.
+    fn listener(&self, life: Life, peer: ProcId) -> Option<Life> {
+        let newest = *self.by_proc.get(&peer)?;
+        let epoch = self.members[life as usize].node.host_epoch(peer.host);
+        let is_known = |one: &Member| epoch_of(one.node.incarnation()) == epoch;
+        if is_known(&self.members[newest as usize]) {
+            return Some(newest);
+        }
+        let known =
+            self.members.iter().rposition(|one| one.is_alive && one.id == peer && is_known(one));
+        Some(known.map_or(newest, |known| known as Life))
+    }
+
     pub(super) fn dial(&mut self, life: Life, peer: ProcId) {
         let member = &self.members[life as usize];
         if !member.is_alive {
             return;
         }
         let me = member.id;
-        let listener =
-            self.by_proc.get(&peer).copied().filter(|_| self.is_connected(me.host, peer.host));
+        let listener = self.listener(life, peer).filter(|_| self.is_connected(me.host, peer.host));
         self.trace.words(&[3, u64::from(life), peer.to_u64(), u64::from(listener.is_some())]);
         let Some(listener) = listener else {
             return self.with_node(life, |node| node.connect_failed(peer));

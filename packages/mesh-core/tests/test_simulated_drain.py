@@ -1,0 +1,71 @@
+"""A host of a simulated cluster moves to another machine, under the faults of many seeds."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from mesh_core import Actor, current_rank, endpoint
+from mesh_core.testing import SimulatedCluster, SimulatedFaults, mesh_simulation
+
+COUNT = 30
+MOVES = 3
+#: No process dies, so every move succeeds and no call fails.
+FAULTS = SimulatedFaults(kills=0, stalls=2, breaks=4, partitions=1, slow_hosts=1, within_s=2.0)
+
+
+class Ledger(Actor):
+    """Records every call that it executes, as a part of its state."""
+
+    def __init__(self) -> None:
+        self.executed: list[tuple[int, int]] = []
+
+    @endpoint
+    def add(self, sender: int, number: int) -> int:
+        """Record a call."""
+        self.executed.append((sender, number))
+        return number
+
+    @endpoint
+    def all(self) -> list[tuple[int, int]]:
+        """Return what was executed, in order."""
+        return self.executed
+
+
+class Caller(Actor):
+    """Calls ledgers one time after the other."""
+
+    @endpoint
+    def run(self, ledgers: Any) -> None:
+        """Send numbers in order, with pauses."""
+        sender = current_rank().rank
+        for number in range(COUNT):
+            assert set(ledgers.add.call(sender, number).get().values()) == {number}
+            time.sleep(0.02)
+
+
+def move(cluster: SimulatedCluster) -> None:
+    """Move a host while actors on another host call the actors on it, and check every call."""
+    procs = cluster.hosts.spawn_procs({"procs": 2})
+    ledgers = procs.slice(hosts=slice(0, 2)).spawn("ledger", Ledger)
+    callers = procs.slice(hosts=2).spawn("caller", Caller)
+    running = callers.run.call(ledgers)
+    for _ in range(MOVES):
+        cluster.hosts.drain(0)
+    running.get()
+    assert cluster.hosts.slice(hosts=0).host_epoch == MOVES
+    for executed in ledgers.all.call().get().values():
+        for sender in range(2):
+            assert [number for one, number in executed if one == sender] == [*range(COUNT)]
+
+
+def test_each_call_is_executed_once_while_a_host_moves() -> None:
+    mesh_simulation(seeds=60, hosts=3, standby=MOVES, faults=FAULTS)(move)()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_each_call_is_executed_once_in_ten_thousand_moves() -> None:
+    mesh_simulation(seeds=3400, hosts=3, standby=MOVES, faults=FAULTS)(move)()
