@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+_PAUSE_S = 0.1
 
 
 class NotOfferedError(Exception):
@@ -26,8 +29,15 @@ class TwoHosts:
     program: str
     #: IP address of the host of the worker.
     worker: str
-    #: A folder that both hosts see, for whatever one has to leave for the other.
+    #: A folder that both hosts see, for whatever the program has to leave for the worker.
     folder: Path
+
+    def awaited(self, name: str) -> Path:
+        """Wait until the program has left a file or folder of this name; return its path."""
+        path = self.folder / name
+        while not path.exists():
+            time.sleep(_PAUSE_S)
+        return path
 
 
 class Driver:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from typing import Any
 
 from bench.drivers.actor_program import ActorApi, ActorDriver, async_worker, blocking_worker
@@ -28,9 +27,7 @@ class MeshDriver(ActorDriver):
     """Also offers what the peer does not have."""
 
     def serve(self, hosts: TwoHosts) -> None:
-        credentials = hosts.folder / "worker"
-        while not credentials.exists():
-            time.sleep(0.1)
+        credentials = hosts.awaited("worker")
         options = ["--listen", f"tcp://*:{_PORT}", "--credentials", str(credentials)]
         os.execv(sys.executable, [sys.executable, "-m", "mesh_core.worker", *options])
 

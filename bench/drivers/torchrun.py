@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import IO, Any
 
@@ -88,10 +87,7 @@ class TorchrunDriver(Driver):
         self._ranks = list(range(workers))
 
     def serve(self, hosts: TwoHosts) -> None:
-        port = hosts.folder / "port"
-        while not port.exists():
-            time.sleep(0.1)
-        script = [str(_SCRIPT), hosts.program, port.read_text()]
+        script = [str(_SCRIPT), hosts.program, hosts.awaited("port").read_text()]
         command = ["-m", "torch.distributed.run", *_options_of_node(1, hosts), *script]
         os.execv(sys.executable, [sys.executable, *command])
 
