@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mesh_core import Actor, concurrent_endpoint, current_rank, endpoint
+from mesh_core.services import ServiceOverloaded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +53,10 @@ class Worker(Actor):
     @endpoint
     def refuse(self) -> None:
         raise ValueError("this is refused")
+
+    @endpoint
+    def overload(self) -> None:
+        raise ServiceOverloaded("another service", 1, 2, 3)
 
     @endpoint
     def die(self) -> None:

@@ -190,6 +190,12 @@ def test_calls_wait_for_room_and_too_many_are_refused() -> None:
         assert [answer.get() for answer in under_way] == [first] * 3
 
 
+def test_overload_that_an_actor_meets_can_be_caught_by_its_caller(workers: Worker) -> None:
+    with pytest.raises(ServiceOverloaded, match="another service") as caught:
+        workers.overload.route().get()
+    assert (caught.value.outstanding_max, caught.value.queue_len_max) == (2, 3)
+
+
 def _try(call: Any) -> Any:
     try:
         return call()

@@ -56,6 +56,10 @@ class RequiresTensorEngine(TypeError):
     """Pickling found an object that has no meaning elsewhere but that the layer can send."""
 
 
+# Tracebacks show the public name.
+RequiresTensorEngine.__module__ = "mesh_core.spi"
+
+
 class TensorEngineCall:
     """A call that a layer executes.
 

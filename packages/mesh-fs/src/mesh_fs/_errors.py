@@ -75,3 +75,17 @@ class ReloadError(FilesError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+# Tracebacks show the public name, such as mesh_fs.MountError.
+for _error in (
+    FilesError,
+    MountError,
+    MountForbidden,
+    ReloadError,
+    SnapshotError,
+    StoreError,
+    WatchError,
+    WorkspaceError,
+):
+    _error.__module__ = "mesh_fs"

@@ -93,3 +93,19 @@ class RDMAIncomplete(RDMAError, ExceptionGroup[RDMAError]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RDMAIncomplete, (self.failures, self._count)
+
+
+# Tracebacks show the public name, such as mesh_rdma.RDMATimeout.
+for _error in (
+    RDMAAlignmentError,
+    RDMABoundsError,
+    RDMACancelled,
+    RDMAError,
+    RDMAIncomplete,
+    RDMAPeerDied,
+    RDMAReadOnlyError,
+    RDMAReleased,
+    RDMATimeout,
+    RDMATransportError,
+):
+    _error.__module__ = "mesh_rdma"

@@ -58,3 +58,16 @@ class CoverageError(TelemetryError):
 def cause_of(error: BaseException) -> str:
     """Describe an error without the location in the code."""
     return error.how() if isinstance(error, SupervisionError) else str(error).partition("\n")[0]
+
+
+# Tracebacks show the public name, such as mesh_telemetry.QueryError.
+for _error in (
+    CoverageError,
+    DebugError,
+    HeapError,
+    PySpyError,
+    QueryError,
+    StorageError,
+    TelemetryError,
+):
+    _error.__module__ = "mesh_telemetry"

@@ -9,7 +9,6 @@ __all__ = [
     "BorrowError",
     "BorrowedMutably",
     "DataDependentError",
-    "EngineClosed",
     "LocalTensorError",
     "MutatingBorrow",
     "NoGradient",
@@ -73,10 +72,6 @@ class RanksDisagree(TensorError, RuntimeError):
     """An operation needs one value for all ranks, but the ranks have different values."""
 
 
-class EngineClosed(TensorError, RuntimeError):
-    """The processes of a tensor have exited, and its values are lost."""
-
-
 class PipeEnded(TensorError, RuntimeError):
     """A pipe cannot be used because its other end was dropped, has returned or has failed."""
 
@@ -115,3 +110,25 @@ class OpFailed(TensorError, RuntimeError):
 
     def __str__(self) -> str:
         return f"{self.op} failed on rank {self.rank}: {self._what}\nissued here:\n{self.stack}"
+
+
+# Tracebacks show the public name, such as mesh_tensor.OpFailed.
+for _error in (
+    BorrowEnded,
+    BorrowError,
+    BorrowedMutably,
+    DataDependentError,
+    LocalTensorError,
+    MutatingBorrow,
+    NoGradient,
+    NoValues,
+    OpFailed,
+    PipeEnded,
+    RanksDisagree,
+    TensorError,
+    TraceError,
+    UnsupportedOp,
+    WrongMesh,
+    WrongStream,
+):
+    _error.__module__ = "mesh_tensor"

@@ -21,6 +21,10 @@ class CaseError(MeshError):
         self.part = part
 
 
+# Tracebacks show the public name.
+CaseError.__module__ = "mesh_core.case"
+
+
 class InvalidPart(ValueError):
     """A part of a case is invalid; the caller, which knows the file, turns it into a `CaseError`.
 

@@ -12,3 +12,7 @@ class TakeOverError(MeshError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
+
+
+# Tracebacks show the public name.
+TakeOverError.__module__ = "mesh_core"

@@ -13,3 +13,8 @@ class NotRecorded(MeshError):
 
 class ValueRedacted(MeshError):
     """A replayed actor uses a value that was redacted from its recording."""
+
+
+# Tracebacks show the public name, such as mesh_core.recording.NotRecorded.
+for _error in (NotRecorded, ValueRedacted):
+    _error.__module__ = "mesh_core.recording"

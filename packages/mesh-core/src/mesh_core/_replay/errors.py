@@ -39,3 +39,8 @@ class NotReplayable(BaseException):
 
 class RecordEnded(BaseException):
     """The actor continues after the end of the record, where nothing is known."""
+
+
+# Tracebacks show the public name, such as mesh_core.replay.ReplayError.
+for _error in (RecordEnded, ReplayDiverged, ReplayError, ReplayedDeath):
+    _error.__module__ = "mesh_core.replay"

@@ -67,5 +67,6 @@ class SessionMoved(SupervisionError):
         self.replica: int = replica
 
 
+# Tracebacks show the public name, such as mesh_core.services.SessionMoved.
 for _error in (ServiceOverloaded, SessionMoved):
-    _error.__module__ = "mesh_core"
+    _error.__module__ = "mesh_core.services"

@@ -23,3 +23,8 @@ class SimulationStuck(MeshError):
 
 class SimulatedProgramFailed(MeshError):
     """A failure that no caller received and no `__supervise__` handled ends the program."""
+
+
+# Tracebacks show the public name, such as mesh_core.testing.SimulationStuck.
+for _error in (SimulatedProgramFailed, SimulationStuck):
+    _error.__module__ = "mesh_core.testing"

@@ -33,6 +33,10 @@ class SimulationNotRepeatable(MeshError):
     """A seed has failed, and passes when it is repeated."""
 
 
+# Tracebacks show the public name.
+SimulationNotRepeatable.__module__ = "mesh_core.testing"
+
+
 def mesh_simulation(
     seeds: int | Iterable[int] = 100,
     *,

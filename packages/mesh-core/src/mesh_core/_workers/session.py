@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mesh_core._core import IncomingRequest, Keys
     from mesh_core._runtime.runtime import Runtime
 
-__all__ = ["is_session", "main"]
+__all__ = ["main"]
 
 # The process of the program.
 _ROOT = 0
@@ -56,7 +56,6 @@ _FAREWELL_S = 0.5
 _over = threading.Event()
 _status = 0
 _is_at_once = False
-_is_session = False
 # Whether this is an additional session of the worker.
 _is_guest = False
 # Why the host leaves the job without a request of its owner.
@@ -65,11 +64,6 @@ _why_withdrawn: str | None = None
 _served: Runtime | None = None
 # Keeps the job for a successor of its program, if the job requests it.
 _orphan_grace: OrphanGrace | None = None
-
-
-def is_session() -> bool:
-    """Return whether this process is a session of a worker."""
-    return _is_session
 
 
 def leave(status: int = 0, *, is_at_once: bool = False) -> None:
@@ -151,8 +145,8 @@ class Inheritance(NamedTuple):
 
 def main(worker: Inheritance) -> None:
     """Wait for a job, serve it and exit."""
-    global _is_guest, _is_session
-    _is_session, _is_guest = True, worker.limit_s < math.inf
+    global _is_guest
+    _is_guest = worker.limit_s < math.inf
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with on_signals((signal.SIGTERM,), lambda: withdraw(worker)):
         _serve_one(worker)

@@ -17,3 +17,8 @@ class NoCheckpoint(MeshError):
 
 class TrainingFailed(MeshError):
     """Training fails again and again at the same step; `__cause__` is the last failure."""
+
+
+# Tracebacks show the public name, such as mesh_tensor.training.NoCheckpoint.
+for _error in (CheckpointCorrupt, NoCheckpoint, TrainingFailed):
+    _error.__module__ = "mesh_tensor.training"
