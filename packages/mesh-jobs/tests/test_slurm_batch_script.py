@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 from pathlib import Path
@@ -11,6 +12,13 @@ import pytest
 
 from mesh_core import ConfigError
 from mesh_jobs import SlurmJob, SlurmOptions, SlurmWorkerOptions
+
+RECORDING_SRUN = """#!/bin/sh
+line="$MESH_NAME $MESH_FIRST"
+for word; do
+    case "$word" in --nodes=* | --relative=*) line="$line $word" ;; esac
+done
+echo "$line\""""
 
 
 def plan(tmp_path: Path, meshes: dict[str, int] | None = None, **more: Any) -> list[str]:
@@ -31,8 +39,41 @@ def test_one_job_has_the_nodes_of_all_meshes(tmp_path: Path) -> None:
     assert "--nodes=3" in directives(lines)
     assert "hetjob" not in directives(lines)
     first, second = steps(lines)
-    assert {"MESH_NAME=a", "--nodes=2", "--relative=0"} <= set(first)
-    assert {"MESH_NAME=b", "--nodes=1", "--relative=2"} <= set(second)
+    assert first[:4] == ["serve", "a", "$first", "1"]
+    assert second[:4] == ["serve", "b", "$first", "1"]
+    assert {"--nodes=1", "--relative=$((first+0))"} <= set(first)
+    assert {"--nodes=1", "--relative=$((first+2))"} <= set(second)
+
+
+def test_each_host_has_a_step_of_its_own_up_to_a_number_of_steps(tmp_path: Path) -> None:
+    """A node that boots again ends the steps that it was part of."""
+    few, many = tmp_path / "few", tmp_path / "many"
+    assert ran(few, {"a": 3, "b": 2}) == [
+        *(f"a {rank} --nodes=1 --relative={rank}" for rank in range(3)),
+        *(f"b {rank} --nodes=1 --relative={rank + 3}" for rank in range(2)),
+    ]
+    assert ran(many, {"a": 2, "b": 299}) == [
+        "a 0 --nodes=2 --relative=0",
+        *(f"b {rank} --nodes=3 --relative={rank + 2}" for rank in range(0, 297, 3)),
+        "b 297 --nodes=2 --relative=299",
+    ]
+    # Steps that are gone have recorded nothing themselves.
+    ended = sorted(path.name for path in many.glob(".mesh/*/workers/b-*.ended"))
+    assert ended == sorted(f"b-{rank}.ended" for rank in range(299))
+
+
+def ran(folder: Path, meshes: dict[str, int]) -> list[str]:
+    """Run the script where no task starts, and return its steps."""
+    script = "\n".join(plan(folder, meshes))
+    (workers,) = {line.split("=")[-1] for line in script.splitlines() if "MESH_WORKERS=" in line}
+    Path(workers).mkdir(parents=True)
+    srun = folder / "srun"
+    srun.write_text(f"{RECORDING_SRUN} >> {folder}/steps\nexit 1\n")
+    srun.chmod(0o700)
+    variables = {"PATH": f"{folder}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "n[1-9]"}
+    assert subprocess.run(["sh"], input=script, text=True, env=variables).returncode == 1
+    lines = (folder / "steps").read_text().splitlines()
+    return sorted(lines, key=lambda line: (line[0], int(line.split()[1])))
 
 
 def test_what_is_asked_for_is_in_the_script(tmp_path: Path) -> None:

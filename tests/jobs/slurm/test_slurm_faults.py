@@ -58,6 +58,22 @@ def test_job_goes_on_when_a_node_is_lost(jobs: Jobs, cluster: RemoteCluster, ran
         assert found.slice(hosts=other).host.call_one().get(timeout=30)
 
 
+def test_node_that_boots_again_at_once_costs_only_its_own_worker(
+    jobs: Jobs, cluster: RemoteCluster
+) -> None:
+    """The scheduler learns of the loss when the node registers, and ends the steps of the node."""
+    job = jobs({"a": 3})
+    found = members(job.state(timeout=30).a)
+    node = found.host.call().get(timeout=30).values()[2]
+    cluster.power_cut(node)
+    cluster.power_on(node)
+    with pytest.raises(HostDied):
+        found.slice(hosts=2).host.call_one().get(timeout=LIMIT_S)
+    status = status_when(job, lambda status: has_lost("a", 2, status))
+    assert status.up == 2
+    assert len(found.slice(hosts=slice(2)).host.call().get(timeout=30).values()) == 2
+
+
 @pytest.mark.slow
 def test_lost_node_is_replaced_where_that_is_wanted(jobs: Jobs, cluster: RemoteCluster) -> None:
     job = jobs({"a": 2, "b": 1}, workers=SlurmWorkerOptions(replace_lost=True))

@@ -53,8 +53,28 @@ while [ -z "$is_stopped" ]; do
 done
 exit $status"""
 
+#: The maximum number of steps of a batch job. Each of them is a process on its first node.
+_STEPS_MAX = 128
+
 #: Functions and traps of the script. A signal interrupts `wait`.
-_NOTE = """note() {
+#:
+#: `serve` runs the workers of some hosts: of this mesh, from this rank on, so many, by a command. A
+#: worker that was lost with its node has not recorded that it ended.
+_NOTE = """serve() {
+    trap : TERM USR1
+    export MESH_NAME="$1" MESH_FIRST="$2"
+    after=$(($2 + $3)) rank=$2
+    shift 3
+    "$@"; status=$?
+    while [ "$rank" -lt "$after" ]; do
+        ended="$MESH_WORKERS/$MESH_NAME-$rank.ended" epoch=
+        [ -e "$ended" ] && read -r epoch _ < "$ended"
+        [ "$epoch" = "$MESH_EPOCH" ] || echo "$MESH_EPOCH $status" > "$ended"
+        rank=$((rank + 1))
+    done
+    exit $status
+}
+note() {
     echo "$(date +%s) $MESH_EPOCH $*" >> "$MESH_FOLDER/EVENTS"
 } 2> /dev/null
 job_state() {
@@ -140,7 +160,7 @@ def render(request: AllocationRequest, options: Mapping[str, Any], job: BatchJob
         ConfigError: A value cannot be represented in a script.
     """
     is_heterogeneous = (
-        len({_of_host_range(request, options, host_range) for host_range in job.host_ranges}) > 1
+        len({_of_mesh(request, options, host_range.mesh) for host_range in job.host_ranges}) > 1
     )
     # Shares with different resources become separate components of a heterogeneous job.
     parts = (
@@ -153,11 +173,11 @@ def render(request: AllocationRequest, options: Mapping[str, Any], job: BatchJob
     lines += _NOTE.replace("EVENTS", EVENTS).splitlines()
     lines += [f"task={shlex.quote(_TASK)}", *options.get("setup", ()), ""]
     lines += _note_nodes(len(parts))
+    hosts_per_step = -(-len(job.places()) // _STEPS_MAX)
     offset = 0
     for place, host_range in enumerate(job.host_ranges):
-        words = _srun(request, options, host_range, place if is_heterogeneous else None, offset)
-        own = f"MESH_NAME={host_range.mesh} MESH_FIRST={host_range.first}"
-        lines += [f"{own} {words} &", 'workers="$workers $!"']
+        part = place if is_heterogeneous else None
+        lines += _steps(request, options, host_range, hosts_per_step, part, offset)
         offset += host_range.hosts
     if request.spec.client is not None and job.number == 0:
         lines.append(f"{shlex.join(_client(request, options))} & client=$!")
@@ -232,7 +252,7 @@ def _directives(
         nodes = sum(host_range.hosts for host_range in host_ranges)
         lines += [directive(f"--nodes={nodes}"), directive("--ntasks-per-node=1")]
         lines += map(directive, _everywhere(options))
-        lines += map(directive, _of_host_range(request, options, host_ranges[0]).options())
+        lines += map(directive, _of_mesh(request, options, host_ranges[0].mesh).options())
     return lines
 
 
@@ -256,10 +276,8 @@ def _everywhere(options: Mapping[str, Any]) -> Iterator[str]:
         yield str(word)
 
 
-def _of_host_range(
-    request: AllocationRequest, options: Mapping[str, Any], host_range: HostRange
-) -> _Resources:
-    mesh = request.spec.mesh(host_range.mesh)
+def _of_mesh(request: AllocationRequest, options: Mapping[str, Any], name: str) -> _Resources:
+    mesh = request.spec.mesh(name)
 
     def of(own: Any, key: str) -> Any:
         return options.get(key) if own is None else own
@@ -296,28 +314,59 @@ def _note_nodes(parts: int) -> list[str]:
     ]
 
 
-def _srun(
+def _steps(
     request: AllocationRequest,
     options: Mapping[str, Any],
     host_range: HostRange,
+    hosts_per_step: int,
     part: int | None,
     offset: int,
+) -> Iterator[str]:
+    """Yield the lines that run the workers of a host range.
+
+    If a node boots again before the scheduler has noticed its loss, the scheduler ends the steps
+    that it was part of, with all their tasks. Steps are therefore as small as possible.
+    """
+    first, after = host_range.first, host_range.first + host_range.hosts
+    after_full = after - host_range.hosts % hosts_per_step
+    # Nodes are counted in the component of a heterogeneous job, and otherwise in the whole job.
+    node = f"$((first+{(offset if part is None else 0) - first}))"
+    for ranks, hosts in (
+        (range(first, after_full, hosts_per_step), hosts_per_step),
+        (range(after_full, after, hosts_per_step), after - after_full),
+    ):
+        if ranks:
+            step = f"{_srun(request, options, host_range.mesh, hosts, part)} --relative={node}"
+            task = _task(request, options, host_range.mesh)
+            yield f"for first in {' '.join(map(str, ranks))}; do"
+            yield f"    serve {host_range.mesh} $first {hosts} {step} {task} &"
+            yield '    workers="$workers $!"'
+            yield "done"
+
+
+def _srun(
+    request: AllocationRequest, options: Mapping[str, Any], mesh: str, hosts: int, part: int | None
 ) -> str:
-    """Return the command that runs the workers of a host range."""
-    wanted = _of_host_range(request, options, host_range)
+    """Return the command that creates a step on some hosts of a mesh, without its program."""
+    wanted = _of_mesh(request, options, mesh)
     # The exit or loss of one task must not terminate the others.
     words = ["srun", "--no-kill", "--kill-on-bad-exit=0", "--wait=0"]
-    words += [f"--nodes={host_range.hosts}", f"--ntasks={host_range.hosts}", "--ntasks-per-node=1"]
-    words.append(f"--relative={offset}" if part is None else f"--het-group={part}")
+    words += [f"--nodes={hosts}", f"--ntasks={hosts}", "--ntasks-per-node=1"]
+    if part is not None:
+        words.append(f"--het-group={part}")
     # The processes that the worker starts may use all resources of the job on the node.
     words.append("--cpu-bind=none")
     if wanted.cpus is not None:
         words.append(f"--cpus-per-task={wanted.cpus}")
     if wanted.gpus:
         words.append(f"--gpus-per-node={wanted.gpus}")
-    command = worker(request, host_range.mesh, options)
+    return shlex.join(words)
+
+
+def _task(request: AllocationRequest, options: Mapping[str, Any], mesh: str) -> str:
+    """Return the program of each task of a mesh."""
     # The shell expands the script of the task.
-    return f'{shlex.join(words)} sh -c "$task" mesh {shlex.join(command.argv)}'
+    return f'sh -c "$task" mesh {shlex.join(worker(request, mesh, options).argv)}'
 
 
 def output_directive(allocation: SlurmAllocation) -> str:
