@@ -12,11 +12,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--drains", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0, help="the same hosts for the same seed")
+    parser.add_argument("--state-mib", type=int, default=0, help="the state of each actor, in MiB")
     options = parser.parse_args()
     if reason := why_not():
         print(f"skipped: {reason}")
         return 0
-    verdict = run(options.drains, options.seed, lambda line: print(line, flush=True))
+    state_bytes = options.state_mib << 20
+    verdict = run(options.drains, options.seed, state_bytes, lambda line: print(line, flush=True))
     print(f"\n{verdict}")
     return 0 if verdict.is_right else 1
 

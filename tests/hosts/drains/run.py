@@ -36,6 +36,10 @@ class Verdict:
     """How long each move took, in ascending order."""
     pause_s: Sequence[float]
     """The longest call during each move, in ascending order."""
+    state_bytes: int
+    """The state of a host, in addition to what its actors record."""
+    copy_s: float
+    """How long a copy of the state of a host takes within the memory of a process, in seconds."""
 
     @property
     def is_right(self) -> bool:
@@ -44,18 +48,25 @@ class Verdict:
 
     def __str__(self) -> str:
         kept = "kept" if self.kept else "LOST"
-        return (
+        text = (
             f"{self.balance}\nstate       {kept:>9}\n\n{len(self.drain_s)} moves\n"
             f"{_line('move, ms', self.drain_s)}\n{_line('longest call, ms', self.pause_s)}"
         )
+        if self.state_bytes:
+            size = f"{self.state_bytes >> 20} MiB"
+            text += f"\neach moves {size}, which memcpy copies in {self.copy_s * 1e3:.0f} ms"
+        return text
 
 
-def run(drains: int, seed: int, say: Callable[[str], None] = lambda _: None) -> Verdict:
+def run(
+    drains: int, seed: int, state_bytes: int = 0, say: Callable[[str], None] = lambda _: None
+) -> Verdict:
     """Move hosts in random order while calls are made to all of them.
 
     Args:
         drains: The number of moves.
         seed: Selects the hosts.
+        state_bytes: The size of the state of each actor; a multiple of 1 MiB.
         say: Receives a line of text now and then.
     """
     names = ["client", "w0", "w1", "w2", "spare"]
@@ -69,15 +80,16 @@ def run(drains: int, seed: int, say: Callable[[str], None] = lambda _: None) -> 
             crew.program() as program,
         ):
             *addresses, spare = crew.addresses()
-            program.do(service.open_service, addresses, crew.keys, str(folder), spare)
-            return _Run(program, len(addresses), folder).run_to_end(drains, seed, say)
+            program.do(service.open_service, addresses, crew.keys, str(folder), spare, state_bytes)
+            return _Run(program, len(addresses), folder, state_bytes).run_to_end(drains, seed, say)
 
 
 class _Run:
-    def __init__(self, program: Program, hosts: int, folder: Path) -> None:
+    def __init__(self, program: Program, hosts: int, folder: Path, state_bytes: int) -> None:
         self._program = program
         self._hosts = hosts
         self._folder = folder
+        self._host_bytes = state_bytes * service.PROCS
         self._ledger = Ledger()
         self._is_over = threading.Event()
         # The longest call to each host since it was last read, and the number of calls.
@@ -113,8 +125,15 @@ class _Run:
             numbers = [int(line) for line in file.read_text().split()] if file.exists() else []
             executions.update(numbers)
             lines.append(len(numbers))
-        kept = self._program.do(service.counts) == lines
-        return Verdict(self._ledger.balance(executions), kept, sorted(drain_s), sorted(pause_s))
+        kept = self._program.do(service.counts) == lines and self._program.do(service.have_state)
+        return Verdict(
+            self._ledger.balance(executions),
+            kept,
+            sorted(drain_s),
+            sorted(pause_s),
+            self._host_bytes,
+            self._program.do(service.copy_s, self._host_bytes),
+        )
 
     def _longest_call(self, host: int) -> float:
         """Return the duration of the longest call, after those in progress have ended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ PROCS = 2
 class Recorder(Actor):
     """Records each number before it replies, and counts the numbers in its state."""
 
-    def __init__(self, folder: Path) -> None:
-        """Create the record of one rank."""
+    def __init__(self, folder: Path, state_bytes: int) -> None:
+        """Create the record of one rank, with a state of this size beside it."""
         self._folder = folder
+        self._state = bytearray(os.urandom(1 << 20) * (state_bytes >> 20))
+        self._checksum = zlib.crc32(self._state)
         self._count = 0
         self._name = ""
         self._done = -1
@@ -32,6 +35,11 @@ class Recorder(Actor):
         self._name = name
 
     @endpoint
+    def has_state(self) -> bool:
+        """Return whether the state is the one that the actor began with."""
+        return zlib.crc32(self._state) == self._checksum
+
+    @endpoint
     def note(self, number: int) -> int:
         """Execute a call, and return how many this actor has executed."""
         if self._done < 0:
@@ -43,12 +51,14 @@ class Recorder(Actor):
 
 
 class _Service:
-    def __init__(self, addresses: list[str], credentials: str, folder: Path, spare: str) -> None:
+    def __init__(
+        self, addresses: list[str], credentials: str, folder: Path, spare: str, state_bytes: int
+    ) -> None:
         self.hosts = attach_to_workers(addresses, credentials=Credentials.load(credentials))
         self.addresses = list(addresses)
         self.spare = spare
         procs = self.hosts.spawn_procs({"procs": PROCS})
-        self.recorders = procs.spawn("recorder", Recorder, folder)
+        self.recorders = procs.spawn("recorder", Recorder, folder, state_bytes)
         for rank in range(len(addresses) * PROCS):
             self._rank(rank).name.call_one(f"rank-{rank}").get()
 
@@ -74,15 +84,20 @@ class _Service:
         ranks = range(len(self.addresses) * PROCS)
         return [self._rank(rank).note.call_one(0).get() - 1 for rank in ranks]
 
+    def have_state(self) -> bool:
+        return all(self.recorders.has_state.call().get().values())
+
 
 _service: _Service | None = None
 
 
-def open_service(addresses: list[str], credentials: str, folder: str, spare: str) -> None:
+def open_service(
+    addresses: list[str], credentials: str, folder: str, spare: str, state_bytes: int
+) -> None:
     """Start the actors on all hosts."""
     global _service
     configure(attach_timeout_s=30.0)
-    _service = _Service(addresses, credentials, Path(folder), spare)
+    _service = _Service(addresses, credentials, Path(folder), spare, state_bytes)
 
 
 def note(number: int, host: int) -> str | None:
@@ -101,3 +116,20 @@ def counts() -> list[int]:
     """Return how many calls each actor has executed, by its state."""
     assert _service is not None
     return _service.counts()
+
+
+def have_state() -> bool:
+    """Return whether every actor still has the state that it began with."""
+    assert _service is not None
+    return _service.have_state()
+
+
+def copy_s(nbytes: int) -> float:
+    """Return how long a copy of so many bytes takes within the memory of a process, in seconds."""
+    source, target = bytearray(os.urandom(1 << 20) * (nbytes >> 20)), bytearray(nbytes)
+    taken = []
+    for _ in range(5):
+        began = time.monotonic()
+        target[:] = source
+        taken.append(time.monotonic() - began)
+    return min(taken)
