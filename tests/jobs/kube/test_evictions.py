@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from kubernetes import client
 from kubernetes.client import ApiException
 
 import mesh_core
-from mesh_core import Actor, ConfigError, MeshFailure, endpoint
+from mesh_core import Actor, ConfigError, MeshFailure, add_standby_workers, endpoint
 from mesh_jobs import HostDraining, ImageSpec, JobError, KubernetesJob, KubernetesOptions
 from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
 from tests.jobs.kube.image import IMAGE, NAME, PYTHON
@@ -37,6 +38,19 @@ class Saver(Actor):
 
     def __cleanup__(self, error: Exception | None) -> None:
         self._saved.write_text("saved" if error is None else repr(error))
+
+
+class Counter(Actor):
+    """Counts its calls."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @endpoint
+    def add(self) -> tuple[int, str]:
+        """Return how many calls it has received, and its pod."""
+        self.count += 1
+        return self.count, socket.gethostname()
 
 
 @pytest.fixture
@@ -179,6 +193,34 @@ def test_on_leaving_is_called_once_before_the_pod_ends(
     assert notice.seconds is not None
     assert 0 < notice.seconds <= worker.spec.termination_grace_period_seconds
     assert (tmp_path / "saved-0").read_text() == "saved"
+    assert faults == []
+
+
+def test_actors_move_from_a_pod_that_is_evicted(
+    cluster: Cluster, namespace: str, jobs: Jobs, faults: list[MeshFailure]
+) -> None:
+    job = jobs().add_mesh("spare", 1, image_spec=IMAGE)
+    state = job.state()
+    counter = state.workers.spawn_procs().spawn("counter", Counter)
+    count, before = counter.add.call_one().get(timeout=PATIENCE_S)
+    assert count == 1
+    add_standby_workers(state.workers, state.spare)
+    has_moved = threading.Event()
+
+    def move(host: HostDraining) -> None:
+        assert host.mesh == "workers"
+        state.workers.drain(host.rank)
+        has_moved.set()
+
+    (worker,) = cluster.pods(namespace, label_selector="mesh-jobs/mesh=workers")
+    with job.on_leaving(move):
+        evict(cluster, namespace, worker.metadata.name)
+        assert has_moved.wait(PATIENCE_S)
+        count, after = counter.add.call_one().get(timeout=PATIENCE_S)
+        assert count == 2
+        assert after != before
+        # The old pod ends, because nothing runs in it any more.
+        eventually(lambda: worker.metadata.uid not in running(cluster, namespace))
     assert faults == []
 
 

@@ -30,6 +30,19 @@ class Member(Actor):
         return os.environ.get(name)
 
 
+class Counter(Actor):
+    """Counts its calls."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @endpoint
+    def add(self) -> tuple[int, str]:
+        """Return how many calls it has received, and its host."""
+        self.count += 1
+        return self.count, socket.gethostname()
+
+
 class Jobs:
     """Creates jobs in the folder of a test, and releases their hosts."""
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from mesh_core import HostDied
+from mesh_core import HostDied, add_standby_workers
 from mesh_jobs import (
     HostDraining,
     JobStatus,
@@ -19,6 +19,7 @@ from mesh_jobs import (
 )
 from tests.jobs.slurm.jobs import (
     LIMIT_S,
+    Counter,
     Jobs,
     drained,
     eventually,
@@ -101,6 +102,25 @@ def test_nodes_that_are_drained_are_told_of(jobs: Jobs) -> None:
         (told,) = job.leaving()
     assert (told.mesh, told.rank, told.reason, told.seconds) == ("a", 1, "drain", None)
     assert job.leaving() == []
+
+
+def test_actors_move_from_a_node_that_is_drained(jobs: Jobs) -> None:
+    job = jobs({"a": 1, "spare": 1})
+    state = job.state(timeout=LIMIT_S)
+    (spare,) = names(state.spare)
+    counter = state.a.spawn_procs().spawn("counter", Counter)
+    count, node = counter.add.call_one().get(timeout=LIMIT_S)
+    assert count == 1
+    add_standby_workers(state.a, state.spare)
+
+    def move(host: HostDraining) -> None:
+        if host.mesh == "a":
+            state.a.drain(host.rank)
+
+    with job.on_leaving(move, poll_s=1.0), drained(node):
+        eventually(lambda: counter.add.call_one().get(timeout=LIMIT_S)[1] == spare)
+    assert counter.add.call_one().get(timeout=LIMIT_S)[0] > 2
+    assert job.state(timeout=LIMIT_S).a == state.a
 
 
 @pytest.mark.slow

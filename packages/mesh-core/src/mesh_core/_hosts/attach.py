@@ -95,7 +95,7 @@ def attach_to_workers(
     return hosts
 
 
-def add_standby_workers(hosts: HostMesh, workers: Sequence[str]) -> None:
+def add_standby_workers(hosts: HostMesh, workers: Sequence[str] | HostMesh) -> None:
     """Reserve more workers, which replace hosts that die, as those of `standby=` do.
 
     For example, a machine that was replaced and is back becomes a standby worker. A worker need not
@@ -103,7 +103,8 @@ def add_standby_workers(hosts: HostMesh, workers: Sequence[str]) -> None:
 
     Args:
         hosts: Hosts to which this program is attached.
-        workers: The addresses of the workers.
+        workers: The addresses of the workers; or hosts to which this program is attached, such as a
+            mesh of a job. Their processes are stopped.
 
     Raises:
         ValueError: An address is malformed, is already a standby worker or a living host, or these

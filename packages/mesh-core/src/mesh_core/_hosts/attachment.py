@@ -115,13 +115,22 @@ def attach_workers(
     return HostMesh(hosts, region, None)
 
 
-def add_standby_workers(hosts: HostMesh, workers: Sequence[str]) -> None:
+def add_standby_workers(hosts: HostMesh, workers: Sequence[str] | HostMesh) -> None:
     """Reserve more workers as standby workers; see `mesh_core.add_standby_workers`."""
-    addresses = _parse_all(workers)
     places = runtime().places
-    like = places.find(hosts._hosts[0])
-    if like is None:
-        raise ValueError(f"{hosts!r} was not attached by this program: pass its attached hosts")
+    served = _attached_places(hosts)
+    like = served[0]
+    if isinstance(workers, HostMesh):
+        released = _attached_places(workers)
+        if common := [place for place in released if place in served]:
+            raise ValueError(
+                f"{common[0].address} is one of the hosts that standby workers should replace: "
+                "pass other hosts"
+            )
+        addresses = [place.address for place in released]
+        workers.detach().get()
+    else:
+        addresses = _parse_all(workers)
     known = places.addresses_in_use()
     for address in addresses:
         if address in known:
@@ -137,6 +146,15 @@ def add_standby_workers(hosts: HostMesh, workers: Sequence[str]) -> None:
             # A machine that has just left a job may still be ending its session.
             busy_s=like.config.attach_timeout_s,
         )
+
+
+def _attached_places(hosts: HostMesh) -> list[Place]:
+    """Return the places of hosts that this program has attached."""
+    found = [runtime().places.find(hosts._hosts[rank]) for rank in hosts._region]
+    places = [place for place in found if place is not None]
+    if len(places) < len(found):
+        raise ValueError(f"{hosts!r} was not attached by this program: pass its attached hosts")
+    return places
 
 
 def _parse_all(workers: Sequence[str]) -> list[Address]:
