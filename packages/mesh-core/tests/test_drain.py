@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 import time
+import zlib
 from collections import Counter
 from typing import Any
 
@@ -21,6 +23,9 @@ from mesh_core import (
     Channel,
     DrainFailed,
     HostDied,
+    HostMesh,
+    MeshFailure,
+    MeshStopped,
     Port,
     ProcDied,
     add_standby_workers,
@@ -31,6 +36,7 @@ from mesh_core import (
     this_host,
 )
 from mesh_core._calls.port_holders import holders
+from mesh_core._hosts import state_transfer
 from mesh_core.testing import wait_until
 
 LIMIT_S = 30.0
@@ -147,12 +153,32 @@ class Unmovable(Actor):
 
 
 class Owner(Actor):
-    """Owns a mesh."""
+    """Owns an actor in a process of its own host, and one on another host."""
+
+    def __init__(self) -> None:
+        self.failures_handled = 0
 
     @endpoint
-    def spawn(self) -> None:
-        """Start a process."""
-        self.procs = this_host().spawn_procs()
+    def spawn(self, other: HostMesh) -> tuple[Any, Any]:
+        """Start both."""
+        self.near = this_host().spawn_procs().spawn("near", Ledger)
+        self.far = other.spawn_procs().spawn("far", Ledger, restart="permanent")
+        return self.near, self.far
+
+    @endpoint
+    def add(self, number: int) -> None:
+        """Call both."""
+        for mesh in (self.near, self.far):
+            mesh.add.call_one("owner", number).get(timeout=LIMIT_S)
+
+    @endpoint
+    def handled(self) -> int:
+        """Return how many failures the owner has handled."""
+        return self.failures_handled
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        self.failures_handled += isinstance(failure.error, ProcDied)
+        return True
 
 
 class Sender(Actor):
@@ -173,15 +199,15 @@ class Sender(Actor):
 
 
 class Large(Actor):
-    """Has a large state."""
+    """Has a state with large parts."""
 
-    def __init__(self, size: int) -> None:
-        self.data = bytearray(b"x") * size
+    def __init__(self, sizes: list[int]) -> None:
+        self.parts = [random.Random(size).randbytes(size) for size in sizes]
 
     @endpoint
-    def summary(self) -> tuple[int, bytes]:
-        """Return the length, and the first byte."""
-        return len(self.data), bytes(self.data[:1])
+    def checksums(self) -> list[int]:
+        """Return the checksum of each part."""
+        return [zlib.crc32(part) for part in self.parts]
 
 
 class Configured(Actor):
@@ -312,6 +338,20 @@ def test_no_call_is_lost_or_executed_twice_or_reordered(workers: list[WorkerProc
     drain_under_load(workers, 6)
 
 
+def test_attached_hosts_become_standby_workers(workers: list[WorkerProcess]) -> None:
+    hosts = attached(workers[:3])
+    serving, spare = hosts.slice(hosts=slice(2)), hosts.slice(hosts=2)
+    mesh = serving.spawn_procs().spawn("ledger", Ledger)
+    spare.spawn_procs().initialized.get(timeout=LIMIT_S)
+    with pytest.raises(ValueError, match="one of the hosts that standby workers should replace"):
+        add_standby_workers(serving, serving.slice(hosts=1))
+    add_standby_workers(serving, spare)
+    mesh.add.call("program", 1).get(timeout=LIMIT_S)
+    serving.drain(1, timeout=LIMIT_S)
+    for executed in mesh.all.call().get(timeout=LIMIT_S).values():
+        assert executed == [("program", 1)]
+
+
 def test_a_call_that_waits_for_a_held_message_completes(workers: list[WorkerProcess]) -> None:
     hosts = attached(workers[:2])
     moving = hosts.slice(hosts=1).spawn_procs({"procs": 2})
@@ -353,20 +393,37 @@ def test_an_endpoint_that_runs_too_long_is_named_and_nothing_changes(
     hosts.drain(0, workers[2].address, timeout=LIMIT_S)
 
 
-@pytest.mark.parametrize(
-    ("cls", "method", "reason"),
-    [(Unmovable, "locked", r"lock: .*cannot pickle"), (Owner, "spawn", "owns <ProcMesh")],
-)
 def test_an_actor_that_cannot_move_is_named_and_nothing_changes(
-    workers: list[WorkerProcess], cls: type[Actor], method: str, reason: str
+    workers: list[WorkerProcess],
 ) -> None:
     hosts = attached(workers[:1])
-    mesh = hosts.spawn_procs().spawn("fixed", cls)
-    call = getattr(mesh, method).call
-    call().get(timeout=LIMIT_S)
-    with pytest.raises(DrainFailed, match=f"serves as before: .*{reason}"):
+    mesh = hosts.spawn_procs().spawn("fixed", Unmovable)
+    mesh.locked.call().get(timeout=LIMIT_S)
+    with pytest.raises(DrainFailed, match=r"serves as before: .*lock: .*cannot pickle"):
         hosts.drain(0, workers[1].address, timeout=LIMIT_S)
-    call().get(timeout=LIMIT_S)
+    mesh.locked.call().get(timeout=LIMIT_S)
+
+
+def test_an_actor_moves_with_the_meshes_that_it_owns(workers: list[WorkerProcess]) -> None:
+    hosts = attached(workers[:2])
+    owner = hosts.slice(hosts=0).spawn_procs().spawn("owner", Owner)
+    near, far = owner.spawn.call_one(hosts.slice(hosts=1)).get(timeout=LIMIT_S)
+    for number, (host, worker) in enumerate([(0, workers[2]), (1, workers[0])]):
+        owner.add.call_one(number).get(timeout=LIMIT_S)
+        hosts.drain(host, worker.address, timeout=LIMIT_S)
+    owner.add.call_one(2).get(timeout=LIMIT_S)
+    for mesh in (near, far):
+        (executed,) = mesh.all.call().get(timeout=LIMIT_S).values()
+        assert executed == [("owner", number) for number in range(3)]
+    # The owner still receives failures, restarts what it should, and stops everything at its end.
+    for mesh in (far, near):
+        os.kill(mesh.pid.call_one().get(timeout=LIMIT_S), signal.SIGKILL)
+    wait_until(lambda: owner.handled.call_one().get(timeout=LIMIT_S) == 1, LIMIT_S)
+    wait_until(lambda: far.all.call_one().exception(timeout=LIMIT_S) is None, LIMIT_S)
+    assert far.all.call_one().get(timeout=LIMIT_S) == []
+    owner.stop().get(timeout=LIMIT_S)
+    with pytest.raises(MeshStopped):
+        far.all.call_one().get(timeout=LIMIT_S)
 
 
 def test_a_port_in_the_state_still_sends(workers: list[WorkerProcess]) -> None:
@@ -383,11 +440,25 @@ def test_a_port_in_the_state_still_sends(workers: list[WorkerProcess]) -> None:
 
 
 def test_a_large_state_moves(workers: list[WorkerProcess]) -> None:
+    """More bytes than a piece, and more parts than a message."""
+    sizes = [*range(100_000, 100_300), 40 << 20]
     hosts = attached(workers[:1])
-    mesh = hosts.spawn_procs().spawn("large", Large, 32 << 20)
-    assert mesh.summary.call_one().get(timeout=LIMIT_S) == (32 << 20, b"x")
+    mesh = hosts.spawn_procs({"procs": 2}).spawn("large", Large, sizes)
+    before = mesh.checksums.call().get(timeout=LIMIT_S).values()
     hosts.drain(0, workers[1].address, timeout=LIMIT_S)
-    assert mesh.summary.call_one().get(timeout=LIMIT_S) == (32 << 20, b"x")
+    assert mesh.checksums.call().get(timeout=LIMIT_S).values() == before
+
+
+def test_a_state_for_which_the_program_has_no_memory_stays(
+    workers: list[WorkerProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_transfer, "available_bytes", lambda: 1 << 20)
+    hosts = attached(workers[:1])
+    mesh = hosts.spawn_procs().spawn("large", Large, [2 << 20])
+    before = mesh.checksums.call_one().get(timeout=LIMIT_S)
+    with pytest.raises(DrainFailed, match="serves as before: its state of 2 MiB passes through"):
+        hosts.drain(0, workers[1].address, timeout=LIMIT_S)
+    assert mesh.checksums.call_one().get(timeout=LIMIT_S) == before
 
 
 def test_getstate_and_setstate_replace_what_cannot_be_pickled(workers: list[WorkerProcess]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mesh_core import Actor, current_rank, endpoint
+from mesh_core import Actor, MeshStopped, ProcMesh, current_rank, endpoint
 from mesh_core.testing import SimulatedCluster, SimulatedFaults, mesh_simulation
 
 COUNT = 30
@@ -32,6 +32,15 @@ class Ledger(Actor):
     def all(self) -> list[tuple[int, int]]:
         """Return what was executed, in order."""
         return self.executed
+
+
+class Owner(Actor):
+    """Owns ledgers."""
+
+    @endpoint
+    def spawn(self, procs: ProcMesh) -> Any:
+        """Spawn them."""
+        return procs.spawn("ledger", Ledger)
 
 
 class Caller(Actor):
@@ -61,8 +70,27 @@ def move(cluster: SimulatedCluster) -> None:
             assert [number for one, number in executed if one == sender] == [*range(COUNT)]
 
 
+def move_owner(cluster: SimulatedCluster) -> None:
+    """Move the host of an actor that owns others there and on another host, and stop it."""
+    procs = cluster.hosts.spawn_procs({"procs": 2})
+    owner = procs.slice(hosts=0, procs=0).spawn("owner", Owner)
+    ledgers = owner.spawn.call_one(procs.slice(hosts=slice(0, 2))).get()
+    for number in range(MOVES):
+        assert set(ledgers.add.call(0, number).get().values()) == {number}
+        cluster.hosts.drain(0)
+    executed = ledgers.all.call().get().values()
+    assert executed == [[(0, number) for number in range(MOVES)]] * 4
+    owner.stop().get()
+    with pytest.raises(MeshStopped):
+        ledgers.all.call().get()
+
+
 def test_each_call_is_executed_once_while_a_host_moves() -> None:
     mesh_simulation(seeds=60, hosts=3, standby=MOVES, faults=FAULTS)(move)()
+
+
+def test_an_owner_moves_with_its_meshes() -> None:
+    mesh_simulation(seeds=20, hosts=3, standby=MOVES, faults=FAULTS)(move_owner)()
 
 
 @pytest.mark.slow

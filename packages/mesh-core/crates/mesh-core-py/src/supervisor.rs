@@ -162,6 +162,10 @@ impl PySupervisor {
     fn children_of(&self, owner: u64) -> Vec<u64> {
         self.lock().children_of(owner_of(owner)).iter().map(|child| child.0).collect()
     }
+
+    fn open_count(&self) -> usize {
+        self.lock().open_count()
+    }
 }
 
 impl PySupervisor {

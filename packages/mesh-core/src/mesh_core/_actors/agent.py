@@ -13,14 +13,9 @@ import traceback
 
 from mesh_core._actors.arrivals import Arrivals
 from mesh_core._actors.controller import answer_controller
-from mesh_core._actors.freezing import (
-    freeze_actors,
-    release_states,
-    take_states,
-    thaw_actors,
-    what_runs,
-)
+from mesh_core._actors.freezing import TakenStates
 from mesh_core._actors.host_requests import LATER, HostRequests
+from mesh_core._actors.move_requests import MoveRequests
 from mesh_core._calls.deadlock import waiting_on
 from mesh_core._calls.port_holders import (
     answer_port_held,
@@ -36,11 +31,9 @@ from mesh_core._calls.port_transit import drop_ports
 from mesh_core._calls.reduction import cancel_reduction
 from mesh_core._calls.unread_errors import warn_of_unread
 from mesh_core._core import PortClosed, Targets
-from mesh_core._errors import DrainFailed, Unpicklable
 from mesh_core._logging.python_logging import set_level
 from mesh_core._meshes.patches import inherit_patches, patch_host
 from mesh_core._runtime.epoch import EPOCH_SHIFT
-from mesh_core._runtime.late_reply import reply_from_thread
 from mesh_core._runtime.runtime import value_of
 from mesh_core._serialization.pickler import encode_value
 from mesh_core._serialization.remote_error import encode_exception
@@ -58,7 +51,6 @@ from mesh_core._serialization.wire import (
     SPAWN,
     STOP,
     STOPPED,
-    proc_name,
 )
 from mesh_core._supervision.failure import FailureDetail
 
@@ -90,7 +82,7 @@ _WHILE_SETTING_UP = frozenset(
 ROOT = 0
 
 
-class Agent(HostRequests):
+class Agent(HostRequests, MoveRequests):
     """Handlers of the requests that other processes may send to this process."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -105,8 +97,7 @@ class Agent(HostRequests):
         # The exception of the user's `bootstrap` function, if it raised one.
         self.setup_error: BaseException | None = None
         self._setup_failure: FailureDetail | None = None
-        # The states that were handed over, because the host moves.
-        self._taken_states: list[bytes] = []
+        self._taken_states = TakenStates()
 
     def run(self) -> None:
         """Serve messages until the process ends, or until a running `bootstrap` has ended."""
@@ -465,47 +456,6 @@ class Agent(HostRequests):
         for cell in alive:
             cell.ending.is_over.wait()
         self._runtime.lifecycle.leave(0)
-
-    def do_move_activity(self, _message: Message, is_frozen: bool) -> tuple[int, str | None]:
-        """Return how much has arrived here, and what this process still does, if anything."""
-        if is_frozen:
-            self._engine.return_credit()
-        busy = what_runs(self._runtime, must_be_frozen=is_frozen)
-        received, is_quiet = self._engine.activity()
-        if busy is None and (self._arrivals.loading is not None or self._held or self._is_ending):
-            busy = f"process {proc_name(self._runtime.me)} starts or stops actors"
-        if busy is None and not is_quiet:
-            busy = f"messages of process {proc_name(self._runtime.me)} are in transit"
-        return received, busy
-
-    def do_move_freeze(self, _message: Message) -> None:
-        """Make every actor wait between two messages, because the host moves."""
-        freeze_actors(self._runtime)
-
-    def do_move_thaw(self, _message: Message) -> None:
-        """Let every actor continue, because the host does not move."""
-        thaw_actors(self._runtime, self._taken_states)
-
-    def do_move_states(self, message: Message) -> Any:
-        """Reply with the states of the actors, or with the reason why one of them cannot move."""
-
-        def states() -> object:
-            try:
-                return (None, *take_states(self._runtime, self._taken_states))
-            except (DrainFailed, Unpicklable) as error:
-                return str(error), (), ()
-
-        reply_from_thread(self._runtime, message, "mesh-states", states)
-        return LATER
-
-    def do_move_release(self, _message: Message) -> None:
-        """Drop the actors, whose states were handed over."""
-        release_states(self._runtime)
-
-    def do_move_closed(self, _message: Message, port: int, code: int, detail: bytes) -> None:
-        """Refuse messages to an actor that ended on the previous machine of the host."""
-        self._engine.open_mailbox(port, 1)
-        self._engine.close_mailbox(port, code, detail)
 
     def do_patch(self, message: Message, patches: dict[str, bytes]) -> Any:
         """Replace actor classes in later spawns; a host agent passes this on to its processes."""

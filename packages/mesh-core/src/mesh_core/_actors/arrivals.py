@@ -27,12 +27,15 @@ class Arrivals:
 
     Attributes:
         loading: The actor that is being loaded, at most one at a time.
+        moved_parts: The large parts of actors that continue here after a move, by port, until their
+            spawn requests arrive.
     """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._engine = runtime.engine
         self.loading: Loading | None = None
+        self.moved_parts: dict[int, list[memoryview]] = {}
         # Spawn requests that wait for the termination of the actor that they replace, by port.
         self._respawns: dict[int, Message] = {}
         # Ports for which a spawn request has arrived.
@@ -54,7 +57,8 @@ class Arrivals:
             if not old.is_ended:
                 return
             self._respawns.pop(port, None)
-        self.loading = Loading(message, self._runtime.recording)
+        parts = self.moved_parts.pop(port, None)
+        self.loading = Loading(message, self._runtime.recording, parts)
         self.loading.start(lambda: self._runtime.tell_agent(self._runtime.me, "loaded"))
 
     def is_coming(self, port: int) -> bool:

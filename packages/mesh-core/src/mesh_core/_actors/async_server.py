@@ -78,8 +78,7 @@ class LoopCell(ActorCell):
         request = self.request
         set_serving(Serving(self, None, self.point.extent))
         make: Any = request.cls
-        # `__init__` may already spawn meshes, so the owner is registered first.
-        self.runtime.ownership.owner_started(self.port, self.has_supervise())
+        self.begin_owning()
         try:
             instance = request.moved
             if instance is not None:

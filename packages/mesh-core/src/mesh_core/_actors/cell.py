@@ -258,6 +258,13 @@ class ActorCell:
         """Create the response port for an endpoint that replies explicitly."""
         return ReplyPort(message)
 
+    def begin_owning(self) -> None:
+        """Register the actor as an owner of meshes, which `__init__` may already spawn."""
+        ownership = self.runtime.ownership
+        ownership.owner_started(self.port, self.has_supervise())
+        for entry in self.request.owned:
+            entry.adopt(self.runtime, self.port)
+
     def created(self) -> None:
         """Reply to the spawn request, and keep nothing of it.
 
@@ -266,7 +273,8 @@ class ActorCell:
         """
         message, self.spawn_message = self.spawn_message, None
         request = self.request
-        request.args, request.kwargs, request.moved = (), {}, None
+        request.args, request.kwargs = (), {}
+        request.moved, request.owned = None, ()
         if message is not None:
             self.answer(message, None)
 

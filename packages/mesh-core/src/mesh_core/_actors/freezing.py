@@ -9,6 +9,8 @@ from pickle import PickleBuffer
 
 from mesh_core._calls.port_transit import note_ports, recall_ports
 from mesh_core._errors import DrainFailed, Unpicklable
+from mesh_core._meshes.mesh_entry import MeshEntry
+from mesh_core._meshes.moved_state import ActorState, ClosedActor
 from mesh_core._meshes.spawn_request import SpawnRequest
 from mesh_core._serialization.pickler import encode_value
 from mesh_core._serialization.wire import proc_name
@@ -18,10 +20,38 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mesh_core._actors.cell import ActorCell
-    from mesh_core._meshes.moved_state import ActorState, ClosedActor
     from mesh_core._runtime.runtime import Runtime
 
-__all__ = ["freeze_actors", "release_states", "take_states", "thaw_actors", "what_runs"]
+__all__ = [
+    "TakenStates",
+    "freeze_actors",
+    "release_states",
+    "take_states",
+    "thaw_actors",
+    "what_runs",
+]
+
+
+class TakenStates:
+    """The pickled states of the actors of this process, while nobody knows where they continue."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self._parts: list[list[memoryview]] = []
+
+    def add(self, body: bytes, parts: list[memoryview]) -> None:
+        """Add the state of an actor: the pickle, and its large parts, which are not copied."""
+        self.bodies.append(body)
+        self._parts.append(parts)
+
+    def piece(self, actor: int, part: int, start: int, end: int) -> PickleBuffer:
+        """Return the bytes in a range of a part of an actor."""
+        return PickleBuffer(self._parts[actor][part][start:end])
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self.bodies.clear()
+        self._parts.clear()
 
 
 def freeze_actors(runtime: Runtime) -> None:
@@ -30,9 +60,9 @@ def freeze_actors(runtime: Runtime) -> None:
         cell.freeze()
 
 
-def thaw_actors(runtime: Runtime, taken: list[bytes]) -> None:
+def thaw_actors(runtime: Runtime, taken: TakenStates) -> None:
     """Let every actor continue; none of the states that were taken will be used."""
-    for body in taken:
+    for body in taken.bodies:
         recall_ports(body, [(runtime.me, 0)])
     taken.clear()
     for cell in _living(runtime):
@@ -53,21 +83,23 @@ def what_runs(runtime: Runtime, *, must_be_frozen: bool) -> str | None:
             return f"the actor {cell.name} (rank {cell.rank}) runs {cell.running_name}"
         if must_be_frozen and not cell.is_frozen:
             return f"the actor {cell.name} (rank {cell.rank}) has not stopped between two messages"
+    if runtime.ownership.is_handling_failures():
+        return f"a failure of a mesh of process {proc_name(runtime.me)} is being handled"
     waits = runtime.engine.waits()
     if waits:
         return f"a call of process {proc_name(runtime.me)} to {proc_name(waits[0][1])} is pending"
     return None
 
 
-def take_states(runtime: Runtime, taken: list[bytes]) -> tuple[list[ActorState], list[ClosedActor]]:
-    """Return the pickled state of every frozen actor, and why the others accept no messages.
+def take_states(runtime: Runtime, taken: TakenStates) -> tuple[list[ActorState], list[ClosedActor]]:
+    """Pickle every frozen actor; return their states, and why the others accept no messages.
 
     Args:
         runtime: This process.
-        taken: The bodies with the states are appended to this list.
+        taken: Gets the states.
 
     Raises:
-        DrainFailed: An actor owns other meshes, or what it receives is recorded.
+        DrainFailed: What an actor receives is recorded.
         Unpicklable: The state of an actor cannot be pickled.
     """
     states: list[ActorState] = []
@@ -85,6 +117,10 @@ def take_states(runtime: Runtime, taken: list[bytes]) -> tuple[list[ActorState],
             request.owner_name,
             request.window,
             cell.instance,
+            tuple(
+                MeshEntry(mesh, runtime.ownership.policy_of(mesh), runtime)
+                for mesh in runtime.ownership.children_of(cell.port)
+            ),
         )
         try:
             body, buffers = encode_value(moved, cell.threshold)
@@ -94,14 +130,14 @@ def take_states(runtime: Runtime, taken: list[bytes]) -> tuple[list[ActorState],
             raise
         # Its ports are in transit until the actor has them again.
         note_ports(body, [(runtime.me, 0)])
-        taken.append(body)
-        parts = [PickleBuffer(buffer) for buffer in buffers]
-        states.append((cell.port, cell.rank, request.window, body, parts))
+        taken.add(body, buffers)
+        sizes = [buffer.nbytes for buffer in buffers]
+        states.append(ActorState(cell.port, cell.rank, request.window, body, sizes))
     closed: list[ClosedActor] = []
     for cell in list(runtime.actors.values()):
         reason = cell.ending.closed_with() if cell.is_ended else None
         if reason is not None:
-            closed.append((cell.port, *reason))
+            closed.append(ClosedActor(cell.port, *reason))
     return states, closed
 
 
@@ -112,14 +148,8 @@ def release_states(runtime: Runtime) -> None:
 
 
 def _check_movable(cell: ActorCell) -> None:
-    who = f"the actor {cell.name} (rank {cell.rank})"
-    owned = cell.runtime.ownership.children_of(cell.port)
-    if owned:
-        raise DrainFailed(
-            f"{who} owns {owned[0]!r}, and only actors that own no meshes can move: let the "
-            "program spawn the mesh and pass the handle"
-        )
     if cell.recording is not None:
+        who = f"the actor {cell.name} (rank {cell.rank})"
         raise DrainFailed(f"what {who} receives is recorded, and a recording cannot move")
 
 

@@ -176,21 +176,36 @@ class HostRequests:
 
         def states() -> object:
             try:
-                found = host_agent.hand_over.states()
+                return None, host_agent.hand_over.states()
             except DrainFailed as error:
                 return str(error), ()
-            self._has_handed_over = True
-            return None, found
 
         reply_from_thread(self._runtime, message, "mesh-hand-over", states)
         return LATER
 
-    def do_move_resume(self, message: Message, states: Any) -> Any:
-        """Continue the processes of the previous machine of this host; reply when they run."""
+    def do_move_let_go(self, message: Message) -> Any:
+        """Drop the actors, whose states have been read; reply when nothing refers to them."""
         host_agent = self._runtime.host_agent
         assert host_agent is not None
-        reply_from_thread(self._runtime, message, "mesh-resume", lambda: host_agent.resume(states))
+        self._has_handed_over = True
+        reply_from_thread(
+            self._runtime, message, "mesh-let-go", lambda: host_agent.hand_over.let_go()
+        )
         return LATER
+
+    def do_move_start(self, message: Message, requests: dict[int, StartRequest]) -> Any:
+        """Start processes in the slots that they had on the previous machine of this host."""
+        host_agent = self._runtime.host_agent
+        assert host_agent is not None
+        reply_from_thread(
+            self._runtime, message, "mesh-start", lambda: host_agent.start_moved(requests)
+        )
+        return LATER
+
+    def do_move_failed(self, _message: Message, slot: int, why: str) -> None:
+        """Kill a process whose actors could not be restored."""
+        assert self._runtime.host_agent is not None
+        self._runtime.host_agent.kill(slot, why)
 
     def do_log_lines(self, _message: Message, lines: list[LogLine]) -> None:
         """Print output of the processes of another host."""

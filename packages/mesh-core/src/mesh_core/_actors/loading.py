@@ -10,10 +10,11 @@ from __future__ import annotations
 import threading
 
 from mesh_core._runtime.runtime import value_of
+from mesh_core._serialization.pickler import decode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from mesh_core._core import Message
     from mesh_core._meshes.spawn_request import SpawnRequest
@@ -34,8 +35,15 @@ class Loading:
         is_given_up: Whether the actor must not be started any more.
     """
 
-    def __init__(self, message: Message, recording: ProcessRecording | None) -> None:
+    def __init__(
+        self,
+        message: Message,
+        recording: ProcessRecording | None,
+        moved_parts: Sequence[memoryview] | None,
+    ) -> None:
         self.message = message
+        # The large parts of the request, if the actor has moved here; else they are in the message.
+        self._moved_parts = moved_parts
         # The message with open buffers, if what actors receive is recorded.
         self.opened: Message | OpenMessage = message
         self._recording = recording
@@ -51,9 +59,12 @@ class Loading:
 
     def _run(self, on_end: Callable[[], object]) -> None:
         try:
-            if self._recording is not None:
-                self.opened = self._recording.opened(self.message)
-            self.request = value_of(self.opened)
+            if self._moved_parts is not None:
+                self.request = decode(self.message.body, self._moved_parts)
+            else:
+                if self._recording is not None:
+                    self.opened = self._recording.opened(self.message)
+                self.request = value_of(self.opened)
         except BaseException as error:
             # The module does not exist on this host, or its import failed.
             self.error = error

@@ -57,8 +57,7 @@ class ThreadCell(ActorCell, Interruptible):
     def _create(self) -> None:
         request = self.request
         set_serving(Serving(self, None, self.point.extent))
-        # `__init__` may already spawn meshes, so the owner is registered first.
-        self.runtime.ownership.owner_started(self.port, self.has_supervise())
+        self.begin_owning()
         try:
             instance = request.moved
             if instance is None:

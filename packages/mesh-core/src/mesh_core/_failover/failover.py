@@ -12,15 +12,10 @@ from mesh_core._failover.job import Job
 from mesh_core._hosts.address import Address
 from mesh_core._hosts.joining import joined
 from mesh_core._hosts.journal import Journal
-from mesh_core._hosts.journal_entries import (
-    HostsEntry,
-    MeshEntry,
-    PlaceEntry,
-    StandbyEntry,
-    decode_entry,
-)
+from mesh_core._hosts.journal_entries import HostsEntry, PlaceEntry, StandbyEntry, decode_entry
 from mesh_core._hosts.place import Place
 from mesh_core._meshes.actor_mesh import ActorMesh
+from mesh_core._meshes.mesh_entry import MeshEntry
 from mesh_core._meshes.proc_mesh import ProcMesh
 from mesh_core._program.root import start_root
 from mesh_core._runtime.job_credentials import set_credentials
@@ -111,14 +106,7 @@ class Failover:
                 # The mesh died with the program.
                 del notes[number]
                 continue
-            mesh, problem = entry.mesh()
-            if entry.request is not None:
-                body, parts, window = entry.request
-                buffers = [memoryview(part) for part in parts]
-                self._runtime.spawn_requests[number] = (body, buffers, window)
-            if entry.start is not None:
-                self._runtime.start_requests[number] = entry.start
-            self._runtime.ownership.spawned(ROOT, mesh, entry.policy)
+            mesh, problem = entry.adopt(self._runtime, ROOT)
             if isinstance(mesh, ActorMesh):
                 actors.append(mesh)
             else:

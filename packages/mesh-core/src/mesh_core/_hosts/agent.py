@@ -11,7 +11,6 @@ import time
 from mesh_core._configuration.config import effective
 from mesh_core._core import Targets
 from mesh_core._hosts.hand_over import HandOver
-from mesh_core._hosts.resume import resume
 from mesh_core._logging.forwarder import RemoteLog
 from mesh_core._logging.printer import LogPrinter
 from mesh_core._logging.python_logging import warn
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
     from mesh_core._core import Message
     from mesh_core._logging.line import LogLine
-    from mesh_core._meshes.moved_state import ProcState
     from mesh_core._meshes.proc_table import ProcTable
     from mesh_core._meshes.start_request import StartRequest
     from mesh_core._processes.exit_report import ExitReport
@@ -382,10 +380,11 @@ class HostAgent:
         while not engine.has_received_all(host) and not engine.is_host_dead(host):
             time.sleep(_LOOK_S)
 
-    def resume(self, states: Sequence[ProcState]) -> None:
-        """Continue the processes of the previous machine of this host; return when they run."""
+    def start_moved(self, requests: Mapping[int, StartRequest]) -> None:
+        """Start processes in the slots that they had on the previous machine of this host."""
         self._on_resume()
-        resume(self._runtime, self, states)
+        for slot, request in requests.items():
+            self.replace(slot, request)
 
     def request_of(self, number: int) -> StartRequest:
         """Return the request that started the process in a slot."""

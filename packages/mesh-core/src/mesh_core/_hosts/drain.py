@@ -19,6 +19,7 @@ from mesh_core._errors import DrainFailed, HostDied
 from mesh_core._hosts.address import Address
 from mesh_core._hosts.joining import joined, request_until_taken
 from mesh_core._hosts.place import Place
+from mesh_core._hosts.state_transfer import StateTransfer
 from mesh_core._meshes.host_requests import ask_host
 from mesh_core._meshes.proc_mesh import this_proc
 from mesh_core._serialization.wire import proc_id
@@ -46,7 +47,7 @@ def drain_host(runtime: Runtime, host: int, worker: str | None, timeout_s: float
         runtime: The program.
         host: The number of the host.
         worker: The address of the worker on the other machine. Default: a standby worker.
-        timeout_s: The maximum time to wait until the host is at rest, in seconds.
+        timeout_s: The maximum time until the host is at rest and its state is read, in seconds.
 
     Raises:
         DrainFailed: The host was not at rest in time, or something on it cannot move.
@@ -136,7 +137,7 @@ def _move(runtime: Runtime, place: Place, successor: Place, taken: Taken, timeou
     while True:
         # Other hosts may join or be replaced between two attempts.
         with runtime.places.changing:
-            busy = _try_to_move(runtime, place, successor, taken, hold_s)
+            busy = _try_to_move(runtime, place, successor, taken, hold_s, until)
         if busy is None:
             return
         left_s = until - time.monotonic()
@@ -151,7 +152,7 @@ def _move(runtime: Runtime, place: Place, successor: Place, taken: Taken, timeou
 
 
 def _try_to_move(
-    runtime: Runtime, place: Place, successor: Place, taken: Taken, hold_s: float
+    runtime: Runtime, place: Place, successor: Place, taken: Taken, hold_s: float, until: float
 ) -> str | None:
     """Move the host if it comes to rest within a time; otherwise return what still runs on it."""
     assert runtime.host_agent is not None
@@ -163,28 +164,38 @@ def _try_to_move(
         busy: str | None = ask_host(this_proc(), host, "move_rest", hold_s)
         if busy is not None:
             return busy
-        states = _states(runtime, host)
+        states, transfer = _read_states(runtime, place, until)
         _call_hosts(runtime, others, "host_back", host, successor.epoch, True)
         runtime.agent.do_host_back(None, host, successor.epoch, True)
         place.take_machine_of(successor)
         route, welcome = taken
         joined(runtime, place, route, welcome.host_name)
-        ask_host(this_proc(), host, "move_resume", states)
+        ask_host(this_proc(), host, "move_start", {state.slot: state.request for state in states})
+        transfer.write()
         return None
     finally:
         _release(runtime, host, others)
 
 
-def _states(runtime: Runtime, host: int) -> list[ProcState]:
-    """Return the state of the processes of a host at rest."""
+def _read_states(
+    runtime: Runtime, place: Place, until: float
+) -> tuple[Sequence[ProcState], StateTransfer]:
+    """Return the processes of a host at rest, and their state, with which they can continue."""
+    host = place.host
     try:
         problem, states = ask_host(this_proc(), host, "move_hand_over")
         if problem is not None:
-            raise DrainFailed(f"the host cannot be moved, and serves as before: {problem}")
+            raise DrainFailed(problem)
+        transfer = StateTransfer(runtime, host, place.host_name, states)
+        transfer.read(until)
+    except DrainFailed as error:
+        runtime.tell_agent(proc_id(host, 0), "move_cancel")
+        raise DrainFailed(f"the host cannot be moved, and serves as before: {error}") from None
     except BaseException:
         runtime.tell_agent(proc_id(host, 0), "move_cancel")
         raise
-    return [state.sendable() for state in states]
+    ask_host(this_proc(), host, "move_let_go")
+    return states, transfer
 
 
 def _release(runtime: Runtime, host: int, others: Sequence[int]) -> None:

@@ -64,7 +64,7 @@ class HandOver:
         self._tell_all("move_thaw")
 
     def states(self) -> list[ProcState]:
-        """Return the state of all processes, whose actors are frozen.
+        """Return the state of all processes, whose actors are frozen, without large parts.
 
         Raises:
             DrainFailed: The state of an actor cannot be moved.
@@ -79,13 +79,15 @@ class HandOver:
             if problem is not None:
                 raise DrainFailed(problem)
             slot = proc & 0xFFFF_FFFF
-            state = ProcState(slot, self._agent.request_of(slot), actors, closed)
-            found.append(state.sendable())
+            found.append(ProcState(slot, self._agent.request_of(slot), actors, closed))
+        return found
+
+    def let_go(self) -> None:
+        """Drop all actors, whose states have been read, and expect the end of their processes."""
         self._tell_all("move_release")
         self._agent.flush_output()
         self._await_rest()
         self._agent.expect_end()
-        return found
 
     def _freeze(self) -> str | None:
         """Freeze all actors; return what still happens, if anything does."""

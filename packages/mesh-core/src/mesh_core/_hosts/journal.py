@@ -8,13 +8,8 @@ from __future__ import annotations
 
 import threading
 
-from mesh_core._hosts.journal_entries import (
-    HostsEntry,
-    MeshEntry,
-    PlaceEntry,
-    StandbyEntry,
-    encode_entry,
-)
+from mesh_core._hosts.journal_entries import HostsEntry, PlaceEntry, StandbyEntry, encode_entry
+from mesh_core._meshes.mesh_entry import MeshEntry
 from mesh_core._serialization.wire import proc_id
 
 TYPE_CHECKING = False
@@ -33,6 +28,8 @@ __all__ = ["Journal", "start_journal"]
 
 # Standby workers have numbers below those of all hosts.
 _FIRST_STANDBY = -(1 << 64)
+# The request that spawned a mesh is stored up to this size.
+_REQUEST_BYTES_MAX = 1 << 20
 
 
 _starting = threading.Lock()
@@ -74,7 +71,8 @@ class Journal:
 
     def note(self, mesh: ProcMesh | ActorMesh[Any], policy: RestartPolicy) -> None:
         """Record a mesh that was spawned."""
-        self._note(mesh._uid, encode_entry(MeshEntry(mesh, policy, self._runtime)))
+        entry = MeshEntry(mesh, policy, self._runtime, _REQUEST_BYTES_MAX)
+        self._note(mesh._uid, encode_entry(entry))
 
     def note_standby(self, worker: StandbyWorker) -> None:
         """Record a new standby worker."""

@@ -324,11 +324,13 @@ class HostMesh(ContextMesh):
         Args:
             rank: The host to move.
             worker: The address of the worker on the other machine. Default: a standby worker.
-            timeout: The maximum time to wait until no endpoint runs on the host, in seconds.
+            timeout: The maximum time until no endpoint runs on the host and the state of its actors
+                has been read, in seconds.
 
         Raises:
-            DrainFailed: An endpoint did not return in time, or an actor cannot move, because it
-                owns meshes or its state cannot be pickled. The host serves as before.
+            DrainFailed: An endpoint did not return in time, the state of an actor cannot be
+                pickled, or the machine of the program has too little memory for the state of the
+                host, which passes through it. The host serves as before.
             HostDied: No machine is available, or one of the two has died; the message contains the
                 reason.
             IndexError: The rank does not exist.

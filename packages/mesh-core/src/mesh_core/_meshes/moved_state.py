@@ -1,23 +1,45 @@
-"""The state of the processes of a host that moves to another machine, as it travels."""
+"""Descriptions of the processes of a host that moves to another machine.
+
+The large parts of their state are not in these: they are read and written in pieces.
+"""
 
 from __future__ import annotations
 
-from pickle import PickleBuffer
 from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
     from mesh_core._meshes.start_request import StartRequest
 
-    ActorState = tuple[int, int, int, bytes, Sequence[Any]]
-    """Port, rank and window of an actor, and the body and the buffers of its spawn request."""
-    ClosedActor = tuple[int, int, bytes]
-    """The port of an actor that has ended, and the code and the detail for its callers."""
+__all__ = ["ActorState", "ClosedActor", "ProcState"]
 
-__all__ = ["ProcState"]
+
+class ActorState(NamedTuple):
+    """One actor of a process that moves."""
+
+    port: int
+    """The port of its mesh."""
+    rank: int
+    """Its rank in the mesh."""
+    window: int
+    """The maximum number of outstanding messages per sender."""
+    body: bytes
+    """The pickled spawn request, which contains the instance."""
+    sizes: Sequence[int]
+    """The size of each large part of the instance, in bytes."""
+
+
+class ClosedActor(NamedTuple):
+    """One actor that has ended in a process that moves."""
+
+    port: int
+    """The port of its mesh."""
+    code: int
+    """What callers of the actor get."""
+    detail: bytes
+    """The encoded failure that they get."""
 
 
 class ProcState(NamedTuple):
@@ -31,11 +53,3 @@ class ProcState(NamedTuple):
     """The actors, in the order in which they were spawned."""
     closed: Sequence[ClosedActor]
     """The actors that have ended."""
-
-    def sendable(self) -> ProcState:
-        """Return the state with buffers that can be sent, if it was received from elsewhere."""
-        actors = [
-            (port, rank, window, body, [PickleBuffer(buffer) for buffer in buffers])
-            for port, rank, window, body, buffers in self.actors
-        ]
-        return self._replace(actors=actors)

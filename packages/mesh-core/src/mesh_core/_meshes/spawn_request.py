@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh_core._core import Region
+    from mesh_core._meshes.mesh_entry import MeshEntry
     from mesh_core._meshes.proc_table import ProcTable
 
 __all__ = ["SpawnRequest"]
@@ -26,6 +27,7 @@ class SpawnRequest:
         owner_name: The address of the owner, for display.
         window: The maximum number of outstanding messages per sender.
         moved: The instance with its state, if the actor continues after a move; None for a new one.
+        owned: The meshes that the actor owned before a move.
     """
 
     __slots__ = (
@@ -34,6 +36,7 @@ class SpawnRequest:
         "kwargs",
         "moved",
         "name",
+        "owned",
         "owner",
         "owner_name",
         "region",
@@ -53,6 +56,7 @@ class SpawnRequest:
         owner_name: str,
         window: int,
         moved: Any = None,
+        owned: tuple[MeshEntry, ...] = (),
     ) -> None:
         self.cls: type = cls
         self.args: tuple[Any, ...] = args
@@ -64,3 +68,4 @@ class SpawnRequest:
         self.owner_name: str = owner_name
         self.window: int = window
         self.moved: Any = moved
+        self.owned: tuple[MeshEntry, ...] = owned

@@ -107,7 +107,7 @@ class Ownership:
         self._tree = Supervisor(effective().failure_grace_s, runtime.engine)
         self._lock = threading.RLock()
         self._owned: dict[int, Owned] = {}
-        # Only the journal needs them whole; the core has its own.
+        # Only those who take a mesh over need them whole; the core has its own.
         self._policies: dict[int, RestartPolicy] = {}
         self._failures: dict[int, _OpenFailure] = {}
         # Threads that stop the meshes of ending owners.
@@ -393,6 +393,14 @@ class Ownership:
         with self._lock:
             uids = self._tree.children_of(port)
             return [self._owned[uid] for uid in uids if uid in self._owned]
+
+    def policy_of(self, mesh: Owned) -> RestartPolicy:
+        """Return the restart policy of a mesh that this process owns."""
+        return self._policies[mesh._uid]
+
+    def is_handling_failures(self) -> bool:
+        """Return whether an owner is still to handle a failure, or ranks are being restarted."""
+        return bool(self._reviving) or self._tree.open_count() > 0
 
     # Actions.
 

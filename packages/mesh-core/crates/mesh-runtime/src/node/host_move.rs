@@ -13,8 +13,9 @@ use crate::hash::FastMap;
 use mesh_wire::frame::{Frame, Head, Kind};
 use mesh_wire::id::{Address, HostId, PortId, ProcId};
 
-/// The beginning of the method names of such requests.
-const MOVE_REQUEST: &[u8] = b"move_";
+/// The beginnings of the names of requests to agents that are not held: those of the move itself,
+/// and those by which the next machine learns of the other hosts.
+const NOT_HELD: [&[u8]; 3] = [b"move_", b"host_", b"routes"];
 
 /// The messages that wait until a host has moved, oldest first.
 ///
@@ -62,7 +63,7 @@ impl Node {
     /// Holds messages for a host from now on, because it is about to move.
     ///
     /// Replies to calls of that host are still sent: it needs them to complete what it has
-    /// received. Requests to its agent that concern the move are sent, too.
+    /// received. Requests of agents that concern moves or other hosts are sent, too.
     pub fn hold_host(&mut self, host: HostId) {
         if host != self.config.me.host && !self.is_host_dead(host) {
             self.held_messages.begin(host);
@@ -138,9 +139,11 @@ impl Node {
     pub(super) fn hold(&mut self, frame: Frame) -> Option<Frame> {
         let host = frame.head.to.proc.host;
         let Some(held) = self.held_messages.of(host) else { return Some(frame) };
-        let is_between_agents = frame.head.to.proc.slot == 0 && frame.head.from.proc.slot == 0;
+        let is_of_agent = frame.head.to.port == PortId::AGENT && frame.head.from.proc.slot == 0;
         match frame.head.kind {
-            Kind::Call if is_between_agents && frame.meta().starts_with(MOVE_REQUEST) => {
+            Kind::Call
+                if is_of_agent && NOT_HELD.iter().any(|name| frame.meta().starts_with(name)) =>
+            {
                 return Some(frame);
             }
             Kind::Call | Kind::Post | Kind::Spawn | Kind::Cast | Kind::Watch => held.push(frame),
