@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,10 +46,10 @@ class Counter(Actor):
         self.count = 0
 
     @endpoint
-    def add(self) -> tuple[int, str]:
-        """Return how many calls it has received, and its pod."""
+    def add(self) -> tuple[int, int]:
+        """Return how many calls it has received, and its process."""
         self.count += 1
-        return self.count, socket.gethostname()
+        return self.count, os.getpid()
 
 
 @pytest.fixture
