@@ -21,11 +21,13 @@ from mesh_core._system.memory import available_bytes, new_memory
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Any
+    from typing import Any, TypeVar
 
     from mesh_core._core import Message
     from mesh_core._meshes.moved_state import ProcState
     from mesh_core._runtime.runtime import Runtime
+
+    T = TypeVar("T")
 
 __all__ = ["StateTransfer"]
 
@@ -75,16 +77,8 @@ class StateTransfer:
             DrainFailed: The time is over, or a process has died.
             HostDied: The old machine has died.
         """
-        under_way: deque[tuple[int, int, memoryview]] = deque()
-        for slot, actor, part, start, piece in self._pieces():
-            if time.monotonic() > until:
-                raise DrainFailed("its state was not read in time: drain it with a longer timeout")
-            reply = self._call(slot, "move_read", actor, part, start, start + piece.nbytes)
-            under_way.append((slot, reply, piece))
-            if len(under_way) == _PIECES_UNDER_WAY:
-                self._take(*under_way.popleft())
-        while under_way:
-            self._take(*under_way.popleft())
+        for slot, reply, piece in _under_way(self._reads(until)):
+            self._take(slot, reply, piece)
 
     def write(self) -> None:
         """Write everything to the processes on the new machine, and wait until they continue.
@@ -95,14 +89,8 @@ class StateTransfer:
         for state in self._states:
             proc = proc_id(self._host, state.slot)
             self._runtime.tell_agent(proc, "move_prepare", state.actors, state.closed)
-        under_way: deque[int] = deque()
-        for slot, actor, part, start, piece in self._pieces():
-            data = PickleBuffer(piece)
-            under_way.append(self._call(slot, "move_write", actor, part, start, data))
-            if len(under_way) == _PIECES_UNDER_WAY:
-                self._wait(under_way.popleft())
-        while under_way:
-            self._wait(under_way.popleft())
+        for reply in _under_way(self._writes()):
+            self._wait(reply)
         self._parts.clear()
         replies = [(state.slot, self._call(state.slot, "move_restore")) for state in self._states]
         for slot, reply in replies:
@@ -112,6 +100,19 @@ class StateTransfer:
             if problem is not None:
                 why = f"the state of an actor could not be restored: {problem}"
                 self._runtime.tell_agent(proc_id(self._host, 0), "move_failed", slot, why)
+
+    def _reads(self, until: float) -> Iterator[tuple[int, int, memoryview]]:
+        """Request each piece; yield its process, the port of the reply, and where it belongs."""
+        for slot, actor, part, start, piece in self._pieces():
+            if time.monotonic() > until:
+                raise DrainFailed("its state was not read in time: drain it with a longer timeout")
+            reply = self._call(slot, "move_read", actor, part, start, start + piece.nbytes)
+            yield slot, reply, piece
+
+    def _writes(self) -> Iterator[int]:
+        """Send each piece; yield the port of the reply."""
+        for slot, actor, part, start, piece in self._pieces():
+            yield self._call(slot, "move_write", actor, part, start, PickleBuffer(piece))
 
     def _pieces(self) -> Iterator[tuple[int, int, int, int, memoryview]]:
         """Yield process, actor, part and position of each piece, in turn over the processes."""
@@ -137,3 +138,13 @@ class StateTransfer:
 
     def _wait(self, reply: int) -> Message:
         return self._runtime.engine.wait(reply, None)[0]
+
+
+def _under_way(calls: Iterator[T]) -> Iterator[T]:
+    """Yield calls in order, each when some more have been made, and the last ones at the end."""
+    made: deque[T] = deque()
+    for call in calls:
+        made.append(call)
+        if len(made) == _PIECES_UNDER_WAY:
+            yield made.popleft()
+    yield from made
