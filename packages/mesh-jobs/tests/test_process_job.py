@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 
 from mesh_core.testing import wait_until
-from mesh_jobs import Job, JobEnded, JobState, ProcessJob, SchedulerUnreachable, job_load
+from mesh_jobs import (
+    HostDraining,
+    Job,
+    JobEnded,
+    JobState,
+    ProcessJob,
+    SchedulerUnreachable,
+    job_load,
+)
 from mesh_jobs._local.process_backend import ProcessBackend
 from mesh_jobs.testing import JobConformance, JobFactory, worker_pids
 
@@ -168,3 +176,19 @@ def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
     job = ProcessJob({"ones": 1}, folder=folder)
     assert job.state(timeout=60).ones.initialized.get(timeout=60)
     job.kill()
+
+
+def test_a_worker_that_starts_to_exit_during_a_query_is_reported_by_the_next_query(
+    known: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exiting: list[HostDraining] = []
+
+    def leaving(backend: ProcessBackend, allocation: object) -> list[HostDraining]:
+        # The scheduler does not know yet why the worker is told to exit a moment later.
+        exiting[:] = [HostDraining("ones", 0, "end", None, 1)]
+        return []
+
+    monkeypatch.setattr(ProcessBackend, "leaving", leaving)
+    monkeypatch.setattr("mesh_jobs._job.job.leaving_here", lambda allocation_id: list(exiting))
+    assert known.leaving() == []
+    assert known.leaving() == exiting

@@ -454,10 +454,12 @@ class Job:
             SchedulerUnreachable: The scheduler does not respond.
         """
         record, allocation = self._record()
+        # The scheduler is queried last. It knows the reason before a worker is told to exit, so it
+        # has the reason for every worker that reports here that it exits.
+        here = leaving_here(record.allocation_id)
         found = list(self._backend(record.spec).leaving(allocation))
         self._record()  # Hosts that the job itself has started to release are not reclaimed.
         known = {(one.place, one.epoch) for one in found}
-        here = leaving_here(record.allocation_id)
         return [*found, *(one for one in here if (one.place, one.epoch) not in known)]
 
     def on_leaving(
