@@ -1,6 +1,7 @@
 """Runs a program as a user would, and checks its output and the processes that it leaves behind."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +20,9 @@ HEAD = "# prints:"
 
 #: Time limit for processes of the program to exit after the program.
 LEAVING_LIMIT_S = 2.0
+
+#: Time limit for a program that has taken too long to print the stacks of its threads.
+STACKS_LIMIT_S = 10.0
 
 
 def run_program(
@@ -41,7 +45,7 @@ def run_program(
     env.pop("PYTHONUNBUFFERED", None)
     # Files, not pipes: a process left behind would keep a pipe open and only look slow.
     with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
-        command = [str(python), str(script)]
+        command = [str(python), "-X", "faulthandler", str(script)]
         with subprocess.Popen(command, cwd=cwd, env=env, stdout=out, stderr=err) as process:
             ending = _ending(process, limit_s)
         printed, complained = _whole(out), _whole(err)
@@ -85,8 +89,13 @@ def _ending(process: subprocess.Popen[bytes], limit_s: float) -> str:
     try:
         return f"ended with {process.wait(limit_s)}"
     except subprocess.TimeoutExpired:
+        pass
+    process.send_signal(signal.SIGABRT)  # It prints the stacks of its threads.
+    try:
+        process.wait(STACKS_LIMIT_S)
+    except subprocess.TimeoutExpired:
         process.kill()
-        return f"took more than {limit_s} s"
+    return f"took more than {limit_s} s"
 
 
 def _whole(file: IO[str]) -> str:
