@@ -69,7 +69,7 @@ SHARED: tuple[Session, ...] = (
 #: Sessions that wait for schedulers, timeouts and other hosts most of the time.
 WAITING: tuple[Session, ...] = (
     Session("slurm"),
-    Session("campaign", ("--failures", "20")),
+    Session("campaign", ("--failures", "11")),
     Session("diagnose", ("-m", "not slow")),
     Session("hosts"),
     Session("kube"),

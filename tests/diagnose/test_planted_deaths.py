@@ -27,7 +27,7 @@ REPORT_S = 10.0
 BY_KERNEL = ("kernel", "kernel_below_limit")
 DEATHS = ("growth", "huge", "loader", "shared", *BY_KERNEL)
 #: Variants of others that every change need not run.
-SLOW = ("huge", "shared", "kernel_below_limit")
+SLOW = ("huge", "loader", "shared", "kernel_below_limit")
 #: Enough for all processes of a host but the one that grows.
 CGROUP_BYTES = 2 << 30
 

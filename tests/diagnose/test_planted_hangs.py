@@ -58,7 +58,7 @@ HANGS = [
     Planted("other_actor", "blocked", "other_actor", "store"),
 ]
 #: Variants of others that every change need not run.
-SLOW = ("own_loader", "two_groups", "shape", "lock", "pipe", "other_actor")
+SLOW = ("order", "own_loader", "two_groups", "shape", "lock", "pipe", "other_actor")
 
 
 def line_of(mark: str) -> int:

@@ -7,6 +7,6 @@ from tests.hosts.drains.run import run
 
 
 def test_no_call_is_lost_failed_or_executed_twice(worlds: Worlds) -> None:
-    verdict = run(10, 7, state_bytes=8 << 20)
+    verdict = run(6, 7, state_bytes=8 << 20)
     assert verdict.is_right, str(verdict)
     assert verdict.balance.answered > 100

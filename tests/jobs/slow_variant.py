@@ -12,8 +12,8 @@ from mesh_jobs.testing import JobConformance
 
 Kind = TypeVar("Kind", bound=JobConformance)
 
-#: Tests whose subject hardly depends on the scheduler. Those of `ProcessJob` and `KubernetesJob`
-#: run at every change, those of other backends each night.
+#: Tests whose subject hardly depends on the scheduler. Those of `ProcessJob` run at every change,
+#: and so do most of `KubernetesJob`, those of other backends each night.
 OF_ANY_BACKEND = (
     "test_another_spec_changes_nothing_and_says_what_differs",
     "test_hosts_are_used_again_during_and_after_the_silence",

@@ -70,7 +70,16 @@ def job_on(
 
 
 @pytest.mark.timeout(240)
-@with_slow(*OF_ANY_BACKEND, "test_what_nobody_uses_ends_by_itself")
+@with_slow(
+    *OF_ANY_BACKEND,
+    "test_what_nobody_uses_ends_by_itself",
+    "test_a_client_script_ends_with_its_job",
+    "test_a_client_script_runs_inside_and_its_end_is_that_of_the_job",
+    "test_a_program_killed_while_it_applied_is_carried_on",
+    "test_a_second_program_finds_the_hosts_of_the_first",
+    "test_applying_twice_asks_once",
+    "test_hosts_of_a_killed_program_serve_the_next",
+)
 class TestSSHJob(JobConformance):
     server: SSHServer
 

@@ -335,7 +335,7 @@ def drain_under_load(workers: list[WorkerProcess], drains: int) -> list[float]:
 
 
 def test_no_call_is_lost_or_executed_twice_or_reordered(workers: list[WorkerProcess]) -> None:
-    drain_under_load(workers, 6)
+    drain_under_load(workers, 4)
 
 
 def test_attached_hosts_become_standby_workers(workers: list[WorkerProcess]) -> None:

@@ -156,6 +156,7 @@ def test_the_command_prints_the_shortest_order(
     assert "5 other orders do not fail either" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_generated_test_fails_until_no_order_fails(folder: Path, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.read_text())

@@ -271,6 +271,7 @@ def until_answered(counter: Counter) -> int:
             counter.initialized.exception(timeout=30)
 
 
+@pytest.mark.slow
 def test_what_was_spawned_with_more_than_the_journal_takes_is_not_spawned_again(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
@@ -462,6 +463,7 @@ def test_there_is_nothing_to_take_over_where_nothing_was_held(
         take_over(addresses(workers), credentials=credentials)
 
 
+@pytest.mark.slow
 def test_a_job_is_held_only_for_its_time(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:

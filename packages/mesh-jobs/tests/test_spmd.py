@@ -240,6 +240,7 @@ def test_a_run_needs_a_script_or_a_module(hosts: HostMesh) -> None:
         run_spmd(hosts, "a.py", module="a")
 
 
+@pytest.mark.slow
 def test_a_script_of_torch_runs_over_gloo(hosts: HostMesh, script: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     script.write_text(

@@ -258,6 +258,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_training_resumes_from_its_checkpoint_while_a_rank_waits_in_a_collective(
     host: HostMesh, script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

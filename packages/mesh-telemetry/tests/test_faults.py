@@ -131,6 +131,7 @@ def faults(place: Path, two: list[WorkerProcess], seeds: range) -> None:
             lose_in_the_middle(telemetry, random.Random(seed))
 
 
+@pytest.mark.slow
 def test_what_answers_for_a_host_is_lost_in_the_middle(
     place: Path, two: list[WorkerProcess]
 ) -> None:

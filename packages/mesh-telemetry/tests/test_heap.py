@@ -102,6 +102,7 @@ def test_the_line_that_leaks_is_found(team: Team, tmp_path: Path) -> None:
     assert stored[0] == largest
 
 
+@pytest.mark.slow
 def test_rows_name_python_lines_with_native_frames_and_objects(team: Team) -> None:
     snapshot: HeapSnapshot = while_it_runs(
         lambda: team.telemetry.heap_snapshot(team.names[1], seconds=1.0, native=True, objects=True),
@@ -110,6 +111,7 @@ def test_rows_name_python_lines_with_native_frames_and_objects(team: Team) -> No
     assert leaks_of(snapshot.table.to_pylist()[:1])
 
 
+@pytest.mark.slow
 def test_the_peak_has_memory_that_was_freed(team: Team) -> None:
     snapshot: HeapSnapshot = while_it_runs(
         lambda: team.telemetry.heap_snapshot(team.names, seconds=1.0, peak=True),

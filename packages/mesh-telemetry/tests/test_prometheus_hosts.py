@@ -26,6 +26,7 @@ def two() -> Iterator[list[WorkerProcess]]:
         shutdown_context().get(LIMIT_S)
 
 
+@pytest.mark.slow
 def test_a_lost_host_is_reported_and_the_others_answer(
     place: Path, two: list[WorkerProcess]
 ) -> None:

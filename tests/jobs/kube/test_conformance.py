@@ -91,6 +91,11 @@ def only(names: set[str]) -> Callable[[type[Kubernetes]], type[Kubernetes]]:
     return chosen
 
 
+@with_slow(
+    "test_a_kill_that_was_killed_is_finished",
+    "test_a_program_gets_the_same_mesh_again",
+    "test_hosts_of_a_killed_program_serve_the_next",
+)
 class TestJobs(Kubernetes):
     workload = "job"
 
