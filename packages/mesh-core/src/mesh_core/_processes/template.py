@@ -53,8 +53,8 @@ _BASE_MODULES = ("asyncio", "cloudpickle", "logging", "pickle", "threading")
 _IMPORT_LIMIT_S = 300.0
 _SAFE = "safe"
 _FAILED = "failed"
-_MIDWIFE_COUNT_MAX = 8
-_BIRTHS_PER_MIDWIFE_MIN = 4
+_FORKER_COUNT_MAX = 8
+_FORKS_PER_FORKER_MIN = 4
 
 
 class Source(NamedTuple):
@@ -266,7 +266,7 @@ class _Template:
         enter(request.world)
         _stdio.flush()
         gc.freeze()
-        midwives = []
+        forkers = []
         shares = _shares(len(request.processes))
         if not self._has_grown and len(shares) == 1:
             # The supervisor forks another template just as fast, so one fork fewer of a large
@@ -280,9 +280,9 @@ class _Template:
                 continue
             if pid == 0:
                 self._deliver(request, fds, share)
-            midwives.append(pid)
+            forkers.append(pid)
         close_all(fds)
-        for pid in midwives:
+        for pid in forkers:
             os.waitpid(pid, 0)
         _reap()
         self.link.send(Forked())
@@ -422,8 +422,8 @@ def _reap() -> None:
 def _shares(count: int) -> list[range]:
     """Split a batch over intermediate processes, which fork in parallel on multiple processors."""
     cpus = len(os.sched_getaffinity(0))
-    midwives = max(1, min(_MIDWIFE_COUNT_MAX, cpus // 2, count // _BIRTHS_PER_MIDWIFE_MIN))
-    bounds = [count * index // midwives for index in range(midwives + 1)]
+    forkers = max(1, min(_FORKER_COUNT_MAX, cpus // 2, count // _FORKS_PER_FORKER_MIN))
+    bounds = [count * index // forkers for index in range(forkers + 1)]
     return [range(*pair) for pair in itertools.pairwise(bounds)]
 
 

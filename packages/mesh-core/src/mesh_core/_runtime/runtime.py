@@ -157,7 +157,7 @@ class Runtime:
         if self.places.leaving(host):
             if self.journal is not None:
                 self.journal.left(host)
-            self.ask_agent(proc_id(host, 0), "leave", is_shutdown, timeout=_FAREWELL_S)
+            self.ask_agent(proc_id(host, 0), "leave", is_shutdown, timeout=_LEAVE_LIMIT_S)
 
     def dismiss_all(self, hosts: Iterable[int] | None = None, *, is_shutdown: bool = False) -> None:
         """Release hosts from the job; by default, all of them.
@@ -238,7 +238,7 @@ class Runtime:
 
 
 # The time that a worker may take to receive its release.
-_FAREWELL_S = 1.0
+_LEAVE_LIMIT_S = 1.0
 _CLOSED_DESCRIPTORS = (
     b"mesh: this process ends because it closed its connections: code in it has closed descriptors "
     b"that it did not open, by os.closerange() perhaps\n"
