@@ -1,6 +1,7 @@
 """Every request to a worker is either understood or refused with a message."""
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -11,7 +12,16 @@ from mesh_core._hosts.take_over_request import Refusal, TakeOverReply, TakeOverR
 
 def order() -> AttachRequest:
     config = {"heartbeat_s": 1.0, "mailbox_len_max": 7}
-    return AttachRequest(b"j" * 16, b"t" * 32, 3, "someone@somewhere", 10.0, config, ["/srv"])
+    return AttachRequest(
+        b"j" * 16,
+        b"t" * 32,
+        3,
+        "someone@somewhere",
+        10.0,
+        config,
+        ["/srv"],
+        processes=b"\x00\xff",
+    )
 
 
 def changed(**fields: Any) -> bytes:
@@ -37,7 +47,14 @@ def test_an_order_comes_out_as_it_went_in() -> None:
     assert (again.job, again.token, again.host) == (b"j" * 16, b"t" * 32, 3)
     assert again.config == {"heartbeat_s": 1.0, "mailbox_len_max": 7}
     assert (again.owner, again.lease_s, again.path) == ("someone@somewhere", 10.0, ["/srv"])
-    assert again.worker_id == ""
+    assert (again.worker_id, again.processes) == ("", b"\x00\xff")
+
+
+def test_processes_that_are_too_many_for_a_request_are_left_out() -> None:
+    request = order()
+    request.processes = os.urandom(20_000)
+    again = AttachRequest.decode(request.encode())
+    assert (again.processes, again.path) == (b"", ["/srv"])
 
 
 @pytest.mark.parametrize(
@@ -75,6 +92,9 @@ def test_an_order_comes_out_as_it_went_in() -> None:
         changed(host=True),
         changed(epoch=0.0),
         changed(job="01 " * 16),
+        changed(processes="abc"),
+        changed(processes="AA AA"),
+        changed(processes=["AAAA"]),
         changed(path="abc"),
         changed(path=[1]),
         changed(verb=["serve"]),

@@ -9,6 +9,9 @@ import threading
 import time
 import zlib
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -391,6 +394,43 @@ def test_an_endpoint_that_runs_too_long_is_named_and_nothing_changes(
     (tmp_path / "wake").touch()
     assert pending.get(timeout=LIMIT_S) == "woken"
     hosts.drain(0, workers[2].address, timeout=LIMIT_S)
+
+
+def meshes_on(worker: WorkerProcess) -> list[str]:
+    """Return the meshes of the processes of a worker, one of `kept` and `brief` for each."""
+    names = []
+    for pid in worker.descendants():
+        with suppress(OSError):
+            names.append(Path(f"/proc/{pid}/comm").read_text())
+    return [mesh for name in sorted(names) for mesh in ("kept", "brief") if name.startswith(mesh)]
+
+
+def test_processes_start_on_the_new_machine_while_the_host_still_works(
+    workers: list[WorkerProcess], tmp_path: Path
+) -> None:
+    hosts = attached(workers[:1])
+    mesh = hosts.spawn_procs(name="kept").spawn("sleeper", Sleeper)
+    brief = hosts.spawn_procs(name="brief")
+    port, started = Channel[None].open()
+    pending = mesh.sleep.call_one(port, str(tmp_path / "wake"))
+    started.recv().get(timeout=LIMIT_S)
+    brief.initialized.get(timeout=LIMIT_S)
+    with ThreadPoolExecutor(1) as thread:
+        drained = thread.submit(hosts.drain, 0, workers[1].address, timeout=LIMIT_S)
+        wait_until(lambda: meshes_on(workers[1]) == ["brief", "kept"], LIMIT_S)
+        # A process that is stopped meanwhile does not move.
+        brief.stop().get(timeout=LIMIT_S)
+        (tmp_path / "wake").touch()
+        drained.result()
+    assert pending.get(timeout=LIMIT_S) == "woken"
+    wait_until(lambda: meshes_on(workers[1]) == ["kept"], LIMIT_S)
+    (tmp_path / "wake").unlink()
+    pending = mesh.sleep.call_one(port, str(tmp_path / "wake"))
+    with pytest.raises(DrainFailed, match="runs sleep"):
+        hosts.drain(0, workers[2].address, timeout=0.3)
+    wait_until(lambda: meshes_on(workers[2]) == [], LIMIT_S)
+    (tmp_path / "wake").touch()
+    assert pending.get(timeout=LIMIT_S) == "woken"
 
 
 def test_an_actor_that_cannot_move_is_named_and_nothing_changes(

@@ -155,6 +155,11 @@ class HostRequests:
         """Send the messages that were held for a host."""
         self._engine.release_host(host)
 
+    def do_move_requests(self, _message: Message) -> dict[int, StartRequest]:
+        """Return the requests that started the processes of this host, by slot."""
+        assert self._runtime.host_agent is not None
+        return self._runtime.host_agent.start_requests()
+
     def do_move_rest(self, message: Message, limit_s: float) -> Any:
         """Freeze the processes of this host; reply with what they still do, if anything."""
         host_agent = self._runtime.host_agent
@@ -194,7 +199,7 @@ class HostRequests:
         return LATER
 
     def do_move_start(self, message: Message, requests: dict[int, StartRequest]) -> Any:
-        """Start processes in the slots that they had on the previous machine of this host."""
+        """Start the processes of the previous machine of this host that are not started yet."""
         host_agent = self._runtime.host_agent
         assert host_agent is not None
         reply_from_thread(

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+import zlib
 
 from mesh_core._configuration.config import effective
 from mesh_core._core import Targets
@@ -161,11 +162,8 @@ class HostAgent:
         ]
         specs = []
         binds = _binds_of(request)
+        self._watch_owner(request)
         with self._changed:
-            if request.table.owner[0] >> 32 != me:
-                # This host has no connection that breaks when the owner dies, so the owner's host
-                # must report it.
-                self._runtime.engine.watch(request.table.owner[0])
             for rank in ranks:
                 slot = _Slot(request, rank, self._first_life)
                 number = request.table.proc(rank) & 0xFFFF_FFFF
@@ -269,6 +267,11 @@ class HostAgent:
         Raises:
             RuntimeError: The slot never had a process.
         """
+        if request is not None:
+            self._watch_owner(request)
+        return self._start_again(number, request)
+
+    def _start_again(self, number: int, request: StartRequest | None) -> int | None:
         self._directory.make(self._open_directory)
         with self._changed:
             slot = self._slots.get(number)
@@ -289,14 +292,21 @@ class HostAgent:
         self._spawn([spec], slot.request)
         return slot.incarnation
 
+    def _watch_owner(self, request: StartRequest) -> None:
+        """Request the report of the death of the owner, if it is on another host.
+
+        This host has no connection to it that breaks when it dies.
+        """
+        owner = request.table.owner[0]
+        if owner >> 32 != self._runtime.identity.host:
+            self._runtime.engine.watch(owner)
+
     def _lost_slot(self, number: int, request: StartRequest | None) -> _Slot:
         """Restore the slot of a process that died with the previous machine of this host."""
         proc = proc_id(self._runtime.identity.host, number)
         rank = None if request is None else request.table.rank_of(proc)
         if request is None or rank is None:
             raise RuntimeError(f"no process was ever started in slot {number}")
-        if request.table.owner[0] >> 32 != self._runtime.identity.host:
-            self._runtime.engine.watch(request.table.owner[0])
         slot = self._slots[number] = _Slot(request, rank, self._first_life)
         slot.is_alive = False
         return slot
@@ -380,11 +390,41 @@ class HostAgent:
         while not engine.has_received_all(host) and not engine.is_host_dead(host):
             time.sleep(_LOOK_S)
 
+    def start_requests(self) -> dict[int, StartRequest]:
+        """Return the requests that started the living processes, by slot."""
+        return {number: self._slots[number].request for number in self.living()}
+
+    def start_early(self, processes: bytes) -> None:
+        """Start processes that will continue those of a host that is about to move here.
+
+        This machine cannot communicate with other hosts yet. A process with a bootstrap is
+        therefore not started, because the bootstrap may call actors.
+
+        Args:
+            processes: Their start requests by slot, as a compressed pickle.
+        """
+        requests: dict[int, StartRequest] = pickle.loads(zlib.decompress(processes))
+        for number, request in requests.items():
+            if not request.bootstrap:
+                self._start_again(number, request)
+
     def start_moved(self, requests: Mapping[int, StartRequest]) -> None:
-        """Start processes in the slots that they had on the previous machine of this host."""
+        """Start the processes that the previous machine of this host had, unless they are started.
+
+        Processes that were started early and that the previous machine has stopped since are
+        killed.
+        """
         self._on_resume()
-        for slot, request in requests.items():
-            self.replace(slot, request)
+        with self._changed:
+            stopped = {number: slot for number, slot in self._slots.items() if slot.is_alive}
+            for number in requests:
+                stopped.pop(number, None)
+            for slot in stopped.values():
+                slot.is_stopping = True
+        for number in stopped:
+            self._host.kill(number)
+        for number, request in requests.items():
+            self.replace(number, request)
 
     def request_of(self, number: int) -> StartRequest:
         """Return the request that started the process in a slot."""

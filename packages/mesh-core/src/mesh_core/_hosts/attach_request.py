@@ -1,7 +1,8 @@
-"""The request of a client that a worker serve its job; encoded as JSON, never as a pickle."""
+"""The request of a client that a worker serve its job, encoded as JSON."""
 
 from __future__ import annotations
 
+import base64
 import getpass
 import json
 import os
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 VERSION = 1
+# A worker closes the connection if the first message is longer.
+_LEN_MAX = 16 << 10
 # Serve the job; reserve the worker for it; release the worker; open an additional session for it.
 SERVE, HOLD, RELEASE, BESIDE = _VERBS = ("serve", "hold", "release", "beside")
 
@@ -60,6 +63,9 @@ class AttachRequest:
             want them compared.
         preload: The modules that the processes of the job will need. With `hold`, they are imported
             meanwhile; with `serve`, the reply is sent when they are imported.
+        processes: For a host that is about to move here, the processes to start before the reply:
+            their start requests by slot, as a compressed pickle; empty for none. Only a worker that
+            serves the job reads it.
     """
 
     __slots__ = (
@@ -73,6 +79,7 @@ class AttachRequest:
         "owner",
         "path",
         "preload",
+        "processes",
         "token",
         "verb",
         "versions",
@@ -95,6 +102,7 @@ class AttachRequest:
         worker_id: str = "",
         versions: Mapping[str, str] | None = None,
         preload: Sequence[str] = (),
+        processes: bytes = b"",
     ) -> None:
         self.job: bytes = job
         self.token: bytes = token
@@ -110,6 +118,7 @@ class AttachRequest:
         self.worker_id: str = worker_id
         self.versions: Mapping[str, str] = versions or {}
         self.preload: Sequence[str] = preload
+        self.processes: bytes = processes
 
     @staticmethod
     def of_program(
@@ -125,6 +134,7 @@ class AttachRequest:
         worker_id: str = "",
         lease_s: float | None = None,
         preload: Sequence[str] = (),
+        processes: bytes = b"",
     ) -> AttachRequest:
         """Create the request of this program."""
         return AttachRequest(
@@ -142,10 +152,15 @@ class AttachRequest:
             worker_id,
             versions_here() if config.check_versions else {},
             preload,
+            processes,
         )
 
     def encode(self) -> bytes:
-        """Return the bytes that `decode` parses."""
+        """Return the bytes that `decode` parses, without the processes if they are too many."""
+        body = self._encoded(self.processes)
+        return body if len(body) <= _LEN_MAX else self._encoded(b"")
+
+    def _encoded(self, processes: bytes) -> bytes:
         facts = {
             "version": VERSION,
             "job": self.job.hex(),
@@ -161,6 +176,7 @@ class AttachRequest:
             "worker_id": self.worker_id,
             "versions": dict(self.versions),
             "preload": list(self.preload),
+            "processes": base64.b64encode(processes).decode(),
             "config": {k: v for k, v in self.config.items() if is_plain(v)},
         }
         return json.dumps(facts).encode()
@@ -199,6 +215,7 @@ class AttachRequest:
                 fields.name("worker_id"),
                 fields.strings("versions"),
                 fields.texts("preload"),
+                fields.blob("processes"),
             )
         except ValueError as error:
             raise ValueError(f"this is not a request of a Mesh client ({error})") from error

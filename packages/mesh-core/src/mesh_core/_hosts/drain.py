@@ -1,6 +1,7 @@
 """Moves of hosts to other machines: the part of the program, which directs them.
 
-1. A standby worker prepares to serve as the next epoch of the host. The host still works.
+1. A standby worker prepares to serve as the next epoch of the host, and starts the processes that
+   will continue those of the host. The host still works.
 2. All other hosts hold their messages to the host, and the host completes what it has received. If
    it does not come to rest soon, because an endpoint runs for long or waits for a message that is
    held, the messages are released for a while, and this step is repeated.
@@ -11,7 +12,9 @@
 
 from __future__ import annotations
 
+import pickle
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 
 from mesh_core._core import Targets
@@ -111,8 +114,14 @@ def _move_to(
     limit_s = config.host_lease_s if is_spare else config.attach_timeout_s
     # It does not hear from the program until the host has moved.
     lease_s = config.host_lease_s + timeout_s
-    modules = _modules(runtime)
-    taken = request_until_taken(runtime, successor, limit_s, lease_s=lease_s, preload=modules)
+    taken = request_until_taken(
+        runtime,
+        successor,
+        limit_s,
+        lease_s=lease_s,
+        preload=_modules(runtime),
+        processes=_processes(place.host),
+    )
     if isinstance(taken, str):
         raise HostDied(host=str(successor.address), reason=f"it cannot take over a host ({taken})")
     try:
@@ -128,6 +137,11 @@ def _modules(runtime: Runtime) -> tuple[str, ...]:
     requested = [name for one in runtime.start_requests.values() for name in one.preload]
     # Without other modules, the new machine at least prepares to fork processes.
     return tuple(dict.fromkeys(("mesh_core", *runtime.places.standby.preloaded, *requested)))
+
+
+def _processes(host: int) -> bytes:
+    """Return the processes of a host, as in `AttachRequest`."""
+    return zlib.compress(pickle.dumps(ask_host(this_proc(), host, "move_requests"), 5))
 
 
 def _move(runtime: Runtime, place: Place, successor: Place, taken: Taken, timeout_s: float) -> None:

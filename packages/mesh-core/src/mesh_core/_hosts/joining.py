@@ -50,6 +50,7 @@ def request_until_taken(
     *,
     lease_s: float | None = None,
     preload: Sequence[str] = (),
+    processes: bytes = b"",
 ) -> Taken | str:
     """Repeat the request until the worker accepts or the time is over; return why it did not.
 
@@ -60,11 +61,12 @@ def request_until_taken(
         lease_s: How long the worker waits for the first sign of life, in seconds. Default: the
             lease of its host.
         preload: The modules that the worker imports before it replies.
+        processes: The processes that the worker starts before it replies, as in `AttachRequest`.
     """
     until = time.monotonic() + limit_s
     while True:
         try:
-            route, answer = _ask(current, place, lease_s, preload)
+            route, answer = _ask(current, place, lease_s, preload, processes)
             is_taken, text, is_final = answer
         except PermissionError as error:
             is_taken, is_final, why = False, False, _refusal(place, error)
@@ -107,7 +109,11 @@ def _refusal(place: Place, error: PermissionError) -> str:
 
 
 def _ask(
-    current: Runtime, place: Place, lease_s: float | None, preload: Sequence[str]
+    current: Runtime,
+    place: Place,
+    lease_s: float | None,
+    preload: Sequence[str],
+    processes: bytes,
 ) -> tuple[Route, tuple[bool, bytes, bool]]:
     """Send one request; return the route, whether it was accepted, the text, and if it is final."""
     identity = current.identity
@@ -125,6 +131,7 @@ def _ask(
             worker_id=place.worker_id,
             lease_s=lease_s,
             preload=preload,
+            processes=processes,
         )
         route = Route.to_worker(address, place.gateway)
         answer = request_attach(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 TYPE_CHECKING = False
@@ -60,6 +61,14 @@ class RequestFields:
         if not isinstance(value, str) or len(value) != 2 * count or not value.isalnum():
             raise ValueError(f"{name} is not {2 * count} hexadecimal digits")
         return bytes.fromhex(value)
+
+    def blob(self, name: str) -> bytes:
+        """Return any number of bytes, written in base64."""
+        value = self._get(name)
+        try:
+            return base64.b64decode(value, validate=True)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name} is not base64") from error
 
     def octets_or_none(self, name: str, count: int) -> bytes | None:
         """Return the same as `octets`, or None if the field is null."""

@@ -64,6 +64,7 @@ def start_host(
     epoch: int,
     settings: Mapping[str, Any],
     lease_s: float,
+    processes: bytes = b"",
 ) -> None:
     """Start the agent of a host.
 
@@ -74,6 +75,7 @@ def start_host(
         epoch: The number of machines that served as this host before.
         settings: The configuration of the program.
         lease_s: Seconds without a sign of life of the program after which the host leaves.
+        processes: The processes to start at once, as in `AttachRequest`.
     """
     process = SimulatedProcess(world, host, 0, epoch << EPOCH_SHIFT)
     process.name = name
@@ -99,6 +101,8 @@ def start_host(
             job_dir=SimulatedJobDir,
         )
         runtime.start_agent()
+        if processes:
+            runtime.host_agent.start_early(processes)
         silence_s = max(lease_s, effective().heartbeat_s) / HEARTBEATS
         unresponsive_s = effective().unresponsive_timeout_s
         runtime.engine.monitor_host(0, silence_s, unresponsive_s, b"", b"")
@@ -129,7 +133,15 @@ def request_attach(
     if request.verb == SERVE:
         if not world.is_reachable(request.host):
             raise OSError("the network is partitioned")
-        start_host(world, request.host, name, request.epoch, request.config, request.lease_s)
+        start_host(
+            world,
+            request.host,
+            name,
+            request.epoch,
+            request.config,
+            request.lease_s,
+            request.processes,
+        )
         return True, AttachReply(name, f"{name}-{request.epoch}").encode().encode(), False
     if request.verb in (HOLD, RELEASE):
         return True, name.encode(), False

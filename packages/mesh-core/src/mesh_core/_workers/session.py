@@ -51,13 +51,13 @@ _WARM_LIMIT_S = 5.0
 # owner that has left or does not know this host yet never replies, and schedulers do not wait long.
 _OWNER_HEARS_S = 2.0
 # The time that the last reply may take to reach the owner.
-_FAREWELL_S = 0.5
+_LAST_REPLY_S = 0.5
 
 _over = threading.Event()
 _status = 0
 _is_at_once = False
 # Whether this is an additional session of the worker.
-_is_guest = False
+_is_additional = False
 # Why the host leaves the job without a request of its owner.
 _why_withdrawn: str | None = None
 # The runtime that serves the job, once it exists.
@@ -145,8 +145,8 @@ class Inheritance(NamedTuple):
 
 def main(worker: Inheritance) -> None:
     """Wait for a job, serve it and exit."""
-    global _is_guest
-    _is_guest = worker.limit_s < math.inf
+    global _is_additional
+    _is_additional = worker.limit_s < math.inf
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with on_signals((signal.SIGTERM,), lambda: withdraw(worker)):
         _serve_one(worker)
@@ -303,7 +303,7 @@ def _serve(
         return None
     reply = AttachReply(runtime.identity.host_name, worker_id, differences(request.versions))
     _tell(caller, True, reply.encode())
-    where = " beside others" if _is_guest else ""
+    where = " beside others" if _is_additional else ""
     report(f"serves a job of {request.owner}{where} in process {os.getpid()}")
     return runtime
 
@@ -343,6 +343,8 @@ def _join(
     if request.preload:
         # Another machine serves as this host while the program waits for the reply.
         runtime.host_agent.warm_up(request.preload, _WARM_LIMIT_S)
+    if request.processes:
+        runtime.host_agent.start_early(request.processes)
     if request.generation:
         runtime.agent.do_host_back(None, 0, request.generation)
     _monitor_root(runtime, request, request.lease_s)
@@ -374,7 +376,7 @@ def _turn_away(listener: Listener, redirector: SessionRedirector, why: str) -> N
 def _end(runtime: Runtime, worker: Inheritance) -> None:
     """Stop the remaining part of the job on this host."""
     assert runtime.host_agent is not None
-    if not _is_guest:
+    if not _is_additional:
         report("is ending the job")
     if _why_withdrawn is not None:
         # The owner must learn of the withdrawal before the exits of the processes. Calls to them
@@ -387,7 +389,7 @@ def _end(runtime: Runtime, worker: Inheritance) -> None:
             runtime.host_agent.wait_until_empty(grace_s)
     runtime.host_agent.close(0.0 if _is_at_once else effective().stop_grace_s)
     is_heard = _status in (0, ENDED_BY_OWNER) and not _is_at_once
-    threading.Event().wait(_FAREWELL_S if is_heard else 0.0)
+    threading.Event().wait(_LAST_REPLY_S if is_heard else 0.0)
     runtime.engine.close()
-    report("has ended a job beside others" if _is_guest else "has ended the job")
+    report("has ended a job beside others" if _is_additional else "has ended the job")
     shutil.rmtree(runtime.identity.directory, ignore_errors=True)

@@ -114,7 +114,12 @@ impl Cluster {
     /// While a host moves, two machines serve as it.
     fn listener(&self, life: Life, peer: ProcId) -> Option<Life> {
         let newest = *self.by_proc.get(&peer)?;
-        let epoch = self.members[life as usize].node.host_epoch(peer.host);
+        let dialer = &self.members[life as usize];
+        let epoch = if dialer.id.host == peer.host {
+            epoch_of(dialer.node.incarnation())
+        } else {
+            dialer.node.host_epoch(peer.host)
+        };
         let is_known = |one: &Member| epoch_of(one.node.incarnation()) == epoch;
         if is_known(&self.members[newest as usize]) {
             return Some(newest);
