@@ -50,7 +50,6 @@ SHARED: tuple[Session, ...] = (
     Session("fs"),
     Session("tensor"),
     Session("examples"),
-    Session("verbs"),
     Session("docs"),
     Session("rdma"),
     Session("security"),
@@ -105,8 +104,9 @@ SLOW: tuple[Session, ...] = (
     Session("release", ("--index", "local")),
 )
 
-#: Sessions that run alone after the others, because they count system calls.
-ALONE: tuple[Session, ...] = (Session("bench", ("counts", "--check")),)
+#: Sessions that run alone after the others. Requests to the emulated adapters of `verbs` have taken
+#: more than a minute beside other sessions, and `bench` counts system calls.
+ALONE: tuple[Session, ...] = (Session("verbs"), Session("bench", ("counts", "--check")))
 
 
 def nox_command(args: Sequence[str]) -> list[str]:
