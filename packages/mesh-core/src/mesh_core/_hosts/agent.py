@@ -272,6 +272,7 @@ class HostAgent:
         return self._start_again(number, request)
 
     def _start_again(self, number: int, request: StartRequest | None) -> int | None:
+        """Start a process as `replace` does, without a request to the host of the owner."""
         self._directory.make(self._open_directory)
         with self._changed:
             slot = self._slots.get(number)
@@ -416,11 +417,13 @@ class HostAgent:
         """
         self._on_resume()
         with self._changed:
-            stopped = {number: slot for number, slot in self._slots.items() if slot.is_alive}
-            for number in requests:
-                stopped.pop(number, None)
-            for slot in stopped.values():
-                slot.is_stopping = True
+            stopped = [
+                number
+                for number, slot in self._slots.items()
+                if slot.is_alive and number not in requests
+            ]
+            for number in stopped:
+                self._slots[number].is_stopping = True
         for number in stopped:
             self._host.kill(number)
         for number, request in requests.items():
