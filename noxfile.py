@@ -13,6 +13,7 @@ import nox.command
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from tools import bytecode, compiled, system, toolbox
+from tools.cargo_tree import cargo_tree
 from tools.pins import outside_requirements
 from tools.wheels import wheel
 from tools.workspace import PACKAGES, ROOT, cache_folder, package, packages
@@ -105,13 +106,14 @@ def rust(session: nox.Session) -> None:
     session.env["RUSTDOCFLAGS"] = "--deny warnings"
     ours = ["--workspace", "--locked", "--quiet"]
     tested = [*ours, "--exclude", EXTENSION_CRATES]
-    _run_each(
-        session,
-        ["cargo", "fmt", "--all", "--check"],
-        ["cargo", "test", "--no-fail-fast", *tested, "--", *session.posargs],
-        ["cargo", "clippy", *ours, "--all-targets", "--", "--deny", "warnings"],
-        ["cargo", "doc", *tested, "--no-deps"],
-    )
+    with cargo_tree() as tree, session.chdir(tree):
+        _run_each(
+            session,
+            ["cargo", "fmt", "--all", "--check"],
+            ["cargo", "test", "--no-fail-fast", *tested, "--", *session.posargs],
+            ["cargo", "clippy", *ours, "--all-targets", "--", "--deny", "warnings"],
+            ["cargo", "doc", *tested, "--no-deps"],
+        )
 
 
 @nox.session
@@ -398,8 +400,10 @@ def oldest(session: nox.Session, name: str) -> None:
 @nox.session(venv_backend="none")
 def sim(session: nox.Session) -> None:
     """Simulate the real state machines: `nox -s sim -- --seeds 200`, or `-- --actors 100000`."""
-    run = ["cargo", "run", "--release", "--locked", "--quiet", "--package", "mesh-sim", "--"]
-    session.run(*run, *(session.posargs or ["--seeds", "200"]), external=True)
+    with cargo_tree() as tree:
+        run = ["cargo", "run", f"--manifest-path={tree / 'Cargo.toml'}", "--package", "mesh-sim"]
+        run += ["--release", "--locked", "--quiet", "--"]
+        session.run(*run, *(session.posargs or ["--seeds", "200"]), external=True)
 
 
 @nox.session(venv_backend="none")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools import system, toolbox
+from tools.cargo_tree import cargo_tree
 from tools.workspace import ROOT, cache_folder, read_toml
 
 CRATE = ROOT / "fuzz"
@@ -111,7 +112,12 @@ def main(argv: Sequence[str]) -> int:
     if packages := system.ensure(system.FUZZ):
         print(f"not installed: apt-get install {' '.join(packages)}", file=sys.stderr)
         return 2
-    targets = _targets(_build())
+    # A build of another clone would replace the programs while they run.
+    with cargo_tree() as tree:
+        return _run_chosen(asked, _targets(_build(tree / CRATE.name)))
+
+
+def _run_chosen(asked: argparse.Namespace, targets: Sequence[Target]) -> int:
     unknown = set(asked.target) - {target.name for target in targets}
     if unknown:
         names = ", ".join(target.name for target in targets)
@@ -138,14 +144,14 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _build() -> Path:
+def _build(crate: Path) -> Path:
     """Compile the targets, and return their folder."""
     host = _host_triple()
     folder = cache_folder() / "cargo-fuzz"
     command = ["cargo", "build", "--release", "--locked", "--quiet", "--bins", "--target", host]
     # With `--target` the flags apply only to the target, not to build scripts.
     env = {**os.environ, "CARGO_TARGET_DIR": str(folder), "RUSTFLAGS": " ".join(COVERAGE_FLAGS)}
-    subprocess.run(command, check=True, cwd=CRATE, env=env)
+    subprocess.run(command, check=True, cwd=crate, env=env)
     return folder / host / "release"
 
 

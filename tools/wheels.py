@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tools import toolbox
+from tools.cargo_tree import cargo_tree
 from tools.steps import run_quietly, step
 from tools.workspace import Package, cache_folder
 
@@ -72,8 +73,11 @@ def _build(target: Package, folder: Path) -> None:
     command = [toolbox.program("uv"), "build", "--wheel", "--no-build-isolation"]
     command += ["--no-create-gitignore", "--python", str(python), "--out-dir", str(folder)]
     env = {**os.environ, **toolbox.environment()}
-    with step(f"building the wheel of {target.name}", _usual_time(target)):
-        run_quietly([*command, str(target.folder)], env)
+    with (
+        step(f"building the wheel of {target.name}", _usual_time(target)),
+        cargo_tree(target.root) as tree,
+    ):
+        run_quietly([*command, str(tree / target.folder.relative_to(target.root))], env)
 
 
 def _usual_time(target: Package) -> str:
