@@ -68,7 +68,7 @@ SHARED: tuple[Session, ...] = (
 #: Sessions that wait for schedulers, timeouts and other hosts most of the time.
 WAITING: tuple[Session, ...] = (
     Session("slurm"),
-    Session("campaign", ("--failures", "11")),
+    Session("campaign", ("--failures", "50")),
     Session("diagnose", ("-m", "not slow")),
     Session("hosts"),
     Session("kube"),
