@@ -55,8 +55,8 @@ TESTS_OF_PACKAGES: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
 
 #: Selects the Kubernetes tests that depend on that library.
 OF_KUBERNETES_CLIENT = (
-    "test_watches or port_forward or come_and_go or right or given_back or on_leaving or drain"
-    " or terminating"
+    "test_watches or port_forward or created_and_deleted or permission or until_the_job_is_killed"
+    " or on_leaving or drain or terminating"
 )
 
 #: The tests of mesh-rdma that require a verbs device.

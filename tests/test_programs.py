@@ -21,15 +21,17 @@ EXPECTED = [
 
 
 @pytest.mark.parametrize(("printed", "expected", "missing"), EXPECTED)
-def test_first_line_that_is_missing(printed: str, expected: list[str], missing: str | None) -> None:
+def test_the_first_missing_line_is_found(
+    printed: str, expected: list[str], missing: str | None
+) -> None:
     assert missing_line(printed, expected) == missing
 
 
-def test_output_of_a_good_program_comes_back(tmp_path: Path) -> None:
+def test_the_output_of_a_successful_program_is_returned(tmp_path: Path) -> None:
     assert run(tmp_path, "print('hello')") == "hello\n"
 
 
-def test_failure_is_shown_with_what_was_printed(tmp_path: Path) -> None:
+def test_a_failure_is_shown_with_the_printed_output(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=r"(?s)ended with 1.*before.*ZeroDivisionError"):
         run(tmp_path, "print('before'); 1 / 0")
 
@@ -42,7 +44,7 @@ def test_process_left_behind_is_named(tmp_path: Path) -> None:
     os.kill(int(pid), signal.SIGKILL)
 
 
-def test_program_that_takes_too_long_is_ended_and_its_stacks_are_shown(tmp_path: Path) -> None:
+def test_a_program_that_takes_too_long_is_killed_and_its_stacks_are_shown(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=r'(?s)took more than.*program.py", line 1'):
         run(tmp_path, "import signal; signal.pause()", limit_s=2)
 

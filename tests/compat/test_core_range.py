@@ -26,7 +26,7 @@ def test_range_includes_the_core_of_this_tree(distribution: str) -> None:
 
 
 @pytest.mark.parametrize("distribution", UPPER)
-def test_range_ends_before_the_core_may_break(distribution: str) -> None:
+def test_the_range_ends_before_the_next_incompatible_release(distribution: str) -> None:
     specifiers = {
         one.operator: Version(one.version) for one in core_requirement(distribution).specifier
     }

@@ -42,7 +42,7 @@ def program(blocks: list[Block]) -> str:
 
 
 @pytest.mark.parametrize("document", documents(), ids=lambda one: one.name)
-def test_every_block_says_what_it_is(document: Document) -> None:
+def test_every_block_has_a_known_language(document: Document) -> None:
     odd = [block.first_line for block in document.blocks() if block.language not in LANGUAGES]
     assert odd == [], f"write one of {sorted(LANGUAGES)} after the fence"
 
@@ -50,7 +50,7 @@ def test_every_block_says_what_it_is(document: Document) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not RUNNING, reason="no document has a Python block")
 @pytest.mark.parametrize("document", RUNNING or [None], ids=lambda one: one and one.name)
-def test_python_blocks_run_and_print_what_is_shown(document: Document, tmp_path: Path) -> None:
+def test_python_blocks_run_and_print_the_shown_output(document: Document, tmp_path: Path) -> None:
     blocks = list(document.blocks())
     # The name of the document may be that of a standard module, so the script has another name.
     script = tmp_path / f"of_{document.path.stem}.py"
@@ -60,6 +60,6 @@ def test_python_blocks_run_and_print_what_is_shown(document: Document, tmp_path:
     assert missing_line(printed, [line for line in shown if line.strip()]) is None, printed
 
 
-def test_lines_of_the_program_are_those_of_the_document() -> None:
+def test_line_numbers_of_the_program_match_the_document() -> None:
     blocks = [Block("python", 3, ("a = 1",)), Block("text", 5, ("x",)), Block("python", 8, ("b",))]
     assert program(blocks).splitlines() == ["", "", "a = 1", "", "", "", "", "b"]

@@ -11,7 +11,7 @@ from tools.workspace import ROOT
 DOCS = ROOT / "docs"
 
 
-def test_the_page_and_its_picture_are_those_of_the_ledger(tmp_path: Path) -> None:
+def test_the_page_and_its_picture_match_the_ledger(tmp_path: Path) -> None:
     page.write(json.loads((DOCS / "comparison.json").read_text("utf-8")), tmp_path)
     for name in ("comparison.md", "comparison.svg"):
         written = (tmp_path / name).read_text("utf-8")

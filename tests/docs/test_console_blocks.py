@@ -36,7 +36,7 @@ def files(document: Document) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", SESSIONS)
-def test_commands_print_what_is_shown(name: str, tmp_path: Path) -> None:
+def test_commands_print_the_shown_output(name: str, tmp_path: Path) -> None:
     pytest.importorskip("typer")
     document = Document(ROOT / name)
     for file, text in files(document):

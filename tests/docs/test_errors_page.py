@@ -29,7 +29,7 @@ def test_each_public_exception_has_a_section() -> None:
     assert sorted(described) == sorted({error.__name__ for _, error in public_exceptions()})
 
 
-def test_a_traceback_shows_the_address_of_each_public_exception() -> None:
+def test_a_traceback_shows_the_public_module_of_each_exception() -> None:
     exporters: dict[type[BaseException], list[str]] = {}
     for module, error in public_exceptions():
         exporters.setdefault(error, []).append(module)

@@ -6,7 +6,7 @@ from tests.docs.markdown import Document, anchor, documents
 
 
 @pytest.mark.parametrize("document", documents(), ids=lambda one: one.name)
-def test_links_lead_somewhere(document: Document) -> None:
+def test_links_resolve(document: Document) -> None:
     for line, target in document.links():
         assert leads(document, target), f"{document.name}:{line}: {target}"
 

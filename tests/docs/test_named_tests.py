@@ -33,7 +33,7 @@ def test_named_tests_exist(document: Document) -> None:
     assert missing == []
 
 
-def test_every_promise_of_delivery_has_a_witness() -> None:
+def test_every_delivery_guarantee_names_a_test() -> None:
     text = (ROOT / "docs" / "concepts" / "delivery.md").read_text(encoding="utf-8")
     paragraphs = [one for one in text.split("\n\n") if one.startswith("**")]
     assert len(paragraphs) > 20

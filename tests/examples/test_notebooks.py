@@ -45,6 +45,6 @@ def test_notebook(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
-def test_notebook_is_kept_without_its_results(path: Path) -> None:
+def test_a_notebook_is_stored_without_outputs(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells)

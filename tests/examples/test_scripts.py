@@ -37,7 +37,7 @@ def test_script(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert missing is None, f"not printed: {missing}\n{printed}"
 
 
-def test_shown_lines_are_those_after_the_head() -> None:
+def test_shown_lines_follow_the_heading_of_the_comment() -> None:
     source = "print('a')\n\n# prints:\n#   a\n#\n#   took ... s\n"
     assert shown_lines(source) == ["   a", "   took ... s"]
     assert shown_lines("print('a')\n") == []

@@ -19,7 +19,7 @@ def names(where: list[tuple[str, int]]) -> list[str]:
     return [name for name, _ in where]
 
 
-def test_actors_run_on_the_hosts_in_their_order(crew: Crew, program: Program) -> None:
+def test_actors_run_on_the_hosts_in_the_given_order(crew: Crew, program: Program) -> None:
     assert program.do(steps.attach, crew.addresses(), crew.keys, BRISK) == [4]
     where = program.do(steps.spawn, 2)
     assert names(where) == ["w0", "w0", "w1", "w1", "w2", "w2", "w3", "w3"]
@@ -31,7 +31,9 @@ def test_actors_run_on_the_hosts_in_their_order(crew: Crew, program: Program) ->
 
 
 @pytest.mark.parametrize("way", ["name", "IPv4", "IPv6", "no scheme"])
-def test_worker_is_reached_by(crew: Crew, program: Program, way: str) -> None:
+def test_a_worker_is_reached_by_each_kind_of_address(
+    crew: Crew, program: Program, way: str
+) -> None:
     w0 = crew.hosts[0]
     address = {
         "name": f"tcp://w0:{PORT}",
@@ -63,7 +65,7 @@ def test_worker_that_listens_on_one_address_is_found_by_its_name(
             crew.start_worker(host)
 
 
-def test_one_port_of_a_worker_is_all_that_is_used(crew: Crew, program: Program) -> None:
+def test_only_one_port_of_a_worker_is_used(crew: Crew, program: Program) -> None:
     w0, w1, *_ = crew.hosts
     program.do(steps.attach, crew.addresses([w0, w1]), crew.keys, BRISK)
     program.do(steps.spawn, 2)
@@ -83,7 +85,9 @@ def test_client_behind_nat_is_served(worlds: Worlds, tmp_path: Path) -> None:
         assert program.do(steps.ask_each_other, 0, 1) == 7
 
 
-def test_worker_behind_an_address_it_does_not_know(worlds: Worlds, tmp_path: Path) -> None:
+def test_a_worker_can_be_reached_at_an_address_it_does_not_know(
+    worlds: Worlds, tmp_path: Path
+) -> None:
     """Other hosts reach the worker through a gateway that forwards connections."""
     world = worlds(["client", "w0", "proxy"])
     _, w0, proxy = world
@@ -108,7 +112,7 @@ def test_worker_serves_one_job_after_another(crew: Crew) -> None:
     assert len(seen) == 6, "nothing of a job is left for the next"
 
 
-def test_one_program_has_one_job_after_another(crew: Crew, program: Program) -> None:
+def test_a_program_can_run_one_job_after_another(crew: Crew, program: Program) -> None:
     for _ in range(3):
         program.do(steps.attach, crew.addresses(crew.hosts[:2]), crew.keys, BRISK)
         program.do(steps.spawn)
@@ -116,7 +120,7 @@ def test_one_program_has_one_job_after_another(crew: Crew, program: Program) -> 
         program.do(steps.shut_down)
 
 
-def test_worker_that_comes_late_is_waited_for(crew: Crew, program: Program) -> None:
+def test_attach_waits_for_a_worker_that_starts_late(crew: Crew, program: Program) -> None:
     w0, w1, *_ = crew.hosts
     w1.power_cut()
     attaching = program.begin(steps.attach, crew.addresses([w0, w1]), crew.keys, BRISK)
@@ -126,7 +130,7 @@ def test_worker_that_comes_late_is_waited_for(crew: Crew, program: Program) -> N
     assert names(program.do(steps.spawn)) == ["w0", "w1"]
 
 
-def test_worker_that_is_taken_says_by_whom_and_is_free_when_that_was_killed(crew: Crew) -> None:
+def test_a_busy_worker_names_its_owner_and_is_free_after_the_owner_is_killed(crew: Crew) -> None:
     w0 = crew.hosts[:1]
     with crew.program() as first, crew.program() as second:
         first.do(steps.attach, crew.addresses(w0), crew.keys, {"host_lease_s": 1.0})
@@ -142,7 +146,7 @@ def test_worker_that_is_taken_says_by_whom_and_is_free_when_that_was_killed(crew
             assert third.do(steps.spawn)[0][1] != pid
 
 
-def test_client_that_is_interrupted_frees_its_workers_at_once(crew: Crew) -> None:
+def test_an_interrupted_client_releases_its_workers_immediately(crew: Crew) -> None:
     w0 = crew.hosts[:1]
     with crew.program() as first, crew.program() as second:
         # The lease is so long that its expiry cannot free the workers.

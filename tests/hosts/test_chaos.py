@@ -111,7 +111,7 @@ def test_living_host_that_is_declared_dead_is_counted(worlds: Worlds) -> None:
     ],
     ids=["duplicated", "lost", "untyped", "hung"],
 )
-def test_each_wrong_is_counted(
+def test_each_kind_of_violation_is_counted(
     worlds: Worlds, make: Callable[[], EchoWorkload], count: Callable[[Balance], int]
 ) -> None:
     verdict = run(make(), Settings(seconds=0.5, hosts=2, concurrency=2, hang_s=1.0))
@@ -119,7 +119,7 @@ def test_each_wrong_is_counted(
     assert count(verdict.balance) >= 1, str(verdict)
 
 
-def test_host_that_stays_silent_is_named(worlds: Worlds) -> None:
+def test_an_unresponsive_host_is_named(worlds: Worlds) -> None:
     kills_first = next(
         seed for seed in itertools.count() if next(planned_faults(seed, 1, 1.0)).kind == "kill"
     )
@@ -144,7 +144,7 @@ def test_ledger_adds_up() -> None:
     assert (balance.lost, balance.duplicated, balance.invented) == (1, 1, 1)
 
 
-def test_same_seed_chooses_the_same() -> None:
+def test_the_same_seed_plans_the_same_faults() -> None:
     def first(seed: int) -> list[object]:
         return list(itertools.islice(planned_faults(seed, 3, 1.0), 40))
 

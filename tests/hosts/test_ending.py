@@ -44,7 +44,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_nothing_outlives_the_maker(worlds: Worlds, tmp_path: Path, end: str) -> None:
+def test_nothing_outlives_the_creator_of_a_world(worlds: Worlds, tmp_path: Path, end: str) -> None:
     code, number = ENDS[end]
     pipe = subprocess.PIPE
     with subprocess.Popen(
@@ -75,7 +75,7 @@ def test_nothing_outlives_the_maker(worlds: Worlds, tmp_path: Path, end: str) ->
             os.killpg(maker.pid, signal.SIGKILL)
 
 
-def test_close_leaves_nothing(worlds: Worlds) -> None:
+def test_close_leaves_nothing_behind(worlds: Worlds) -> None:
     world = worlds(2)
     process = world["h1"].popen(["sleep", "600"])
     traces = Traces([process.pid])
@@ -87,7 +87,7 @@ def test_close_leaves_nothing(worlds: Worlds) -> None:
     traces.await_none()
 
 
-def test_many_worlds_are_side_by_side(worlds: Worlds) -> None:
+def test_many_worlds_can_exist_side_by_side(worlds: Worlds) -> None:
     made: list[World] = [worlds(["same", "names"]) for _ in range(3)]
     for world in made:
         assert world["same"].run(["hostname"]).stdout == "same\n"

@@ -64,7 +64,7 @@ def echoes(connection: socket.socket, limit_s: float = LIMIT_S) -> bool:
     ],
     ids=["link_down", "partition", "drop", "drop there", "drop back", "pause"],
 )
-def test_silence_is_complete_and_heals_with_nothing_lost(
+def test_a_blocked_link_passes_nothing_and_loses_nothing_once_healed(
     world: World, pair: tuple[Host, Host], make: Callable[[World, Host, Host], Fault]
 ) -> None:
     one, other = pair
@@ -83,7 +83,7 @@ def test_silence_is_complete_and_heals_with_nothing_lost(
 
 
 @pytest.mark.hosts(4)
-def test_partition_leaves_each_side_whole(world: World) -> None:
+def test_a_partition_keeps_each_side_connected(world: World) -> None:
     h0, h1, h2, h3 = world
     with EchoServer(h1), EchoServer(h3):
         with world.faults.partition([h0, h1]):
@@ -108,7 +108,7 @@ def test_faults_overlap_and_heal_in_any_order(world: World, pair: tuple[Host, Ho
 
 
 @pytest.mark.parametrize("percent", [5, 20])
-def test_loss_is_that_many_in_a_hundred(world: World, percent: int) -> None:
+def test_packet_loss_has_the_requested_percentage(world: World, percent: int) -> None:
     one, other = world
     count = 4000
     with datagrams(other) as there, datagrams(one) as here, world.faults.loss(percent):
@@ -119,14 +119,18 @@ def test_loss_is_that_many_in_a_hundred(world: World, percent: int) -> None:
     assert arrived / count == pytest.approx(1 - percent / 100, abs=0.032)
 
 
-def test_transfer_gets_through_a_loss_of_20_percent(world: World, pair: tuple[Host, Host]) -> None:
+def test_a_transfer_completes_at_20_percent_packet_loss(
+    world: World, pair: tuple[Host, Host]
+) -> None:
     one, other = pair
     # After each loss in a row, TCP waits twice as long before it sends again.
     with world.faults.loss(20), one.connect(other.address, PORT, 100.0) as connection:
         assert round_trip(connection, 30_000)
 
 
-def test_reset_ends_connections_and_refuses_new_ones(world: World, pair: tuple[Host, Host]) -> None:
+def test_a_reset_closes_connections_and_refuses_new_ones(
+    world: World, pair: tuple[Host, Host]
+) -> None:
     one, other = pair
     with one.connect(other.address, PORT) as v4, one.connect(other.address6, PORT) as v6:
         assert echoes(v4)
@@ -141,7 +145,7 @@ def test_reset_ends_connections_and_refuses_new_ones(world: World, pair: tuple[H
     assert answers(one, other)
 
 
-def test_reset_once_ends_connections_and_lets_new_ones_be_made(
+def test_a_single_reset_closes_connections_and_allows_new_ones(
     world: World, pair: tuple[Host, Host]
 ) -> None:
     one, other = pair
@@ -158,7 +162,7 @@ def test_reset_once_ends_connections_and_lets_new_ones_be_made(
 
 
 @pytest.mark.parametrize("limited", ["sender", "receiver"])
-def test_bandwidth_is_limited_each_way_to_the_rate(world: World, limited: str) -> None:
+def test_bandwidth_is_limited_in_each_direction(world: World, limited: str) -> None:
     sender, receiver = world
     rate = 40_000_000
     host = sender if limited == "sender" else receiver
@@ -192,7 +196,7 @@ def test_delay_is_added_each_way(world: World, pair: tuple[Host, Host], is_v6: b
         assert min(timed_echo(connection) for _ in range(15)) < 0.02
 
 
-def test_delay_one_way_and_jitter_keep_the_order(world: World) -> None:
+def test_one_way_delay_and_jitter_keep_the_order(world: World) -> None:
     one, other = world
     count = 400
     with (
@@ -206,13 +210,13 @@ def test_delay_one_way_and_jitter_keep_the_order(world: World) -> None:
     assert arrived == list(range(count))
 
 
-def test_much_fits_on_a_long_line(world: World, pair: tuple[Host, Host]) -> None:
+def test_a_link_with_delay_has_a_high_throughput(world: World, pair: tuple[Host, Host]) -> None:
     one, other = pair
     with world.faults.delay(one, other, 0.01):
         assert measured_rate(one, other, 30_000_000) > 100e6
 
 
-def test_power_cut_is_silent_while_an_end_of_a_process_is_not(
+def test_a_power_cut_is_silent_but_a_process_exit_closes_connections(
     world: World, pair: tuple[Host, Host]
 ) -> None:
     one, other = pair
@@ -247,7 +251,7 @@ def test_faults_outlast_a_power_cut(world: World) -> None:
         assert answers(one, other)
 
 
-def test_pause_stops_all_processes_in_one_moment(world: World) -> None:
+def test_a_pause_stops_all_processes_at_once(world: World) -> None:
     host = world["h0"]
     with host.popen(["sh", "-c", "sleep 600 & sleep 600 & wait"]):
         while len(host.pids()) < 3:
@@ -258,7 +262,7 @@ def test_pause_stops_all_processes_in_one_moment(world: World) -> None:
         assert "T" not in {state(pid) for pid in host.pids()}
 
 
-def test_traffic_counts_what_goes_over_each_link(world: World) -> None:
+def test_traffic_counts_the_bytes_of_each_link(world: World) -> None:
     one, other = world
     payload = 5_000_000
     before = one.traffic(), other.traffic()

@@ -101,7 +101,7 @@ def cluster(worlds: Worlds, tmp_path: Path) -> Iterator[Cluster]:
         yield cluster
 
 
-def test_workers_behind_a_gateway_are_hosts_like_others(cluster: Cluster) -> None:
+def test_workers_behind_a_gateway_work_like_other_hosts(cluster: Cluster) -> None:
     code = """
 members = attached(gateway=gateway)
 print(*members.where.call().get(timeout=30).values())
@@ -128,7 +128,7 @@ print(*attached().where.call().get(timeout=30).values())
         assert cluster.run(code, "w0", "w1") == ["w0 w1"]
 
 
-def test_without_the_gateway_nobody_behind_it_is_reached(cluster: Cluster) -> None:
+def test_workers_behind_a_gateway_are_unreachable_without_it(cluster: Cluster) -> None:
     code = """
 configure(attach_timeout_s=0.1)
 try:
@@ -140,7 +140,7 @@ except HostDied as error:
     assert "tcp://w0:26600 cannot be reached" in said
 
 
-def test_the_gateway_says_why_it_cannot_reach_a_host(cluster: Cluster) -> None:
+def test_the_gateway_reports_why_it_cannot_reach_a_host(cluster: Cluster) -> None:
     code = """
 configure(attach_timeout_s=0.1)
 for host in ("no-such-host", "login:1"):
@@ -154,7 +154,7 @@ for host in ("no-such-host", "login:1"):
     assert "nobody listens there: start the worker" in refused
 
 
-def test_an_unauthenticated_peer_is_not_passed_on(cluster: Cluster) -> None:
+def test_a_connection_of_an_unauthenticated_peer_is_not_forwarded(cluster: Cluster) -> None:
     code = """
 configure(attach_timeout_s=0.1)
 credentials = Credentials.create()
@@ -166,7 +166,7 @@ except HostDied as error:
     assert "True True" in cluster.run(code, "w0")
 
 
-def test_links_through_a_gateway_survive_a_break(cluster: Cluster) -> None:
+def test_links_through_a_gateway_survive_a_connection_reset(cluster: Cluster) -> None:
     script = """
 members = attached(gateway=gateway)
 members.echo.call(0).get(timeout=30)
@@ -190,7 +190,7 @@ print("whole")
 
 
 @pytest.mark.parametrize("hosts", [("w0", "w1", "login", "w2"), ("w0", "w1", "w2")])
-def test_a_long_cast_crosses_each_link_once(
+def test_a_large_message_to_all_hosts_crosses_each_link_once(
     worlds: Worlds, tmp_path: Path, hosts: tuple[str, ...]
 ) -> None:
     script = """

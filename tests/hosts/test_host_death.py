@@ -42,7 +42,7 @@ def attach(
     ]
 
 
-def test_power_cut_is_host_died_for_all_who_wait_and_nobody_else(
+def test_a_power_cut_raises_host_died_for_all_waiting_callers_and_no_others(
     crew: Crew, program: Program
 ) -> None:
     attach(crew, program)
@@ -75,7 +75,7 @@ def test_power_cut_is_host_died_for_all_who_wait_and_nobody_else(
         assert program.end() == 0
 
 
-def test_owner_that_waits_for_nothing_is_told_once(crew: Crew, program: Program) -> None:
+def test_an_idle_owner_is_notified_once(crew: Crew, program: Program) -> None:
     attach(crew, program, 2)
     with crew.world.faults.power_cut(crew.hosts[3]):
         told = program.do(steps.await_told)
@@ -86,7 +86,7 @@ def test_owner_that_waits_for_nothing_is_told_once(crew: Crew, program: Program)
         program.do(steps.stop)
 
 
-def test_host_that_has_come_back_is_attached_anew(crew: Crew, program: Program) -> None:
+def test_a_restarted_host_is_attached_as_a_new_host(crew: Crew, program: Program) -> None:
     attach(crew, program)
     w3 = crew.hosts[3]
     with crew.world.faults.power_cut(w3):
@@ -98,7 +98,7 @@ def test_host_that_has_come_back_is_attached_anew(crew: Crew, program: Program) 
     assert program.do(steps.echo_each, [0, 1, 2]) == ["x"] * 6
 
 
-def test_killed_process_on_another_host_raises_fast(crew: Crew, program: Program) -> None:
+def test_a_killed_process_on_another_host_is_reported_quickly(crew: Crew, program: Program) -> None:
     procs = attach(crew, program, 1)
     times = []
     for host in (0, 1, 2):
@@ -112,7 +112,7 @@ def test_killed_process_on_another_host_raises_fast(crew: Crew, program: Program
 
 
 @pytest.mark.parametrize("way", ["SIGKILL", "power cut"])
-def test_workers_end_the_processes_of_a_controller_that_is_gone(crew: Crew, way: str) -> None:
+def test_workers_terminate_the_processes_of_a_lost_controller(crew: Crew, way: str) -> None:
     lease_s = 2.0
     with crew.program() as program:
         procs = attach(crew, program, 2, {"host_lease_s": lease_s})
@@ -129,7 +129,7 @@ def test_workers_end_the_processes_of_a_controller_that_is_gone(crew: Crew, way:
         assert not {crew.worker(host).session() for host in crew.hosts} & set(sessions)
 
 
-def test_worker_that_is_killed_takes_its_processes_along(crew: Crew, program: Program) -> None:
+def test_the_processes_of_a_killed_worker_session_exit(crew: Crew, program: Program) -> None:
     # Heartbeats would detect it long after the limits below: only a report of the worker can be in
     # time.
     procs = attach(crew, program, settings={"heartbeat_s": NEVER_S})[3]

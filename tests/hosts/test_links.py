@@ -51,7 +51,7 @@ def talking(
     yield done
 
 
-def test_resets_lose_nothing(crew: Crew, program: Program) -> None:
+def test_connection_resets_lose_no_message(crew: Crew, program: Program) -> None:
     chance = random.Random(1)
     pairs = list(combinations(crew.world.hosts, 2))
     with talking(crew, program) as done:
@@ -61,7 +61,7 @@ def test_resets_lose_nothing(crew: Crew, program: Program) -> None:
         assert done().longest_s < RECOVERY_S
 
 
-def test_links_that_cannot_be_made_for_a_while_lose_nothing(crew: Crew, program: Program) -> None:
+def test_links_that_are_refused_for_a_while_lose_no_message(crew: Crew, program: Program) -> None:
     client, w0, w1, *_ = crew.world.hosts
     with talking(crew, program) as done:
         with crew.world.faults.reset(client, w0), crew.world.faults.reset(w0, w1):
@@ -69,14 +69,14 @@ def test_links_that_cannot_be_made_for_a_while_lose_nothing(crew: Crew, program:
         assert done().longest_s < 1.0 + RECOVERY_S
 
 
-def test_lost_packets_lose_nothing(crew: Crew, program: Program) -> None:
+def test_lost_packets_lose_no_message(crew: Crew, program: Program) -> None:
     with talking(crew, program, PATIENT) as done:
         with crew.world.faults.loss(20):
             _pause.wait(4.0)
         done()
 
 
-def test_partitions_lose_nothing(crew: Crew, program: Program) -> None:
+def test_partitions_lose_no_message(crew: Crew, program: Program) -> None:
     """Each host is cut off for a different time, none for three heartbeats."""
     spans = (0.1, 0.3, 1.0, 2.0)
     with talking(crew, program) as done:
@@ -86,7 +86,7 @@ def test_partitions_lose_nothing(crew: Crew, program: Program) -> None:
 
 
 @pytest.mark.parametrize("seconds", [10.0, pytest.param(60.0, marks=pytest.mark.slow)])
-def test_long_partitions_lose_nothing_where_that_is_no_death(
+def test_partitions_shorter_than_the_lease_lose_no_message(
     crew: Crew, program: Program, seconds: float
 ) -> None:
     settings = {"heartbeat_s": seconds, "host_lease_s": 3 * seconds}
@@ -101,14 +101,14 @@ def partition(crew: Crew, host: int, seconds: float) -> None:
         _pause.wait(seconds)
 
 
-def test_host_that_stands_still_loses_nothing(crew: Crew, program: Program) -> None:
+def test_a_paused_host_loses_no_message(crew: Crew, program: Program) -> None:
     with talking(crew, program) as done:
         with crew.world.faults.pause(crew.hosts[1]):
             _pause.wait(1.5)
         assert done().longest_s < 1.5 + RECOVERY_S
 
 
-def test_long_way_loses_nothing(crew: Crew, program: Program) -> None:
+def test_high_latency_loses_no_message(crew: Crew, program: Program) -> None:
     client, w0, w1, *_ = crew.world.hosts
     delay = crew.world.faults.delay
     with (
@@ -119,7 +119,7 @@ def test_long_way_loses_nothing(crew: Crew, program: Program) -> None:
         done()
 
 
-def test_long_message_on_a_slow_link_is_no_death(crew: Crew, program: Program) -> None:
+def test_a_long_message_on_a_slow_link_does_not_cause_a_death(crew: Crew, program: Program) -> None:
     """The message takes more than ten heartbeats each way and leaves no bandwidth for others."""
     w0 = crew.hosts[0]
     program.do(steps.attach, crew.addresses([w0]), crew.keys, {"heartbeat_s": 0.25})
@@ -132,7 +132,7 @@ def test_long_message_on_a_slow_link_is_no_death(crew: Crew, program: Program) -
     assert program.do(steps.echo, "x") == ["x"]
 
 
-def test_slow_link_holds_its_sender_back_and_nobody_else(crew: Crew, program: Program) -> None:
+def test_a_slow_link_delays_only_its_own_calls(crew: Crew, program: Program) -> None:
     w0 = crew.hosts[0]
     big = random.Random(3).randbytes(1 << 20)
     with (
@@ -147,7 +147,7 @@ def test_slow_link_holds_its_sender_back_and_nobody_else(crew: Crew, program: Pr
         done()
 
 
-def test_partition_of_three_heartbeats_is_a_death_for_all_and_for_good(
+def test_a_partition_of_three_heartbeats_is_a_permanent_death_for_all_hosts(
     crew: Crew, program: Program
 ) -> None:
     program.do(steps.attach, crew.addresses(), crew.keys, {"host_lease_s": 3.0})

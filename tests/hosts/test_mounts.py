@@ -54,7 +54,9 @@ def test_each_byte_leaves_the_client_once(crew: Crew, attached: Program) -> None
     assert [mounted(host) for host in crew.hosts] == [[]] * 4
 
 
-def test_an_edit_is_seen_everywhere_and_sent_alone(crew: Crew, attached: Program) -> None:
+def test_an_edit_is_visible_on_all_hosts_and_only_the_edit_is_sent(
+    crew: Crew, attached: Program
+) -> None:
     attached.do(mounts.make_project, 2, 60, MIB // 4)
     attached.do(mounts.open_mount)
     attached.do(mounts.wait)
@@ -67,7 +69,7 @@ def test_an_edit_is_seen_everywhere_and_sent_alone(crew: Crew, attached: Program
 
 
 @pytest.mark.parametrize("lost", [0, 1], ids=["at the top", "in the middle"])
-def test_hosts_below_one_without_power_get_all_from_those_above(
+def test_hosts_below_a_lost_host_get_all_files_from_the_hosts_above_it(
     crew: Crew, attached: Program, lost: int
 ) -> None:
     length = attached.do(mounts.make_project, 3 + lost, 60, MIB // 2)
@@ -90,7 +92,7 @@ def test_hosts_below_one_without_power_get_all_from_those_above(
     assert [mounted(crew.hosts[host]) for host in left] == [[]] * 3
 
 
-def test_a_client_without_power_leaves_no_mount(crew: Crew, attached: Program) -> None:
+def test_mounts_are_removed_when_the_client_loses_power(crew: Crew, attached: Program) -> None:
     attached.do(mounts.make_project, 5, 10, 1000)
     attached.do(mounts.open_mount)
     assert all(mounted(host) for host in crew.hosts)

@@ -47,7 +47,7 @@ def run(crew: Crew, folder: Path, program: str) -> str:
     return crew.client.python(code, json.dumps(crew.addresses()), crew.keys, str(folder))
 
 
-def test_ranks_of_a_script_meet_at_a_name_of_the_first_host(crew: Crew) -> None:
+def test_ranks_of_a_script_rendezvous_at_the_name_of_the_first_host(crew: Crew) -> None:
     (crew.folder / "meet.py").write_text(MEET)
     printed = run(
         crew,

@@ -63,7 +63,7 @@ def test_a_handle_works_on_every_host_that_gets_it(programs: list[Program]) -> N
 
 
 @pytest.mark.hosts(3)
-def test_a_handle_goes_on_from_hand_to_hand(programs: list[Program]) -> None:
+def test_a_handle_can_be_shared_by_several_hosts(programs: list[Program]) -> None:
     owner, second, third = programs
     handle = owner.do(memory.offer, "it", 64)
     second.do(memory.take, "it", handle)
@@ -72,9 +72,7 @@ def test_a_handle_goes_on_from_hand_to_hand(programs: list[Program]) -> None:
     assert third.do(memory.add, "it", 1) == first + 5
 
 
-def test_nothing_that_leaves_a_host_can_be_read_on_the_way(
-    world: World, programs: list[Program]
-) -> None:
+def test_peers_without_tls_or_the_secret_get_no_data(world: World, programs: list[Program]) -> None:
     """A peer without TLS, or with TLS and without the secret, gets no data and is counted."""
     owner, _user = programs
     there, here = world.hosts
@@ -98,7 +96,9 @@ def test_nothing_that_leaves_a_host_can_be_read_on_the_way(
     assert owner.do(memory.refused)[:3] == (1, 1, 1)
 
 
-def test_silent_unauthenticated_peers_block_nobody(world: World, programs: list[Program]) -> None:
+def test_idle_unauthenticated_peers_block_no_transfer(
+    world: World, programs: list[Program]
+) -> None:
     owner, user = programs
     there, here = world.hosts
     handle = owner.do(memory.offer, "it", MIB)
@@ -115,7 +115,7 @@ def test_silent_unauthenticated_peers_block_nobody(world: World, programs: list[
 
 
 @pytest.mark.parametrize("verb", ["read", "write"])
-def test_power_cut_in_the_middle_ends_the_copy_with_an_error(
+def test_a_power_cut_during_a_copy_raises_an_error(
     world: World, programs: list[Program], verb: str
 ) -> None:
     owner, user = programs
@@ -132,7 +132,7 @@ def test_power_cut_in_the_middle_ends_the_copy_with_an_error(
 
 
 @pytest.mark.parametrize("verb", ["read", "write"])
-def test_partition_in_the_middle_ends_at_the_deadline(
+def test_a_partition_during_a_copy_ends_it_at_the_deadline(
     world: World, programs: list[Program], verb: str
 ) -> None:
     owner, user = programs
@@ -153,7 +153,7 @@ def test_partition_in_the_middle_ends_at_the_deadline(
     assert user.do(memory.write, "it", MIB).name == "done"
 
 
-def test_a_host_that_stands_still_gets_no_late_byte(world: World, programs: list[Program]) -> None:
+def test_a_paused_host_gets_no_late_bytes(world: World, programs: list[Program]) -> None:
     owner, user = programs
     user.do(memory.take, "it", owner.do(memory.offer, "it", 64 * MIB))
     user.do(memory.take, "same", owner.do(memory.offer, "same", 64 * MIB))
@@ -185,7 +185,7 @@ def test_a_host_that_stands_still_gets_no_late_byte(world: World, programs: list
 
 
 @pytest.mark.hosts(3)
-def test_a_host_that_stands_still_holds_up_no_copy_to_another_one(
+def test_a_paused_host_does_not_delay_copies_from_other_hosts(
     world: World, programs: list[Program]
 ) -> None:
     stuck, good, user = programs
@@ -199,9 +199,7 @@ def test_a_host_that_stands_still_holds_up_no_copy_to_another_one(
         assert one.result(60).name == "done"
 
 
-def test_copies_that_are_broken_off_leave_nothing_behind(
-    world: World, programs: list[Program]
-) -> None:
+def test_aborted_copies_leave_nothing_behind(world: World, programs: list[Program]) -> None:
     owner, user = programs
     user.do(memory.take, "it", owner.do(memory.offer, "it", 64 * MIB))
     assert user.do(memory.read, "it", 64 * MIB).name == "done"
@@ -225,7 +223,7 @@ def test_lost_packets_lose_no_byte(world: World, programs: list[Program]) -> Non
     assert owner.do(memory.written, "it") == 8 * MIB
 
 
-def test_a_link_of_500_megabits_is_filled(world: World, programs: list[Program]) -> None:
+def test_a_link_of_500_megabits_is_saturated(world: World, programs: list[Program]) -> None:
     owner, user = programs
     user.do(memory.take, "it", owner.do(memory.offer, "it", 64 * MIB))
     with world.faults.bandwidth(world.hosts[0], 500_000_000):
@@ -235,7 +233,7 @@ def test_a_link_of_500_megabits_is_filled(world: World, programs: list[Program])
     assert best * 8 >= 0.9 * 500_000_000
 
 
-def test_a_process_that_ends_is_told_from_one_that_does_not_answer(
+def test_an_exited_process_is_distinguished_from_an_unresponsive_one(
     world: World, programs: list[Program]
 ) -> None:
     owner, user = programs

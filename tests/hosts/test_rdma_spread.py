@@ -58,7 +58,7 @@ def test_each_host_is_sent_the_bytes_once(world: World, programs: list[list[Prog
 
 
 @pytest.mark.hosts(4)
-def test_those_behind_a_host_that_is_gone_get_the_bytes_from_another(
+def test_hosts_behind_a_lost_host_get_the_bytes_from_another_host(
     world: World, programs: list[list[Program]]
 ) -> None:
     nbytes = 32 * MIB
@@ -78,7 +78,7 @@ def test_those_behind_a_host_that_is_gone_get_the_bytes_from_another(
 
 
 @pytest.mark.hosts(3)
-def test_one_copy_on_each_host_is_seen_by_all_there(programs: list[list[Program]]) -> None:
+def test_all_processes_of_a_host_share_one_copy(programs: list[list[Program]]) -> None:
     nbytes = 4 * MIB
     everybody = [program for host in programs for program in host]
     source = everybody[0].do(many.offer_buffer, nbytes, True)
@@ -90,7 +90,7 @@ def test_one_copy_on_each_host_is_seen_by_all_there(programs: list[list[Program]
 
 
 @pytest.mark.hosts(3)
-def test_an_array_is_cut_in_another_way_on_other_hosts(programs: list[list[Program]]) -> None:
+def test_an_array_is_resharded_on_other_hosts(programs: list[list[Program]]) -> None:
     side, asker = 1024, programs[0][0]
     part = side * side // 4
     trainers, generators = [*programs[0], *programs[1]], programs[2]

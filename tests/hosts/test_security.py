@@ -203,7 +203,7 @@ def test_scans_and_garbage_are_refused_at_once(siege: Siege) -> None:
 
 
 @pytest.mark.parametrize("who", ["nobody", "another job", "old TLS"])
-def test_certificates_that_do_not_count(siege: Siege, tmp_path: Path, who: str) -> None:
+def test_invalid_certificates_are_refused(siege: Siege, tmp_path: Path, who: str) -> None:
     Credentials.create(job=siege.crew.credentials.job, name="w0").save(tmp_path / "forged")
     context = {
         "nobody": tls(None),
@@ -225,7 +225,9 @@ def is_refused(siege: Siege, address: str, context: Any) -> bool:
         return True
 
 
-def test_both_sides_of_another_job_say_so(siege: Siege, tmp_path: Path) -> None:
+def test_a_client_of_another_job_is_refused_with_the_name_of_the_job(
+    siege: Siege, tmp_path: Path
+) -> None:
     Credentials.create().save(tmp_path / "other")
     with Program(siege.attacker) as attacker:
         why = attacker.do(
@@ -245,7 +247,7 @@ def tmp_path_in(siege: Siege, folder: Path) -> Path:
     return copy
 
 
-def test_recorded_connection_opens_nothing_when_it_comes_again(siege: Siege) -> None:
+def test_a_replayed_connection_is_refused(siege: Siege) -> None:
     """Replay everything that a client sent to a worker, byte for byte, to both workers."""
     record = siege.crew.folder / "record"
     port = PORT + 1

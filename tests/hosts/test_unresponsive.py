@@ -43,7 +43,7 @@ def test_host_that_is_paused_for_too_long_is_dead_for_good(crew: Crew, program: 
     assert program.do(steps.echo_each, [0, 2]) == ["x"] * 2
 
 
-def test_paused_host_that_loses_its_power_is_dead_as_fast_as_any(
+def test_a_power_cut_of_a_paused_host_is_detected_as_fast_as_any_other(
     crew: Crew, program: Program
 ) -> None:
     program.do(steps.attach, crew.addresses(), crew.keys, {})

@@ -82,7 +82,7 @@ def test_congestion_control_is_chosen_per_world(worlds: Worlds) -> None:
         assert used.rstrip(b"\0").decode() == chosen
 
 
-def test_failed_command_says_what_it_printed(world: World) -> None:
+def test_the_error_of_a_failed_command_contains_its_output(world: World) -> None:
     with pytest.raises(subprocess.CalledProcessError) as caught:
         world["h0"].run(["sh", "-c", "echo out; echo err >&2; exit 3"])
     assert (caught.value.returncode, caught.value.output, caught.value.stderr) == (
@@ -94,13 +94,13 @@ def test_failed_command_says_what_it_printed(world: World) -> None:
         world["h0"].run(["no-such-program"])
 
 
-def test_late_command_is_killed(world: World) -> None:
+def test_a_command_is_killed_at_its_timeout(world: World) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         world["h0"].run(["sleep", "600"], timeout=0.2)
     assert world["h0"].pids() == []
 
 
-def test_process_tells_its_signal_and_its_pid_outside(world: World) -> None:
+def test_a_process_reports_its_signal_and_its_pid_outside_the_host(world: World) -> None:
     with world["h0"].popen(["sleep", "600"]) as process:
         assert process.poll() is None
         assert world["h0"].pids() == [process.pid]
@@ -108,12 +108,12 @@ def test_process_tells_its_signal_and_its_pid_outside(world: World) -> None:
         assert process.wait(10) == -15
 
 
-def test_input_and_output_larger_than_a_pipe_go_through(world: World) -> None:
+def test_input_and_output_can_be_larger_than_a_pipe_buffer(world: World) -> None:
     text = "line\n" * 200_000
     assert world["h0"].run(["cat"], given=text).stdout == text
 
 
-def test_host_comes_back_from_a_power_cut_as_from_a_boot(world: World) -> None:
+def test_a_host_is_freshly_booted_after_a_power_cut(world: World) -> None:
     (one, other) = world
     other.run(["mkdir", "/tmp/mine"])
     process = other.popen(["sleep", "600"])
@@ -127,7 +127,7 @@ def test_host_comes_back_from_a_power_cut_as_from_a_boot(world: World) -> None:
     assert_echo(one, other)
 
 
-def test_world_can_be_made_without_being_root(
+def test_a_world_can_be_created_without_root(
     worlds: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allowed = subprocess.run(["unshare", "--user", "true"], capture_output=True).returncode == 0
@@ -143,7 +143,7 @@ def test_world_can_be_made_without_being_root(
 
 
 @pytest.mark.hosts(["client", "worker"], behind_nat=["client"])
-def test_host_behind_nat_connects_and_is_not_connected_to(world: World) -> None:
+def test_a_host_behind_nat_can_connect_but_cannot_be_reached(world: World) -> None:
     client, worker = world
     with client.listen(PORT):
         for address in (worker.address, worker.address6):

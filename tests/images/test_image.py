@@ -24,7 +24,7 @@ print(hosts.spawn_procs().spawn("members", Member).user.call_one().get(timeout=6
 """
 
 
-def test_it_is_small_and_its_user_is_not_root(image: Image) -> None:
+def test_the_image_is_small_and_its_user_is_not_root(image: Image) -> None:
     added = image.size(IMAGE) - image.size(BASE)
     print(f"the image adds {added / 1e6:.0f} MB to its base")
     assert added < ADDED_MAX
@@ -32,7 +32,7 @@ def test_it_is_small_and_its_user_is_not_root(image: Image) -> None:
     assert image.run("python", "-c", "import torch").returncode == 1
 
 
-def test_its_worker_serves_a_program_and_is_healthy(image: Image) -> None:
+def test_the_worker_of_the_image_serves_a_program_and_is_healthy(image: Image) -> None:
     worker = image.start(*WORKER, "--listen", "tcp://127.0.0.1:0", "--health-port", "0")
     assert worker.stdout is not None
     told = json.loads(next(line for line in worker.stdout if line.startswith("{")))

@@ -65,7 +65,7 @@ class TestJobs(SourceConformance):
             job.kill()
 
 
-def test_failed_transfers_say_why() -> None:
+def test_failed_transfers_have_an_error_message() -> None:
     with Telemetry() as telemetry:
         buffer = RDMABuffer(bytearray(8))
         buffer.drop().get()

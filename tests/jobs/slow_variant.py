@@ -15,15 +15,15 @@ Kind = TypeVar("Kind", bound=JobConformance)
 #: Tests whose subject hardly depends on the scheduler. Those of `ProcessJob` run at every change,
 #: and so do most of `KubernetesJob`, those of other backends each night.
 OF_ANY_BACKEND = (
-    "test_another_spec_changes_nothing_and_says_what_differs",
-    "test_hosts_are_used_again_during_and_after_the_silence",
-    "test_two_jobs_at_once_do_not_meet",
-    "test_what_nobody_heard_can_be_asked_again",
-    "test_nothing_runs_twice_after_applying_twice",
-    "test_a_program_gets_the_same_mesh_again",
-    "test_what_happened_is_told_in_order",
-    "test_what_a_killed_program_had_begun_can_be_killed",
-    "test_a_kill_that_was_killed_is_finished",
+    "test_applying_a_different_spec_changes_nothing_and_lists_the_differences",
+    "test_hosts_are_reused_during_and_after_a_scheduler_outage",
+    "test_two_concurrent_jobs_are_independent",
+    "test_a_failed_submission_can_be_retried",
+    "test_applying_a_job_twice_starts_each_worker_once",
+    "test_a_second_state_call_returns_the_same_mesh",
+    "test_events_are_reported_in_order",
+    "test_a_job_of_an_interrupted_apply_can_be_killed",
+    "test_the_next_apply_completes_an_interrupted_kill",
 )
 
 

@@ -72,13 +72,13 @@ def job_on(
 @pytest.mark.timeout(240)
 @with_slow(
     *OF_ANY_BACKEND,
-    "test_what_nobody_uses_ends_by_itself",
-    "test_a_client_script_ends_with_its_job",
-    "test_a_client_script_runs_inside_and_its_end_is_that_of_the_job",
-    "test_a_program_killed_while_it_applied_is_carried_on",
+    "test_an_unused_job_ends",
+    "test_killing_a_job_terminates_its_client_script",
+    "test_a_job_ends_with_the_exit_status_of_its_client_script",
+    "test_the_next_program_completes_an_interrupted_apply",
     "test_a_second_program_finds_the_hosts_of_the_first",
-    "test_applying_twice_asks_once",
-    "test_hosts_of_a_killed_program_serve_the_next",
+    "test_applying_a_job_twice_submits_one_request",
+    "test_the_next_program_uses_the_hosts_of_a_killed_program",
 )
 class TestSSHJob(JobConformance):
     server: SSHServer
@@ -108,7 +108,7 @@ class TestSSHJob(JobConformance):
         return self.server.silent()
 
 
-def test_a_machine_that_cannot_be_logged_in_to_is_named_and_nothing_is_left(
+def test_a_machine_that_refuses_the_login_is_named_and_nothing_is_left_behind(
     server: SSHServer, home: Path
 ) -> None:
     job = job_on(server, home, {"ones": ["node1", "elsewhere.invalid"]}, "typo")
@@ -117,13 +117,13 @@ def test_a_machine_that_cannot_be_logged_in_to_is_named_and_nothing_is_left(
     assert not Path(job.folder).exists()
 
 
-def test_a_python_that_is_not_there_is_named(server: SSHServer, home: Path) -> None:
+def test_a_missing_python_is_named(server: SSHServer, home: Path) -> None:
     job = job_on(server, home, {"ones": ["node1"]}, "snake", python="/nowhere/python")
     with pytest.raises(JobError, match="/nowhere/python"):
         job.apply()
 
 
-def test_a_worker_that_dies_says_why(server: SSHServer, home: Path) -> None:
+def test_the_error_for_a_dead_worker_contains_its_output(server: SSHServer, home: Path) -> None:
     taken = job_on(server, home, {"ones": ["node1"]}, "taken", advertise="worker")
     taken.state(timeout=60)
     port = int(str(taken.status().hosts[0].address).rpartition(":")[2])
@@ -135,7 +135,7 @@ def test_a_worker_that_dies_says_why(server: SSHServer, home: Path) -> None:
     taken.kill()
 
 
-def test_a_mesh_is_resized_within_its_machines(server: SSHServer, home: Path) -> None:
+def test_a_mesh_can_be_resized_up_to_its_number_of_machines(server: SSHServer, home: Path) -> None:
     job = job_on(server, home, {"ones": ["node1", "node2"]}, "room")
     job.state(timeout=60)
     job.resize(mesh="ones", hosts=1)
@@ -149,6 +149,6 @@ def test_a_mesh_is_resized_within_its_machines(server: SSHServer, home: Path) ->
     job.kill()
 
 
-def test_machines_have_to_be_named() -> None:
+def test_a_mesh_needs_a_list_of_machines() -> None:
     with pytest.raises(ConfigError, match="give a list of machines"):
         SSHJob().add_mesh("ones", 2)

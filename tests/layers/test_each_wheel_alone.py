@@ -59,7 +59,9 @@ each_package = pytest.mark.parametrize("promise", PROMISES, ids=lambda one: one.
 
 
 @each_package
-def test_it_brings_what_it_promises_and_no_more(install: Install, promise: Promise) -> None:
+def test_the_wheel_installs_only_the_promised_distributions(
+    install: Install, promise: Promise
+) -> None:
     installed = install(promise.distribution).distributions()
     assert installed >= {promise.distribution, *CORE}
     if promise.brings is not None:
@@ -67,7 +69,9 @@ def test_it_brings_what_it_promises_and_no_more(install: Install, promise: Promi
 
 
 @each_package
-def test_its_public_modules_are_imported(install: Install, promise: Promise) -> None:
+def test_the_public_modules_of_the_wheel_can_be_imported(
+    install: Install, promise: Promise
+) -> None:
     modules = package(f"mesh-{promise.distribution.partition('-')[2]}").public_modules
     imports = "".join(f"    import {name}\n" for name in modules)
     # A testing module may need pytest, and fault-tolerant training an extra; nothing else.
@@ -79,7 +83,7 @@ def test_its_public_modules_are_imported(install: Install, promise: Promise) -> 
 
 
 @each_package
-def test_what_it_lacks_cannot_be_imported(install: Install, promise: Promise) -> None:
+def test_modules_outside_the_wheel_cannot_be_imported(install: Install, promise: Promise) -> None:
     found = install(promise.distribution).run(
         "import json; from importlib.util import find_spec;"
         f"print(json.dumps([m for m in {sorted(promise.lacks)} if find_spec(m)]))"
@@ -88,7 +92,7 @@ def test_what_it_lacks_cannot_be_imported(install: Install, promise: Promise) ->
 
 
 @each_package
-def test_its_wheel_is_typed_and_says_its_version(install: Install, promise: Promise) -> None:
+def test_the_wheel_is_typed_and_has_a_version(install: Install, promise: Promise) -> None:
     name = promise.import_name
     typed, version = json.loads(
         install(promise.distribution).run(
@@ -113,7 +117,7 @@ def test_importing_the_core_loads_nothing_heavy(install: Install) -> None:
     assert HEAVY.isdisjoint(name.split(".")[0] for name in json.loads(loaded))
 
 
-def test_core_wheel_serves_every_python_from_3_11(wheels: Wheels) -> None:
+def test_the_core_wheel_supports_python_3_11_and_later(wheels: Wheels) -> None:
     python, abi, platform = wheels["torchmesh-core"].stem.split("-")[-3:]
     assert (python, abi) == ("cp311", "abi3")
     assert "linux" in platform

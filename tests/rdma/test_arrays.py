@@ -59,7 +59,7 @@ def test_numpy_views_are_used_in_place() -> None:
         RDMABuffer(bytearray(800)).read_into(array)
 
 
-def test_object_with_dlpack_alone() -> None:
+def test_an_object_with_only_dlpack_support() -> None:
     array = np.arange(24, dtype="f4").reshape(2, 3, 4)
     buffer = RDMABuffer(OnlyDLPack(array))
     assert bytes_of(buffer) == array.tobytes()
@@ -105,7 +105,7 @@ def test_torch_memory_lives_as_long_as_its_buffer() -> None:
     assert bytes_of(buffer) == b"\7" * ((1 << 20) - 1)
 
 
-def test_nothing_of_this_is_imported_by_the_package() -> None:
+def test_the_package_does_not_import_numpy_or_torch() -> None:
     program = (
         "import sys, mesh_rdma; mesh_rdma.RDMABuffer(bytearray(8));"
         "print({'numpy', 'torch', 'ctypes'} & {*sys.modules})"

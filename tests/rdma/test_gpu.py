@@ -95,7 +95,7 @@ def buffer() -> Iterator[RDMABuffer]:
 
 
 @pytest.mark.parametrize("transport", ["cuda", "staged"])
-def test_tensors_come_from_device_to_device(buffer: RDMABuffer, transport: str) -> None:
+def test_tensors_are_copied_from_device_to_device(buffer: RDMABuffer, transport: str) -> None:
     """The transfer waits for earlier work on the current torch stream, also a non-default one."""
     import torch
 

@@ -25,7 +25,7 @@ sys.exit(7)
 
 # All runs of the verbs tests rely on this.
 @pytest.mark.slow
-def test_command_sees_these_files_and_variables_and_gives_its_status(
+def test_a_command_has_the_local_files_and_variables_and_returns_its_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -41,7 +41,7 @@ def test_command_that_takes_too_long_is_stopped(capfd: pytest.CaptureFixture[str
     assert "stopped after" in capfd.readouterr().err
 
 
-def test_machine_that_does_not_come_up_shows_its_console(
+def test_a_machine_that_does_not_boot_shows_its_console(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "command", lambda _kernel, _files, console: _say(console))
@@ -54,7 +54,7 @@ def _say(console: Path) -> list[str]:
     return ["sh", "-c", f"echo 'machine: failed: the devices cannot be made (3 s)' > {console}"]
 
 
-def test_no_machine_without_qemu(
+def test_a_missing_qemu_is_reported(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     which = shutil.which
@@ -65,14 +65,14 @@ def test_no_machine_without_qemu(
     assert "no machine: qemu-system-x86_64 is missing: apt-get" in capfd.readouterr().err
 
 
-def test_no_kernel_where_apt_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_apt_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(Impossible, match="a package of Debian: there is no apt-get"):
         kernel.ensure(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_archives_hold_what_was_packed(tmp_path: Path) -> None:
+def test_archives_contain_the_packed_files(tmp_path: Path) -> None:
     first = archive.pack([archive.folder("a"), archive.program("a/b", b"12345")])
     second = archive.pack([archive.program("c", b"")])
     subprocess.run(["busybox", "cpio", "-id"], cwd=tmp_path, input=first, check=True)

@@ -92,7 +92,7 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_bug_is_reproduced_until_it_is_corrected(
+def test_a_bug_is_reproduced_until_it_is_fixed(
     crew: Crew, bug: Bug, outcomes: list[tuple[str, str, str, str]]
 ) -> None:
     crew.mend()

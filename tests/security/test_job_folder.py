@@ -70,7 +70,7 @@ def test_the_commands_of_a_planted_record_are_not_run(
     assert not marker.exists(), "a command of the planted record ran"
 
 
-def test_a_planted_link_does_not_empty_a_file_of_the_user(
+def test_a_planted_link_does_not_truncate_a_file_of_the_user(
     owner: User, other_user: User, shared: Path
 ) -> None:
     kept = owner.home / "tmp" / "kept"

@@ -90,7 +90,7 @@ def unharmed(owner: User, worker: Worker) -> Iterator[None]:
     assert f"uid={owner.uid}" not in said
 
 
-def test_blind_bytes_from_a_closed_socket_do_not_take_a_free_worker(
+def test_blind_bytes_from_a_closed_socket_do_not_occupy_a_free_worker(
     owner: User, other_user: User, marker: Path
 ) -> None:
     with running_worker(owner) as worker:
@@ -130,7 +130,7 @@ def test_root_without_credentials_cannot_attach(owner: User, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK", b"\x16\x03\x03\x00\x02xx"])
-def test_a_program_tells_nothing_to_another_user_who_has_taken_the_port(
+def test_a_program_reveals_nothing_to_another_user_who_occupies_the_port(
     owner: User, other_user: User, answer: bytes
 ) -> None:
     with other_user.start_python(LISTENER, answer.hex()) as listener:
@@ -188,7 +188,7 @@ def test_credentials_in_a_folder_of_another_user_are_refused(
     assert "serves" not in said
 
 
-def test_programs_of_one_user_that_start_at_once_find_each_other(owner: User) -> None:
+def test_workers_of_one_user_that_start_concurrently_can_be_attached(owner: User) -> None:
     env = {"MESH_HOME": str(owner.home / "tmp" / "fresh")}
     command = [owner.python, "-m", "mesh_core.worker", "--listen", "tcp://127.0.0.1:0"]
     with ExitStack() as stack:

@@ -89,7 +89,7 @@ def _line(stream: IO[str] | None) -> str:
     return line
 
 
-def test_transfers_go_on_while_another_user_floods_every_listener(
+def test_transfers_continue_while_another_user_floods_every_listener(
     program: Program, owner: User, other_user: User
 ) -> None:
     assert program.do("read") == ["arena", "unix", "tcp"]
@@ -144,7 +144,7 @@ def _expect_all_gone(program: Program, before: dict[str, Any]) -> None:
     assert usage["threads"] <= most["threads"]
 
 
-def test_root_is_refused_by_the_local_socket_as_any_other_user(program: Program) -> None:
+def test_root_is_refused_by_the_local_socket_like_any_other_user(program: Program) -> None:
     assert os.geteuid() == 0
     refused_before = program.do("usage")["refusals"]["other_user"]
     with socket.socket(socket.AF_UNIX) as connection:
@@ -167,7 +167,7 @@ def test_the_tcp_ports_of_a_program_without_credentials_are_on_loopback(
     assert set(found) == {"0100007F"}
 
 
-def test_a_socket_of_another_user_in_the_place_of_a_dead_process_is_not_told_the_secret(
+def test_the_secret_is_not_sent_to_a_socket_that_impersonates_a_dead_process(
     owner: User, other_user: User
 ) -> None:
     with owner.start_python(OFFER) as offering:

@@ -196,7 +196,7 @@ def answered_s(owner: User, server: str, count: int) -> list[float]:
         ("flight", "endless"),
     ],
 )
-def test_a_flood_of_another_user_keeps_no_reader_out(
+def test_a_flood_by_another_user_does_not_block_readers(
     owner: User, other_user: User, server: str, kind: str
 ) -> None:
     with serving(owner) as program:

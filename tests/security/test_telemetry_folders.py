@@ -78,7 +78,7 @@ def remove_folders_of(user: User) -> None:
 
 
 @pytest.mark.parametrize("how", ["folder", "link"])
-def test_telemetry_starts_although_another_user_has_taken_its_names(
+def test_telemetry_starts_although_another_user_occupies_its_folder_names(
     owner: User, other_user: User, how: str
 ) -> None:
     with other_user.start_python(SQUAT, str(owner.uid), how, *PARENTS) as squatter:

@@ -63,7 +63,7 @@ def unpacked(superuser: User, public_place: Path, tmp_path: Path) -> Iterator[Pa
             assert program.wait(60) == 0
 
 
-def test_another_user_does_not_become_root_by_an_unpacked_file(
+def test_another_user_cannot_become_root_with_an_unpacked_file(
     unpacked: Path, other_user: User
 ) -> None:
     assert other_user.run([str(unpacked / "setuid-id"), "-u"]) == f"{other_user.uid}\n"
@@ -86,7 +86,7 @@ def test_devices_are_not_unpacked(unpacked: Path) -> None:
     assert (unpacked / "shared").is_dir()
 
 
-def test_root_does_not_write_where_another_user_leads_it(
+def test_root_does_not_write_to_a_path_prepared_by_another_user(
     superuser: User, other_user: User, tmp_path: Path
 ) -> None:
     source, victim = tmp_path / "source", tmp_path / "victim"

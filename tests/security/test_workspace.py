@@ -93,7 +93,7 @@ def test_a_planted_lock_is_not_truncated(
     assert said.startswith("refused")
 
 
-def test_planted_links_in_the_tree_lead_nowhere(
+def test_planted_links_in_the_tree_are_not_followed(
     owner: User, other_user: User, source: Path, shared: Path, secret: Path
 ) -> None:
     target = _open_target(owner, shared)

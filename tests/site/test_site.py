@@ -20,7 +20,7 @@ def test_the_home_page_leads_to_the_first_program(open_page: Open) -> None:
 
 
 @pytest.mark.parametrize("word", ["HostDied", "spawn_procs", "deadlock"])
-def test_search_finds_what_is_typed(open_page: Open, word: str) -> None:
+def test_search_finds_the_typed_word(open_page: Open, word: str) -> None:
     page = open_page("")
     page.get_by_role("textbox", name="Search").fill(word)
     found = page.locator(".md-search-result__item")
@@ -53,14 +53,16 @@ def test_other_sites_can_link_to_every_public_name() -> None:
     assert [name for name in names if name not in known] == []
 
 
-def test_the_comparison_shows_its_picture_and_where_mesh_loses(open_page: Open) -> None:
+def test_the_comparison_shows_its_picture_and_when_to_choose_another_system(
+    open_page: Open,
+) -> None:
     page = open_page("comparison/")
     show(page, "comparison")
     assert page.evaluate("[...document.images].every(one => one.complete && one.naturalWidth > 0)")
     assert page.get_by_role("heading", name="Choose another system when").count() == 1
 
 
-def test_a_reader_may_choose_the_dark_mode(open_page: Open) -> None:
+def test_a_reader_can_choose_dark_mode(open_page: Open) -> None:
     page = open_page("")
     page.get_by_title("Switch to light mode").click()
     page.get_by_title("Switch to dark mode").click()

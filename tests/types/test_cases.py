@@ -45,6 +45,6 @@ def test_case(case: Path, checker: Checker) -> None:
     assert not refused, "lines that should be accepted are refused"
 
 
-def test_every_case_refuses_something_or_asserts_a_type() -> None:
+def test_every_case_expects_an_error_or_asserts_a_type() -> None:
     idle = [c.name for c in CASES if not expected_lines(c) and "assert_type" not in c.read_text()]
     assert idle == []

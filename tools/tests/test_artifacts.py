@@ -59,7 +59,7 @@ def test_complete_files_have_no_problems(tmp_path: Path) -> None:
         ("mesh-core", METADATA, {}, "it does not list the crates"),
     ],
 )
-def test_incomplete_files_are_named(
+def test_problems_of_incomplete_files_are_reported(
     tmp_path: Path, name: str, metadata: str, files: dict[str, str], problem: str
 ) -> None:
     target = package(name)

@@ -27,12 +27,12 @@ def sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return made
 
 
-def test_an_environment_gets_the_bytecode_of_another(sites: list[Path]) -> None:
+def test_an_environment_reuses_the_bytecode_of_another(sites: list[Path]) -> None:
     bytecode.restore(PYTHON)
     assert (sites[1] / COMPILED).samefile(sites[0] / COMPILED)
 
 
-def test_bytecode_of_another_version_is_left_out(sites: list[Path]) -> None:
+def test_bytecode_of_a_different_source_is_skipped(sites: list[Path]) -> None:
     source = sites[1] / "package/module.py"
     source.unlink()
     source.write_text("answer = 43\n")
@@ -41,7 +41,7 @@ def test_bytecode_of_another_version_is_left_out(sites: list[Path]) -> None:
     assert not (sites[1] / COMPILED).exists()
 
 
-def test_packages_that_are_not_installed_are_left_out(sites: list[Path]) -> None:
+def test_packages_that_are_not_installed_are_skipped(sites: list[Path]) -> None:
     (sites[1] / "package/module.py").unlink()
     (sites[1] / "package").rmdir()
     bytecode.restore(PYTHON)

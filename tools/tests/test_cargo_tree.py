@@ -36,7 +36,7 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def test_files_keep_their_time_until_their_content_changes(clone: Path) -> None:
+def test_files_keep_their_modification_time_until_their_content_changes(clone: Path) -> None:
     with cargo_tree(clone) as tree:
         for name in ("lib.rs", "frame.rs"):
             os.utime(tree / CRATE / "src" / name, LONG_AGO)

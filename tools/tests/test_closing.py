@@ -9,7 +9,7 @@ def outcome(output: str, status: int = 0) -> Outcome:
     return Outcome("tests", status, 1.0, output)
 
 
-def test_runners_are_added_up_over_sessions() -> None:
+def test_results_of_runners_are_summed_over_sessions() -> None:
     first = outcome("==== 3 passed, 1 skipped in 0.10s ====\n")
     second = outcome("=== 1 failed, 2 passed, 1 error in 61.00s (0:01:01) ===\n", status=1)
     third = outcome(
@@ -23,7 +23,7 @@ def test_runners_are_added_up_over_sessions() -> None:
     ]
 
 
-def test_what_failed_is_named_once() -> None:
+def test_a_failed_test_is_listed_once() -> None:
     output = (
         "FAILED tests/test_a.py::test_one[x-y] - assert 1 == 2\n"
         "\x1b[31mERROR\x1b[0m tests/test_a.py::\x1b[1mtest_one[x-y]\x1b[0m - OSError\n"
@@ -37,7 +37,7 @@ def test_what_failed_is_named_once() -> None:
     ]
 
 
-def test_what_passed_when_run_again_is_named() -> None:
+def test_a_test_that_passes_on_rerun_is_reported_as_unsteady() -> None:
     output = (
         "FAILED tests/test_a.py::test_one[x-y] - TimeoutError: no answer\n"
         "ERROR tests/test_a.py::test_one[x-y] - assert not left\n"
@@ -61,7 +61,7 @@ def test_color_does_not_hide_a_summary() -> None:
     assert closing_lines([outcome(colored)])[0] == "pytest: 4 passed, 0 failed"
 
 
-def test_lines_that_only_look_like_summaries_count_nothing() -> None:
+def test_lines_that_only_look_like_summaries_are_ignored() -> None:
     assert closing_lines([outcome("3 passed\n=== FAILURES ===\n")]) == [
         "sessions: 1 passed, 0 failed"
     ]

@@ -21,14 +21,14 @@ ALLOWED = frozenset({"MIT", "BSD-3-Clause", "Unicode-3.0", "Apache-2.0 WITH LLVM
         "(GPL-3.0 OR (MIT AND Unicode-3.0)) AND BSD-3-Clause",
     ],
 )
-def test_expression_that_allowed_licences_meet(expression: str) -> None:
+def test_a_satisfied_licence_expression_is_accepted(expression: str) -> None:
     assert is_allowed(expression, ALLOWED)
 
 
 @pytest.mark.parametrize(
     "expression", ["", "GPL-3.0", "MIT AND GPL-3.0", "(GPL-3.0 OR Apache-2.0) AND MIT"]
 )
-def test_expression_that_they_do_not_meet(expression: str) -> None:
+def test_an_unsatisfied_licence_expression_is_refused(expression: str) -> None:
     assert not is_allowed(expression, ALLOWED)
 
 
@@ -42,7 +42,7 @@ def crate(name: str, package: str | None = None) -> dict[str, Any]:
     return {"id": name, "name": name, "manifest_path": f"{folder}/{name}/Cargo.toml"}
 
 
-def test_graph_knows_who_uses_a_crate_directly() -> None:
+def test_the_graph_lists_the_direct_users_of_a_crate() -> None:
     ours = [crate("wire", "mesh-core"), crate("wire-py", "mesh-core")]
     graph = Graph(
         {

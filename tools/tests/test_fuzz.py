@@ -25,7 +25,7 @@ def target(tmp_path: Path, script: str) -> fuzz.Target:
     return fuzz.Target("frame", (str(program),))
 
 
-def test_a_run_without_a_failure_is_one_line(tmp_path: Path) -> None:
+def test_a_successful_run_is_reported_in_one_line(tmp_path: Path) -> None:
     (found,) = fuzz._run_all([target(tmp_path, f"printf '%s' '{DONE}'")], seconds=1, jobs=1)
     assert not found.failed
     words = " ".join(found.line().split())
@@ -42,7 +42,7 @@ def test_a_failure_names_the_input_and_the_command(tmp_path: Path) -> None:
     assert "nox -s fuzz -- --target frame --input /where/crash-1" in report
 
 
-def test_an_input_that_took_long_only_because_all_was_stopped_is_no_failure(tmp_path: Path) -> None:
+def test_an_input_that_is_fast_when_repeated_is_not_a_failure(tmp_path: Path) -> None:
     late = tmp_path / "timeout-1"
     script = f"""
         case "$1" in *timeout-1) exit 0;; esac
@@ -53,13 +53,13 @@ def test_an_input_that_took_long_only_because_all_was_stopped_is_no_failure(tmp_
     assert not found.failed
 
 
-def test_an_input_that_takes_long_by_itself_is_a_failure(tmp_path: Path) -> None:
+def test_an_input_that_times_out_again_is_a_failure(tmp_path: Path) -> None:
     script = "echo 'Test unit written to /where/timeout-1'; exit 70"
     (found,) = fuzz._run_all([target(tmp_path, script)], seconds=1, jobs=1)
     assert "input: /where/timeout-1" in found.report()
 
 
-def test_a_run_that_ends_without_a_word_has_failed(tmp_path: Path) -> None:
+def test_a_run_that_exits_without_output_is_a_failure(tmp_path: Path) -> None:
     (found,) = fuzz._run_all([target(tmp_path, "exit 0")], seconds=1, jobs=1)
     assert found.failed
 

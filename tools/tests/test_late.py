@@ -20,7 +20,7 @@ def test_well():
 """
 
 
-def test_it_is_named_with_its_stack(tmp_path: Path) -> None:
+def test_a_test_that_cannot_be_interrupted_is_reported_with_its_stack(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(_HELD)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     command = [sys.executable, "-m", "pytest", "-p", "tools.late", "-p", "no:randomly"]

@@ -9,7 +9,7 @@ from tools.prefix import distributions, prefix, renamed, set_prefix, taken
 from tools.workspace import packages
 
 
-def test_every_package_has_the_name_of_the_setting() -> None:
+def test_every_distribution_name_has_the_configured_prefix() -> None:
     assert [one.distribution for one in packages()] == distributions(prefix())
 
 
@@ -27,7 +27,7 @@ def test_only_distributions_and_their_wheels_are_renamed(text: str, expected: st
     assert renamed(text, "torchmesh", "other") == expected
 
 
-def test_names_that_an_index_does_not_distinguish_are_taken() -> None:
+def test_names_that_an_index_treats_as_equal_count_as_taken() -> None:
     names = ["mesh-core", "mesh-tensor", "torchmesh-fs"]
     assert dict(taken(names, ["meshcore", "Mesh.Tensor", "t0rchmesh", "cloudpickle"])) == {
         "mesh-core": "meshcore",
@@ -36,7 +36,7 @@ def test_names_that_an_index_does_not_distinguish_are_taken() -> None:
     assert dict(taken(["mesh-rdma-1l0"], ["meshrdmaiiO"])) == {"mesh-rdma-1l0": "meshrdmaiiO"}
 
 
-def test_the_setting_and_all_texts_change_together_but_not_history(tmp_path: Path) -> None:
+def test_setting_the_prefix_updates_all_texts_except_history(tmp_path: Path) -> None:
     texts = {
         "pyproject.toml": '[tool.mesh]\ndistribution-prefix = "torchmesh"\n',
         "docs/start.md": "$ pip install torchmesh-core\n",

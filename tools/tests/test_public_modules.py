@@ -23,7 +23,7 @@ def tree_files(**changed: str) -> dict[str, str]:
     return files
 
 
-def test_public_modules_are_right(make_tree: MakeTree) -> None:
+def test_valid_public_modules_have_no_findings(make_tree: MakeTree) -> None:
     assert list(public_modules(make_tree(tree_files()))) == []
 
 
@@ -37,14 +37,14 @@ def test_public_modules_are_right(make_tree: MakeTree) -> None:
         ("spi", '"""S."""\nimport os\n', "os is neither offered"),
     ],
 )
-def test_a_public_module_that_is_wrong(
+def test_an_invalid_public_module_is_reported(
     make_tree: MakeTree, module: str, text: str, message: str
 ) -> None:
     (finding,) = public_modules(make_tree(tree_files(**{module: text})))
     assert message in finding.message
 
 
-def test_names_are_offered_by_a_list_or_by_their_own_name(make_tree: MakeTree) -> None:
+def test_names_are_exported_by_a_list_or_a_redundant_alias(make_tree: MakeTree) -> None:
     text = '"""S."""\nimport os as _os\nfrom mesh_jobs._a import b as b\n'
     assert list(public_modules(make_tree(tree_files(spi=text)))) == []
     text = '"""S."""\nfrom mesh_jobs._a import b\n\n__all__ = ["b"]\n'
@@ -58,14 +58,14 @@ def test_an_additional_module_is_public_in_its_package_only(make_tree: MakeTree)
     assert found == ["packages/mesh-jobs/src/mesh_jobs/services.py"]
 
 
-def test_a_command_is_right(make_tree: MakeTree) -> None:
+def test_a_command_without_exports_is_valid(make_tree: MakeTree) -> None:
     command = COMMAND + "\nif __name__ == '__main__':\n    print('it runs')\n"
     assert list(public_modules(make_tree(tree_files(worker=command)))) == []
     (finding,) = public_modules(make_tree(tree_files(worker=command.replace("[]", "['a']"))))
     assert "a public module: start" in finding.message
 
 
-def test_modules_are_optional_and_the_marker_is_not(make_tree: MakeTree) -> None:
+def test_modules_are_optional_but_the_marker_is_required(make_tree: MakeTree) -> None:
     files = tree_files()
     del files["packages/mesh-jobs/src/mesh_jobs/testing.py"]
     del files["packages/mesh-fs/src/mesh_fs/py.typed"]

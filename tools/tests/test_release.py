@@ -58,13 +58,13 @@ def test_package_without_notes_is_not_released(rdma: Package) -> None:
     assert rdma.version == "0.1.0"
 
 
-def test_note_of_unknown_kind_is_named(rdma: Package) -> None:
+def test_the_error_names_a_note_of_unknown_kind(rdma: Package) -> None:
     (rdma.folder / "changes" / "x.news.md").write_text("News.\n")
     with pytest.raises(ReleaseError, match=r"x\.news\.md"):
         read_notes(rdma.folder / "changes")
 
 
-def test_newest_release_stands_first() -> None:
+def test_the_newest_release_is_listed_first() -> None:
     changelog = "# Changes\n\n## 0.1.0 (2026-01-01)\n\n- Old.\n"
     section = changelog_section("0.2.0", DAY, [Note("fixed", "New.")])
     text = insert_section(changelog, section)

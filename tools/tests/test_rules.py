@@ -71,14 +71,16 @@ LEFT_ALONE: list[tuple[Rule, str, str]] = [
 
 
 @pytest.mark.parametrize(("rule", "path", "text", "message"), CAUGHT)
-def test_rule_catches(make_tree: MakeTree, rule: Rule, path: str, text: str, message: str) -> None:
+def test_a_rule_reports_a_violation(
+    make_tree: MakeTree, rule: Rule, path: str, text: str, message: str
+) -> None:
     (finding,) = rule(make_tree({path: text}))
     assert finding.path == path
     assert message in finding.message
 
 
 @pytest.mark.parametrize(("rule", "path", "text"), LEFT_ALONE)
-def test_rule_leaves_alone(make_tree: MakeTree, rule: Rule, path: str, text: str) -> None:
+def test_a_rule_accepts_valid_code(make_tree: MakeTree, rule: Rule, path: str, text: str) -> None:
     assert list(rule(make_tree({path: text}))) == []
 
 
@@ -93,6 +95,6 @@ def test_finding_reads_like_a_compiler_message() -> None:
     assert str(Finding("a.py", 3, "too long")) == "a.py:3: too long"
 
 
-def test_ignored_files_are_not_looked_at(make_tree: MakeTree) -> None:
+def test_ignored_files_are_not_checked(make_tree: MakeTree) -> None:
     tree = make_tree({".gitignore": "/target/\n", "target/util.rs": ""})
     assert list(layout.file_names(tree)) == []

@@ -19,7 +19,7 @@ def rewritten(text: str) -> str:
     return rewrite(text, GUIDE, "pages/docs/guides/hosts.md", page_of)
 
 
-def test_files_of_the_repository_lead_to_their_pages() -> None:
+def test_links_to_repository_files_lead_to_their_pages() -> None:
     text = "[jobs](jobs.md#ssh), [security](../../SECURITY.md)"
     assert rewritten(text) == "[jobs](jobs.md#ssh), [security](../../SECURITY.md)"
     assert (
@@ -32,6 +32,6 @@ def test_a_link_without_a_page_becomes_text() -> None:
     assert rewritten("see [`programs.py`](../../tests/programs.py)") == "see `programs.py`"
 
 
-def test_addresses_anchors_missing_files_and_code_are_left() -> None:
+def test_urls_anchors_missing_files_and_code_are_unchanged() -> None:
     text = "[a](https://example.org/x), [b](#here), [c](missing.md)\n\n```\n[jobs](jobs.md)\n```\n"
     assert rewritten(text) == text

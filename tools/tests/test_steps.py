@@ -21,7 +21,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VERBOSE, raising=False)
 
 
-def test_step_says_what_it_does_before_and_how_long_it_took(
+def test_a_step_is_announced_and_its_duration_is_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with step("building", "about 1 minute"):

@@ -25,13 +25,13 @@ def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_missing_are_the_packages_of_programs_that_are_not_there(only: Path) -> None:
+def test_packages_of_missing_programs_are_listed(only: Path) -> None:
     program(only, "here")
     wanted = {"here": "package-a", "gone": "package-b", "gone-too": "package-b"}
     assert system.missing(wanted) == ["package-b"]
 
 
-def test_programs_of_root_are_found_also_by_others(
+def test_programs_in_admin_folders_are_found(
     only: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admin = tmp_path_factory.mktemp("sbin")
@@ -40,7 +40,7 @@ def test_programs_of_root_are_found_also_by_others(
     assert system.missing({"nft": "nftables"}) == []
 
 
-def test_ensure_installs_what_is_missing_as_root(
+def test_ensure_installs_missing_packages_as_root(
     only: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
@@ -57,13 +57,15 @@ def test_ensure_installs_what_is_missing_as_root(
     assert (only / "asked").read_text().split()[-1] == "nftables"
 
 
-def test_ensure_tells_what_it_may_not_install(only: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ensure_returns_packages_that_it_may_not_install(
+    only: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     program(only, "apt-get")
     assert system.ensure({"nft": "nftables"}) == ["nftables"]
 
 
-def test_missing_are_files_too_where_a_package_brings_no_program(only: Path) -> None:
+def test_packages_of_missing_files_are_listed(only: Path) -> None:
     present = only / "rxe.driver"
     present.touch()
     wanted = {str(present): "package-a", str(only / "gone"): "package-b"}

@@ -35,7 +35,9 @@ def run(folder: Path, code: str, *options: str) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize("options", [(), ("--numprocesses=2",)])
-def test_what_passes_then_is_named(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_a_test_that_passes_on_rerun_is_reported_as_unsteady(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
     ended = run(tmp_path, _ONCE, *options)
     assert ended.returncode == 0
     reason = "AssertionError: not yet assert False"
@@ -43,7 +45,7 @@ def test_what_passes_then_is_named(tmp_path: Path, options: tuple[str, ...]) -> 
     assert line in ended.stdout.splitlines()
 
 
-def test_what_fails_again_has_failed(tmp_path: Path) -> None:
+def test_a_test_that_fails_again_is_a_failure(tmp_path: Path) -> None:
     ended = run(tmp_path, "def test_wrong(): assert 0\n")
     assert ended.returncode == pytest.ExitCode.TESTS_FAILED
     assert ended.stdout.count("FAILED test_it.py::test_wrong") == 2
@@ -58,7 +60,7 @@ def test_many_failures_are_not_run_again(tmp_path: Path) -> None:
     assert "once more" not in ended.stdout
 
 
-def test_a_process_that_crashes_takes_nothing_with_it(tmp_path: Path) -> None:
+def test_a_test_that_crashed_its_process_is_run_again(tmp_path: Path) -> None:
     code = _ONCE.replace('assert was_there, "not yet"', "was_there or os._exit(3)")
     ended = run(tmp_path, code, "--numprocesses=2")
     assert ended.returncode == 0

@@ -18,7 +18,7 @@ def jobs(tmp_path: Path) -> Package:
     return target
 
 
-def test_digest_follows_the_source(jobs: Package) -> None:
+def test_the_digest_changes_with_the_source(jobs: Package) -> None:
     before = digest(jobs)
     (jobs.source / "__init__.py").write_text("x = 1\n")
     assert digest(jobs) != before
@@ -33,13 +33,13 @@ def test_digest_ignores_tests_and_caches(jobs: Package) -> None:
     assert digest(jobs) == before
 
 
-def test_digest_follows_a_file_that_is_renamed(jobs: Package) -> None:
+def test_the_digest_changes_when_a_file_is_renamed(jobs: Package) -> None:
     before = digest(jobs)
     (jobs.source / "__init__.py").rename(jobs.source / "spi.py")
     assert digest(jobs) != before
 
 
-def test_digest_follows_the_shared_crates_of_a_package_with_rust(jobs: Package) -> None:
+def test_the_digest_includes_shared_crates_only_for_a_package_with_rust(jobs: Package) -> None:
     shared = jobs.root / "crates" / "mesh-x" / "src" / "lib.rs"
     shared.parent.mkdir(parents=True)
     shared.write_text("")
@@ -57,10 +57,10 @@ def test_packages_are_listed_in_release_order() -> None:
         assert all(PACKAGES.index(name) < PACKAGES.index(one.name) for name in one.siblings)
 
 
-def test_unknown_package_is_refused_with_those_there_are() -> None:
+def test_the_error_for_an_unknown_package_lists_the_known_ones() -> None:
     with pytest.raises(LookupError, match="mesh-core, mesh-rdma"):
         package("mesh-tea")
 
 
-def test_every_folder_of_packages_is_known() -> None:
+def test_every_package_folder_is_listed() -> None:
     assert sorted(path.name for path in (ROOT / "packages").iterdir()) == sorted(PACKAGES)

@@ -47,7 +47,9 @@ def of(name: str) -> Activity:
 
 
 @pytest.mark.parametrize(("cls", "running", "queued"), [(Plain, 1, 2), (Async, 3, 0)])
-def test_what_is_served_and_what_waits(cls: type[Plain | Async], running: int, queued: int) -> None:
+def test_activity_lists_running_and_queued_calls(
+    cls: type[Plain | Async], running: int, queued: int
+) -> None:
     name = f"activity-{cls.__name__}"
     latches[name] = Latch()
     procs = this_proc()

@@ -50,7 +50,7 @@ class Defining(Default):
         (Defining, "defined"),
     ],
 )
-def test_logger_of_the_actor_takes_precedence(
+def test_a_logger_defined_by_the_actor_takes_precedence(
     proc: ProcMesh, cls: type[Default], name: str
 ) -> None:
     assert proc.spawn("logging", cls).logger_name.call_one().get() == name

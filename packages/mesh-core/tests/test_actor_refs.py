@@ -119,7 +119,7 @@ class AsyncNode(Actor):
         return await leaf.get.call_one(), await other.get.call_one()
 
 
-def test_a_handle_works_in_every_process_and_comes_back_equal(procs: ProcMesh) -> None:
+def test_a_handle_works_in_every_process_and_survives_a_round_trip(procs: ProcMesh) -> None:
     leaves, nodes = procs.spawn("leaf", Leaf, 1), procs.spawn("node", Node)
     for part in (leaves, leaves.slice(gpus=2), leaves.slice(gpus=slice(None, None, -2))):
         nodes.meet.call(part).get()
@@ -131,7 +131,7 @@ def test_a_handle_works_in_every_process_and_comes_back_equal(procs: ProcMesh) -
         assert list(back.get.call().get().values()) == [1] * len(part)
 
 
-def test_actors_of_a_ring_call_their_neighbours(procs: ProcMesh) -> None:
+def test_actors_in_a_ring_call_their_neighbours(procs: ProcMesh) -> None:
     leaves, nodes = procs.spawn("leaf", Leaf), procs.spawn("node", Node)
     nodes.meet.call(leaves).get()
     assert list(nodes.ask_peer.call().get().values()) == [0] * 4
@@ -139,14 +139,14 @@ def test_actors_of_a_ring_call_their_neighbours(procs: ProcMesh) -> None:
     assert list(nodes.ask_all.call().get().values()) == [pids] * 4
 
 
-def test_a_handle_travels_as_an_argument_of_a_start_and_inside_values(procs: ProcMesh) -> None:
+def test_a_handle_can_be_a_spawn_argument_or_nested_in_a_value(procs: ProcMesh) -> None:
     leaf = procs.slice(gpus=1).spawn("leaf", Leaf, {"deep": 1})
     holder = procs.slice(gpus=2).spawn("leaf", Leaf, {"handles": [leaf]})
     back = holder.get.call_one().get()["handles"][0]
     assert back.get.call_one().get() == {"deep": 1}
 
 
-def test_meshes_points_and_values_travel(procs: ProcMesh) -> None:
+def test_meshes_points_and_values_can_be_sent(procs: ProcMesh) -> None:
     node = procs.slice(gpus=0).spawn("node", Node)
     values = procs.spawn("leaf", Leaf, 3).get.call().get()
     extent = Extent(("a", "b"), (2, 3))
@@ -158,7 +158,7 @@ def test_meshes_points_and_values_travel(procs: ProcMesh) -> None:
     assert isinstance(back, ValueMesh)
 
 
-def test_an_actor_spawns_in_its_own_process(procs: ProcMesh) -> None:
+def test_an_actor_spawns_actors_in_its_own_process(procs: ProcMesh) -> None:
     nodes = procs.spawn("node", Node)
     children = nodes.spawn_beside.call("mine").get()
     pids = list(procs.spawn("leaf", Leaf).pid.call().get().values())
@@ -166,7 +166,7 @@ def test_an_actor_spawns_in_its_own_process(procs: ProcMesh) -> None:
     assert [child.get.call_one().get() for child in children.values()] == ["mine"] * 4
 
 
-def test_an_actor_spawns_on_processes_that_it_was_given(procs: ProcMesh) -> None:
+def test_an_actor_spawns_actors_on_processes_that_it_received(procs: ProcMesh) -> None:
     node = procs.slice(gpus=0).spawn("node", Node)
     assert node.spawn_on.call_one(procs.slice(gpus=slice(1, 3))).get() == ["spawned"] * 2
 
@@ -184,14 +184,14 @@ def test_an_actor_spawns_processes_and_stops_them(procs: ProcMesh, rank: int) ->
         children.get.call().get()
 
 
-def test_async_endpoints_spawn_too(procs: ProcMesh) -> None:
+def test_async_endpoints_can_spawn_processes_and_actors(procs: ProcMesh) -> None:
     node = procs.slice(gpus=1).spawn("node", AsyncNode)
     assert node.spawn_procs.call_one(2).get() == ["async"] * 2
     leaf = procs.slice(gpus=2).spawn("leaf", Leaf, 6)
     assert node.nested.call_one(leaf).get() == (5, 6)
 
 
-def test_processes_of_an_actor_end_with_it(procs: ProcMesh) -> None:
+def test_processes_spawned_by_an_actor_stop_with_it(procs: ProcMesh) -> None:
     node = procs.slice(gpus=0).spawn("node", Node)
     pids = node.spawn_procs.call_one(2).get()
     node.stop().get()
@@ -200,7 +200,7 @@ def test_processes_of_an_actor_end_with_it(procs: ProcMesh) -> None:
             os.kill(pid, 0)
 
 
-def test_only_the_owner_stops_a_mesh(procs: ProcMesh) -> None:
+def test_only_the_owner_can_stop_a_mesh(procs: ProcMesh) -> None:
     leaves, node = procs.spawn("leaf", Leaf, 1), procs.slice(gpus=0).spawn("node", Node)
     with pytest.raises(ValueError, match="slice"):
         leaves.slice(gpus=0).stop()
@@ -219,7 +219,7 @@ def test_an_actor_knows_its_host_and_process(procs: ProcMesh) -> None:
         assert proc == procs.slice(gpus=point["gpus"])
 
 
-def test_a_handle_can_be_called_from_many_places_at_once(procs: ProcMesh) -> None:
+def test_a_handle_can_be_called_concurrently_by_many_actors(procs: ProcMesh) -> None:
     leaves, nodes = procs.spawn("leaf", Leaf, 9), procs.spawn("node", Node)
     nodes.meet.call(leaves).get()
 

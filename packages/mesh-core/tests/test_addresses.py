@@ -74,7 +74,7 @@ def unused_address() -> Iterator[str]:
         ("tcp://0.0.0.0:4", "*", 4),
     ],
 )
-def test_an_address_is_read(text: str, host: str, port: int) -> None:
+def test_a_valid_address_is_parsed(text: str, host: str, port: int) -> None:
     address = Address.parse(text)
     assert (address.host, address.port) == (host, port)
 
@@ -97,7 +97,7 @@ def test_an_address_is_read(text: str, host: str, port: int) -> None:
         ("tcp://node7:0", "has port 0: use the port that the worker printed"),
     ],
 )
-def test_what_nobody_can_be_called_at_is_refused_at_the_call(text: str, why: str) -> None:
+def test_attach_to_workers_refuses_an_invalid_address(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=r"tcp|port|host|machine") as caught:
         attach_to_workers([text])
     assert why in str(caught.value)
@@ -115,13 +115,15 @@ def test_what_nobody_can_be_called_at_is_refused_at_the_call(text: str, why: str
         ("tcp://no-such-host.invalid:0", "refused to listen"),
     ],
 )
-def test_a_worker_does_not_listen_for_others_without_credentials(address: str, why: str) -> None:
+def test_a_worker_refuses_to_listen_for_other_machines_without_credentials(
+    address: str, why: str
+) -> None:
     with pytest.raises(ValueError, match="refused to listen") as caught:
         run_worker_loop_forever(address)
     assert why in str(caught.value)
 
 
-def test_a_worker_says_why_it_cannot_listen(tmp_path: Path) -> None:
+def test_the_error_says_why_a_worker_cannot_listen(tmp_path: Path) -> None:
     Credentials.create().issue(role="worker", name="w").save(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = f"tcp://127.0.0.1:{other.getsockname()[1]}"
@@ -150,7 +152,7 @@ def turn_away(stranger: socket.socket) -> None:
 
 
 @pytest.mark.usefixtures("fresh_job")
-def test_whoever_waits_for_a_host_hears_what_happened_and_what_to_do(unused_address: str) -> None:
+def test_an_attach_error_says_what_happened_and_what_to_do(unused_address: str) -> None:
     assert "nobody listens there: start the worker, or correct" in why_not(unused_address)
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         threading.Thread(target=turn_away, args=(stranger,), daemon=True).start()
@@ -166,7 +168,7 @@ def test_whoever_waits_for_a_host_hears_what_happened_and_what_to_do(unused_addr
         assert f"from the gateway {worker.address.removeprefix('tcp://')}: nobody listens" in said
 
 
-def test_hosts_find_each_other_by_what_the_program_knows() -> None:
+def test_routes_between_hosts_use_gateways_only_where_needed() -> None:
     here = Route(["127.0.0.1:1"], is_here=True)
     there, other = Route(["10.0.0.1:1"]), Route(["10.0.0.2:1"])
     behind, beside = (Route([f"n{n}:1"], ["login:1"]) for n in range(2))
@@ -187,7 +189,7 @@ class TestListenAddress:
             assert listener.getsockname()[0] == "127.0.0.1"
             assert str(address.reached_at(listener)) == "tcp://login.example.org:40007"
 
-    def test_port_0_before_the_at_is_the_port_on_which_the_worker_listens(self) -> None:
+    def test_port_0_before_the_at_sign_means_the_listening_port(self) -> None:
         address = ListenAddress.parse("tcp://login:0@tcp://127.0.0.1:0")
         with address.listen() as listener:
             assert address.reached_at(listener) == Address("login", listener.getsockname()[1])
@@ -209,7 +211,7 @@ class TestListenAddress:
             ("fd://{local}", "is not a listening TCP socket"),
         ],
     )
-    def test_what_is_no_listening_socket_is_refused(self, text: str, why: str) -> None:
+    def test_an_invalid_listen_address_is_refused(self, text: str, why: str) -> None:
         with socket.socket() as connected, socket.socket(socket.AF_UNIX) as local:
             numbers = {"connected": connected.fileno(), "local": local.fileno()}
             with pytest.raises(ValueError, match=r"fd|tcp") as caught:
@@ -218,7 +220,7 @@ class TestListenAddress:
             assert connected.fileno() >= 0
 
 
-def test_a_worker_serves_at_an_inherited_socket_and_prints_its_alias(fresh_job: None) -> None:
+def test_a_worker_serves_on_an_inherited_socket_and_prints_its_alias(fresh_job: None) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         listen = f"tcp://localhost:{port}@fd://{server.fileno()}"

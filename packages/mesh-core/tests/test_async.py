@@ -67,7 +67,7 @@ class AsyncEcho(Actor):
         return await Accumulator(other.rank, 0, lambda a, b: a + b).accumulate()
 
 
-def test_await_gather_and_get_give_the_same(procs: ProcMesh) -> None:
+def test_await_gather_and_get_return_the_same_results(procs: ProcMesh) -> None:
     mesh = procs.spawn("echo", Echo)
 
     async def main() -> None:
@@ -80,7 +80,7 @@ def test_await_gather_and_get_give_the_same(procs: ProcMesh) -> None:
     asyncio.run(main())
 
 
-def test_a_mesh_can_be_used_from_one_loop_after_another(procs: ProcMesh) -> None:
+def test_a_mesh_can_be_used_from_successive_event_loops(procs: ProcMesh) -> None:
     mesh = procs.spawn("echo", Echo)
 
     async def ask(value: int) -> Any:
@@ -90,7 +90,7 @@ def test_a_mesh_can_be_used_from_one_loop_after_another(procs: ProcMesh) -> None
         assert asyncio.run(ask(value)) == [value] * 4
 
 
-def test_ten_thousand_calls_may_be_under_way_at_once(proc: ProcMesh) -> None:
+def test_ten_thousand_calls_can_be_in_flight_at_once(proc: ProcMesh) -> None:
     mesh = proc.spawn("echo", AsyncEcho)
 
     async def main() -> list[Any]:
@@ -99,7 +99,7 @@ def test_ten_thousand_calls_may_be_under_way_at_once(proc: ProcMesh) -> None:
     assert asyncio.run(main()) == list(range(10_000))
 
 
-def test_async_for_over_a_stream_gives_values_and_with_ranks_pairs(procs: ProcMesh) -> None:
+def test_async_for_over_a_stream_yields_values_or_pairs_with_ranks(procs: ProcMesh) -> None:
     mesh = procs.spawn("echo", Echo)
 
     async def main() -> None:
@@ -145,7 +145,7 @@ async def opens(latches: Latch) -> None:
         await latch.open.call_one()
 
 
-def test_for_over_a_stream_in_a_coroutine_does_not_block_its_loop(procs: ProcMesh) -> None:
+def test_iterating_a_stream_in_a_coroutine_does_not_block_its_event_loop(procs: ProcMesh) -> None:
     latches = procs.spawn("latches", Latch)
 
     async def main() -> None:
@@ -157,13 +157,13 @@ def test_for_over_a_stream_in_a_coroutine_does_not_block_its_loop(procs: ProcMes
     asyncio.run(main())
 
 
-def test_for_over_a_stream_in_an_endpoint_does_not_block_its_loop(procs: ProcMesh) -> None:
+def test_iterating_a_stream_in_an_endpoint_does_not_block_its_event_loop(procs: ProcMesh) -> None:
     latches = procs.spawn("latches", Latch)
     own = procs.slice(gpus=0).spawn("own", Latch)
     assert sorted(own.stream.call_one(latches).get(timeout=30)) == [0, 1, 2, 3]
 
 
-def test_answers_of_a_stream_can_be_gathered(procs: ProcMesh) -> None:
+def test_replies_of_a_stream_can_be_gathered(procs: ProcMesh) -> None:
     latches = procs.spawn("latches", Latch)
 
     async def main() -> None:
@@ -177,7 +177,7 @@ def test_answers_of_a_stream_can_be_gathered(procs: ProcMesh) -> None:
     asyncio.run(main())
 
 
-def test_answer_of_a_stream_that_is_awaited_raises_what_was_raised(procs: ProcMesh) -> None:
+def test_awaiting_a_failed_reply_of_a_stream_raises_its_exception(procs: ProcMesh) -> None:
     latches = procs.spawn("latches", Latch)
 
     async def main() -> None:
@@ -189,7 +189,7 @@ def test_answer_of_a_stream_that_is_awaited_raises_what_was_raised(procs: ProcMe
     asyncio.run(main())
 
 
-def test_cancelled_answer_of_a_stream_is_left_to_the_next(procs: ProcMesh) -> None:
+def test_a_reply_to_a_cancelled_stream_future_goes_to_the_next_one(procs: ProcMesh) -> None:
     latches = procs.slice(gpus=slice(0, 2)).spawn("latches", Latch)
 
     async def main() -> None:
@@ -205,7 +205,7 @@ def test_cancelled_answer_of_a_stream_is_left_to_the_next(procs: ProcMesh) -> No
     asyncio.run(main())
 
 
-def test_for_with_ranks_in_a_coroutine_is_refused(procs: ProcMesh) -> None:
+def test_a_plain_for_loop_over_with_ranks_in_a_coroutine_is_refused(procs: ProcMesh) -> None:
     mesh = procs.spawn("echo", Echo)
 
     async def main() -> None:
@@ -215,7 +215,7 @@ def test_for_with_ranks_in_a_coroutine_is_refused(procs: ProcMesh) -> None:
     asyncio.run(main())
 
 
-def test_futures_can_be_given_to_asyncio_wait(procs: ProcMesh) -> None:
+def test_futures_can_be_passed_to_asyncio_wait(procs: ProcMesh) -> None:
     latches = procs.slice(gpus=slice(0, 2)).spawn("latches", Latch)
 
     async def main() -> None:
@@ -233,7 +233,7 @@ def test_futures_can_be_given_to_asyncio_wait(procs: ProcMesh) -> None:
     asyncio.run(main())
 
 
-def test_callback_that_was_removed_is_not_called(procs: ProcMesh) -> None:
+def test_a_removed_callback_is_not_called(procs: ProcMesh) -> None:
     latch = procs.slice(gpus=0).spawn("latch", Latch)
     future = latch.pass_through.call_one()
     called: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -269,7 +269,7 @@ def test_async_endpoints_await_other_actors(procs: ProcMesh) -> None:
     assert asker.fold.call_one(echo).get() == 6
 
 
-def test_concurrent_endpoints_start_in_the_order_of_their_sender(proc: ProcMesh) -> None:
+def test_concurrent_endpoints_start_in_send_order(proc: ProcMesh) -> None:
     class Starts(Actor):
         def __init__(self) -> None:
             self.order: list[int] = []
@@ -291,7 +291,7 @@ def test_concurrent_endpoints_start_in_the_order_of_their_sender(proc: ProcMesh)
     assert mesh.read.call_one().get() == list(range(100))
 
 
-def test_async_with_procs_stops_them(procs: ProcMesh) -> None:
+def test_leaving_an_async_with_block_stops_the_processes(procs: ProcMesh) -> None:
     from mesh_core import MeshStopped, this_host
 
     async def main() -> Any:
@@ -305,7 +305,7 @@ def test_async_with_procs_stops_them(procs: ProcMesh) -> None:
         mesh.rank.call().get()
 
 
-def test_a_call_may_be_awaited_again_after_each_of_many_timeouts(proc: ProcMesh) -> None:
+def test_a_call_can_be_awaited_again_after_many_timeouts(proc: ProcMesh) -> None:
     class Held(Actor):
         def __init__(self) -> None:
             self.port: Any = None
@@ -334,7 +334,7 @@ def test_a_call_may_be_awaited_again_after_each_of_many_timeouts(proc: ProcMesh)
     assert asyncio.run(main()) == "at last"
 
 
-def test_task_group_that_fails_is_no_cancellation(proc: ProcMesh) -> None:
+def test_a_failed_task_group_is_not_a_cancellation(proc: ProcMesh) -> None:
     class Grouped(Actor):
         async def _fail(self) -> None:
             await asyncio.sleep(0)
@@ -368,7 +368,7 @@ def test_task_group_that_fails_is_no_cancellation(proc: ProcMesh) -> None:
     assert mesh.catches.call_one().get() == "in a task"
 
 
-def test_event_loops_that_have_ended_leave_no_descriptors(proc: ProcMesh) -> None:
+def test_closed_event_loops_leak_no_descriptors(proc: ProcMesh) -> None:
     mesh = proc.spawn("echo", Echo)
 
     async def call() -> int:
@@ -386,7 +386,7 @@ def test_event_loops_that_have_ended_leave_no_descriptors(proc: ProcMesh) -> Non
     assert descriptors() < before + 20
 
 
-def test_a_loop_that_blocks_delays_no_other_thread(proc: ProcMesh) -> None:
+def test_a_blocked_event_loop_does_not_delay_other_threads(proc: ProcMesh) -> None:
     mesh = proc.spawn("waiting", WaitingEcho)
     is_done = threading.Event()
 

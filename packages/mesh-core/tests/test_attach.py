@@ -80,7 +80,7 @@ def workers() -> Iterator[list[WorkerProcess]]:
         shutdown_context().get()
 
 
-def test_actors_on_other_hosts_are_called_as_those_here(workers: list[WorkerProcess]) -> None:
+def test_actors_on_other_hosts_are_called_like_local_actors(workers: list[WorkerProcess]) -> None:
     hosts = attached(workers)
     assert hosts.initialized.get(timeout=30)
     assert hosts.extent == {"hosts": 2}
@@ -92,7 +92,7 @@ def test_actors_on_other_hosts_are_called_as_those_here(workers: list[WorkerProc
     assert len({parent for _, parent in pids}) == 2
 
 
-def test_hosts_of_an_ended_job_are_not_taken_for_those_of_the_next(
+def test_hosts_of_a_finished_job_cannot_be_used_in_the_next_job(
     workers: list[WorkerProcess],
 ) -> None:
     before = attached(workers[:1])
@@ -107,7 +107,7 @@ def test_hosts_of_an_ended_job_are_not_taken_for_those_of_the_next(
     assert mesh.echo.call_one(5).get(timeout=LIMIT_S) == 5
 
 
-def test_an_actor_calls_one_on_another_host(workers: list[WorkerProcess]) -> None:
+def test_an_actor_calls_an_actor_on_another_host(workers: list[WorkerProcess]) -> None:
     mesh = attached(workers).spawn_procs({"procs": 1}).spawn("member", Member)
     first, second = mesh.slice(hosts=0), mesh.slice(hosts=1)
     assert first.ask.call_one(second, 7).get(timeout=30) == 7
@@ -121,7 +121,7 @@ def test_large_payloads_cross_hosts(workers: list[WorkerProcess]) -> None:
     assert echoed == [payload, payload]
 
 
-def test_a_killed_process_of_another_host_raises_in_its_caller(
+def test_the_caller_gets_an_error_when_a_process_on_another_host_is_killed(
     workers: list[WorkerProcess],
 ) -> None:
     mesh = attached(workers).spawn_procs({"procs": 2}).spawn("member", Member)
@@ -136,7 +136,7 @@ def test_a_killed_process_of_another_host_raises_in_its_caller(
     assert mesh.slice(hosts=0).echo.call(2).get().values() == [2, 2]
 
 
-def test_a_silent_host_is_dead_for_all_who_wait(workers: list[WorkerProcess]) -> None:
+def test_an_unresponsive_host_is_dead_for_all_waiting_callers(workers: list[WorkerProcess]) -> None:
     with configured(heartbeat_s=0.3, unresponsive_timeout_s=1.5):
         mesh = attached(workers).spawn_procs({"procs": 1}).spawn("member", Member)
         alive, silent = mesh.slice(hosts=0), mesh.slice(hosts=1)
@@ -157,7 +157,7 @@ def test_a_silent_host_is_dead_for_all_who_wait(workers: list[WorkerProcess]) ->
         mesh.stop().get(timeout=30)
 
 
-def test_a_host_that_is_stopped_for_a_while_is_not_dead(workers: list[WorkerProcess]) -> None:
+def test_a_host_that_is_paused_briefly_is_not_declared_dead(workers: list[WorkerProcess]) -> None:
     with configured(heartbeat_s=0.2):
         mesh = attached(workers).spawn_procs({"procs": 1}).spawn("member", Member)
         stopped = mesh.slice(hosts=1)
@@ -185,7 +185,9 @@ def test_a_worker_serves_one_job_after_another(workers: list[WorkerProcess]) -> 
             mesh.echo.call(value).get(timeout=30)
 
 
-def test_a_worker_that_is_taken_says_by_whom(workers: list[WorkerProcess], tmp_path: Path) -> None:
+def test_a_busy_worker_names_the_owner_of_its_job(
+    workers: list[WorkerProcess], tmp_path: Path
+) -> None:
     from whole_program import run
 
     attached(workers[:1]).initialized.get(timeout=30)
@@ -201,7 +203,7 @@ def test_a_worker_that_is_taken_says_by_whom(workers: list[WorkerProcess], tmp_p
     assert f"it serves a job of {_me()}" in ended.err
 
 
-def test_a_program_that_is_killed_frees_its_workers(
+def test_the_workers_of_a_killed_program_become_free(
     workers: list[WorkerProcess], tmp_path: Path
 ) -> None:
     from whole_program import run
@@ -224,7 +226,7 @@ def test_a_program_that_is_killed_frees_its_workers(
     assert mesh.echo.call(5).get(timeout=30).values() == [5, 5]
 
 
-def test_a_worker_that_is_not_there_says_where_it_was_looked_for() -> None:
+def test_the_error_names_the_address_of_an_unreachable_worker() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with configured(attach_timeout_s=0.1):
@@ -252,13 +254,13 @@ def test_bad_addresses_are_refused_at_the_call(addresses: list[str], why: str) -
         attach_to_workers(addresses)
 
 
-def test_a_worker_refuses_to_be_reached_from_elsewhere_without_credentials(tmp_path: Path) -> None:
+def test_a_worker_refuses_to_listen_for_other_machines_without_credentials(tmp_path: Path) -> None:
     from mesh_core.worker import main
 
     assert main(["--listen", "tcp://*:0"]) == 2
 
 
-def test_links_among_credentials_of_one_job(tmp_path: Path) -> None:
+def test_hosts_with_credentials_of_one_job_can_connect(tmp_path: Path) -> None:
     credentials = Credentials.create()
     credentials.issue(role="worker", name="host-1").save(tmp_path / "worker")
     with WorkerProcess(credentials=tmp_path / "worker") as worker:
@@ -272,7 +274,9 @@ def test_links_among_credentials_of_one_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("has_credentials", [True, False])
-def test_a_stranger_is_refused_and_told_why(tmp_path: Path, has_credentials: bool) -> None:
+def test_a_client_without_credentials_of_the_job_is_refused_with_a_reason(
+    tmp_path: Path, has_credentials: bool
+) -> None:
     Credentials.create().issue(role="worker", name="host-1").save(tmp_path / "worker")
     stranger = Credentials.create() if has_credentials else None
     with WorkerProcess(credentials=tmp_path / "worker") as worker, configured(attach_timeout_s=0.1):
@@ -282,7 +286,7 @@ def test_a_stranger_is_refused_and_told_why(tmp_path: Path, has_credentials: boo
             hosts.initialized.get(timeout=30)
 
 
-def test_shutting_hosts_down_ends_a_worker_that_waits_for_it() -> None:
+def test_an_until_shutdown_worker_exits_when_its_host_is_shut_down() -> None:
     with WorkerProcess("--until-shutdown") as worker:
         hosts = attached([worker])
         hosts.initialized.get(timeout=30)
@@ -290,7 +294,7 @@ def test_shutting_hosts_down_ends_a_worker_that_waits_for_it() -> None:
         assert worker.wait() == 0
 
 
-def test_a_worker_that_ends_when_it_is_shut_down_stays_when_it_is_only_left() -> None:
+def test_an_until_shutdown_worker_keeps_running_when_its_host_is_detached() -> None:
     with WorkerProcess("--until-shutdown") as worker:
         attached([worker]).detach().get(timeout=LIMIT_S)
         hosts = attached([worker])
@@ -299,7 +303,7 @@ def test_a_worker_that_ends_when_it_is_shut_down_stays_when_it_is_only_left() ->
         assert worker.wait() == 0
 
 
-def test_workers_are_known_again_and_others_are_not_taken_for_them(
+def test_workers_are_identified_by_their_ids_when_attached_again(
     workers: list[WorkerProcess],
 ) -> None:
     addresses = [worker.address for worker in workers]
@@ -346,7 +350,7 @@ def _me() -> str:
     return getpass.getuser()
 
 
-def test_an_order_that_cannot_be_served_is_refused_and_the_worker_stays_free(
+def test_an_invalid_attach_request_is_refused_and_the_worker_stays_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with WorkerProcess() as worker:

@@ -37,12 +37,12 @@ def without(name: str) -> bytes:
 @pytest.mark.parametrize(
     "config", [{"no_such_setting": 1}, {"heartbeat_s": "soon"}, {"mailbox_len_max": -1}]
 )
-def test_settings_that_are_not_known_here_are_refused_in_words(config: dict[str, Any]) -> None:
+def test_unsupported_settings_are_refused_with_an_explanation(config: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"apply the client's configuration.*install the same"):
         AttachRequest.decode(changed(config=config))
 
 
-def test_an_order_comes_out_as_it_went_in() -> None:
+def test_an_attach_request_survives_a_round_trip() -> None:
     again = AttachRequest.decode(order().encode())
     assert (again.job, again.token, again.host) == (b"j" * 16, b"t" * 32, 3)
     assert again.config == {"heartbeat_s": 1.0, "mailbox_len_max": 7}
@@ -50,7 +50,7 @@ def test_an_order_comes_out_as_it_went_in() -> None:
     assert (again.worker_id, again.processes) == ("", b"\x00\xff")
 
 
-def test_processes_that_are_too_many_for_a_request_are_left_out() -> None:
+def test_a_process_list_too_large_for_a_request_is_omitted() -> None:
     request = order()
     request.processes = os.urandom(20_000)
     again = AttachRequest.decode(request.encode())
@@ -102,12 +102,12 @@ def test_processes_that_are_too_many_for_a_request_are_left_out() -> None:
         *(without(name) for name in json.loads(order().encode())),
     ],
 )
-def test_anything_else_is_refused_in_words(body: bytes) -> None:
+def test_a_malformed_attach_request_is_refused_with_an_explanation(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"not a request|client uses"):
         AttachRequest.decode(body)
 
 
-def test_a_name_that_no_terminal_shows_is_made_one_that_it_does() -> None:
+def test_an_unprintable_owner_name_is_sanitized() -> None:
     asked = AttachRequest.decode(changed(owner="a\x1b[2J\ud800" + "b" * 1000))
     assert asked.owner.startswith("a?[2J?bbb")
     assert len(asked.owner) == 300
@@ -118,7 +118,7 @@ def failover(**fields: Any) -> bytes:
     return json.dumps({**json.loads(order.encode()), **fields}).encode()
 
 
-def test_a_wish_to_take_over_comes_out_as_it_went_in() -> None:
+def test_a_take_over_request_survives_a_round_trip() -> None:
     again = TakeOverRequest.decode(failover())
     assert again is not None
     assert (again.claim, again.owner, again.job) == ("claim", "someone@somewhere", b"j" * 16)
@@ -146,7 +146,7 @@ def test_a_wish_to_take_over_comes_out_as_it_went_in() -> None:
         failover(lease_s=True),
     ],
 )
-def test_what_is_no_wish_to_take_over_is_not_taken_for_one(body: bytes) -> None:
+def test_other_messages_are_not_decoded_as_take_over_requests(body: bytes) -> None:
     assert TakeOverRequest.decode(body) is None
 
 
@@ -155,7 +155,7 @@ def grant(**fields: Any) -> bytes:
     return json.dumps({**json.loads(given.encode()), **fields}).encode()
 
 
-def test_what_a_worker_grants_comes_out_as_it_went_in() -> None:
+def test_a_take_over_reply_survives_a_round_trip() -> None:
     again = TakeOverReply.decode(grant())
     assert (again.job, again.token, again.host) == (b"j" * 16, b"t" * 32, 3)
     assert (again.host_name, again.epoch, again.generation) == ("w0", 1, 2)
@@ -177,12 +177,12 @@ def test_what_a_worker_grants_comes_out_as_it_went_in() -> None:
         grant(generation=1 << 12),
     ],
 )
-def test_what_grants_nothing_is_no_answer(body: bytes) -> None:
+def test_a_malformed_take_over_reply_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match="not a reply of a Mesh worker"):
         TakeOverReply.decode(body)
 
 
-def test_a_refusal_comes_out_as_it_went_in_and_other_words_are_one_for_good() -> None:
+def test_a_refusal_survives_a_round_trip_and_a_malformed_one_is_final() -> None:
     again = Refusal.decode(Refusal("no", is_final=False, is_rival=True).encode().encode())
     assert (again.why, again.is_final, again.is_rival) == ("no", False, True)
     for body in (b"busy", b"{}", b'{"why": "not yet", "is_final": 0}', b"\xff"):

@@ -87,7 +87,9 @@ def blocked(proc: ProcMesh, mailbox_len_max: int) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("verb", ["call_one", "broadcast", "call", "choose", "stream"])
-def test_a_blocking_sender_waits_for_room_and_nothing_is_lost(proc: ProcMesh, verb: str) -> None:
+def test_a_blocking_sender_waits_for_capacity_and_loses_no_message(
+    proc: ProcMesh, verb: str
+) -> None:
     mesh, go = blocked(proc, mailbox_len_max=2)
     sent: list[int] = []
 
@@ -106,7 +108,7 @@ def test_a_blocking_sender_waits_for_room_and_nothing_is_lost(proc: ProcMesh, ve
     assert mesh.read.call_one().get() == list(range(50))
 
 
-async def test_calls_of_an_event_loop_wait_for_room(proc: ProcMesh) -> None:
+async def test_calls_from_an_event_loop_wait_for_capacity(proc: ProcMesh) -> None:
     mesh, go = blocked(proc, mailbox_len_max=4)
     calls = [mesh.note.call_one(n) for n in range(100)]
     with pytest.raises(TimeoutError):
@@ -116,7 +118,7 @@ async def test_calls_of_an_event_loop_wait_for_room(proc: ProcMesh) -> None:
     assert await mesh.read.call_one() == list(range(100))
 
 
-async def test_a_call_that_waits_for_room_can_be_cancelled_and_has_a_deadline(
+async def test_a_call_waiting_for_capacity_can_be_cancelled_or_time_out(
     proc: ProcMesh,
 ) -> None:
     mesh, go = blocked(proc, mailbox_len_max=1)
@@ -131,7 +133,7 @@ async def test_a_call_that_waits_for_room_can_be_cancelled_and_has_a_deadline(
     assert await mesh.read.call_one() == [1, 4]
 
 
-async def test_calls_that_wait_for_room_fail_when_the_process_dies() -> None:
+async def test_calls_waiting_for_capacity_fail_when_the_process_dies() -> None:
     victim = this_host().spawn_procs()
     pid = await victim.spawn("pid", Pid).pid.call_one()
     mesh, _ = blocked(victim, mailbox_len_max=1)
@@ -141,7 +143,7 @@ async def test_calls_that_wait_for_room_fail_when_the_process_dies() -> None:
     assert [type(one) for one in outcomes] == [ProcDied] * 10
 
 
-async def test_arrays_in_calls_that_wait_for_room_arrive_intact(proc: ProcMesh) -> None:
+async def test_arrays_in_calls_waiting_for_capacity_arrive_intact(proc: ProcMesh) -> None:
     mesh, go = blocked(proc, mailbox_len_max=1)
     calls = [mesh.note.call_one(np.full(100_000, n)) for n in range(8)]
     cancelled = [mesh.note.call_one(np.full(100_000, -1)) for _ in range(3)]
@@ -151,7 +153,7 @@ async def test_arrays_in_calls_that_wait_for_room_arrive_intact(proc: ProcMesh) 
         np.testing.assert_array_equal(got, np.full(100_000, n))
 
 
-async def test_the_calls_that_wait_for_room_are_bounded(proc: ProcMesh) -> None:
+async def test_calls_waiting_for_capacity_are_bounded(proc: ProcMesh) -> None:
     mesh, go = blocked(proc, mailbox_len_max=4)
     long = bytes(1 << 20)
     calls: list[Any] = []
@@ -163,7 +165,7 @@ async def test_the_calls_that_wait_for_room_are_bounded(proc: ProcMesh) -> None:
     assert await mesh.count.call_one(long) == len(long)
 
 
-async def test_a_broadcast_of_an_event_loop_overtakes_no_call(proc: ProcMesh) -> None:
+async def test_a_broadcast_from_an_event_loop_does_not_overtake_calls(proc: ProcMesh) -> None:
     mesh, go = blocked(proc, mailbox_len_max=2)
     calls = [mesh.note.call_one(n) for n in range(4)]
     with pytest.raises(MailboxFull):
@@ -179,7 +181,7 @@ def broadcast_all(mesh: Any, count: int) -> None:
         mesh.note.broadcast(n)
 
 
-def test_a_mesh_call_that_one_rank_has_no_room_for_reaches_none(procs: ProcMesh) -> None:
+def test_a_broadcast_reaches_no_rank_if_one_mailbox_is_full(procs: ProcMesh) -> None:
     mesh = procs.spawn("slow", Slow, mailbox_len_max=2)
     mesh.read.call().get()
     from mesh_core import Channel
@@ -201,7 +203,7 @@ def test_a_mesh_call_that_one_rank_has_no_room_for_reaches_none(procs: ProcMesh)
     assert 99 not in logs[1]
 
 
-def test_actors_are_held_back_like_programs(procs: ProcMesh) -> None:
+def test_backpressure_applies_to_calls_from_actors(procs: ProcMesh) -> None:
     mesh, go = blocked(procs.slice(gpus=0), mailbox_len_max=3)
     flood = procs.slice(gpus=1).spawn("flood", Flood)
     accepted = flood.on_loop.call_one(mesh, 100).get()
@@ -216,7 +218,7 @@ def test_actors_are_held_back_like_programs(procs: ProcMesh) -> None:
     assert seen[:accepted] == list(range(accepted))
 
 
-def test_one_sender_that_waits_does_not_hold_up_another_receiver(procs: ProcMesh) -> None:
+def test_a_blocked_sender_does_not_delay_another_receiver(procs: ProcMesh) -> None:
     mesh, go = blocked(procs.slice(gpus=0), mailbox_len_max=1)
     thread = threading.Thread(target=lambda: [mesh.note.broadcast(n) for n in range(5)])
     thread.start()
@@ -227,12 +229,12 @@ def test_one_sender_that_waits_does_not_hold_up_another_receiver(procs: ProcMesh
     assert mesh.read.call_one().get() == list(range(5))
 
 
-def test_a_mailbox_needs_room_for_one(proc: ProcMesh) -> None:
+def test_a_mailbox_needs_capacity_for_at_least_one_message(proc: ProcMesh) -> None:
     with pytest.raises(ValueError, match="mailbox_len_max"):
         proc.spawn("slow", Slow, mailbox_len_max=0)
 
 
-def test_cancelled_calls_give_their_room_back(proc: ProcMesh) -> None:
+def test_cancelled_calls_release_their_capacity(proc: ProcMesh) -> None:
     mesh, go = blocked(proc, mailbox_len_max=2)
     for _ in range(20):
         assert mesh.note.call_one(1).cancel()
@@ -240,7 +242,7 @@ def test_cancelled_calls_give_their_room_back(proc: ProcMesh) -> None:
     assert mesh.read.call_one().get() == []
 
 
-def test_actors_of_the_same_process_are_held_back_too(proc: ProcMesh) -> None:
+def test_backpressure_applies_within_one_process(proc: ProcMesh) -> None:
     from mesh_core import this_proc
 
     mesh, go = blocked(this_proc(), mailbox_len_max=2)

@@ -119,7 +119,7 @@ def running(procs: ProcMesh, cls: type[Any]) -> Any:
 
 
 @pytest.mark.parametrize(("cls", "name"), PLACES)
-def test_a_deadline_raises_at_the_caller_and_ends_the_endpoint(
+def test_an_exceeded_deadline_raises_in_the_caller_and_cancels_the_endpoint(
     proc: ProcMesh, cls: type[Any], name: str
 ) -> None:
     mesh = running(proc, cls)
@@ -135,7 +135,9 @@ def test_a_deadline_raises_at_the_caller_and_ends_the_endpoint(
 
 
 @pytest.mark.parametrize(("cls", "name"), PLACES)
-def test_cancelling_a_future_ends_the_endpoint(proc: ProcMesh, cls: type[Any], name: str) -> None:
+def test_cancelling_a_future_cancels_the_endpoint(
+    proc: ProcMesh, cls: type[Any], name: str
+) -> None:
     mesh = running(proc, cls)
     future = getattr(mesh, name).call_one("a")
     queued = mesh.note.call_one("queued") if name != "beside" else None
@@ -170,7 +172,7 @@ def test_a_queued_call_that_is_cancelled_never_starts(
 
 
 @pytest.mark.parametrize(("cls", "name"), PLACES)
-def test_a_queued_call_whose_deadline_is_over_never_starts(
+def test_a_queued_call_whose_deadline_has_passed_never_starts(
     proc: ProcMesh, cls: type[Any], name: str
 ) -> None:
     mesh = running(proc, cls)
@@ -181,7 +183,7 @@ def test_a_queued_call_whose_deadline_is_over_never_starts(
     assert mesh.read.call_one().get() == ["blocker begins", "blocker was cancelled"]
 
 
-def test_a_deadline_of_a_mesh_call_names_the_ranks_that_were_late(procs: ProcMesh) -> None:
+def test_the_deadline_error_of_a_mesh_call_names_the_late_ranks(procs: ProcMesh) -> None:
     mesh = running(procs, Worker)
     held = mesh.slice(gpus=2).work.call_one("held")
     with pytest.raises(DeadlineExceeded) as raised:
@@ -194,7 +196,7 @@ def test_a_deadline_of_a_mesh_call_names_the_ranks_that_were_late(procs: ProcMes
     mesh.read.call().get()
 
 
-def test_cancelling_a_mesh_call_ends_it_on_every_rank(procs: ProcMesh) -> None:
+def test_cancelling_a_mesh_call_cancels_it_on_every_rank(procs: ProcMesh) -> None:
     mesh = running(procs, AsyncWorker)
     future = mesh.work.call("x")
     with pytest.raises(TimeoutError):
@@ -204,7 +206,7 @@ def test_cancelling_a_mesh_call_ends_it_on_every_rank(procs: ProcMesh) -> None:
     assert list(logs.values()) == [["x begins", "x was cancelled"]] * 4
 
 
-def test_await_under_a_deadline(proc: ProcMesh) -> None:
+def test_an_awaited_call_raises_when_its_deadline_passes(proc: ProcMesh) -> None:
     mesh = running(proc, AsyncWorker)
 
     async def main() -> None:
@@ -215,7 +217,7 @@ def test_await_under_a_deadline(proc: ProcMesh) -> None:
     assert mesh.read.call_one().get()[-1] == "a was cancelled"
 
 
-def test_the_configured_deadline_is_every_calls_own_unless_it_says_otherwise(
+def test_the_configured_deadline_applies_unless_a_call_overrides_it(
     proc: ProcMesh,
 ) -> None:
     mesh = running(proc, Worker)
@@ -226,7 +228,7 @@ def test_the_configured_deadline_is_every_calls_own_unless_it_says_otherwise(
         assert mesh.sleep_for.options(timeout=5).call_one(0.3).get() == "slept"
 
 
-def test_an_answer_in_time_is_no_deadline(proc: ProcMesh) -> None:
+def test_a_reply_in_time_raises_no_deadline_error(proc: ProcMesh) -> None:
     mesh = running(proc, Worker)
     in_time = mesh.read.options(timeout=0.2).call_one()
     assert in_time.get() == []
@@ -235,7 +237,7 @@ def test_an_answer_in_time_is_no_deadline(proc: ProcMesh) -> None:
     assert in_time.get() == []
 
 
-def test_a_cancel_that_comes_too_late_hits_nobody_else(proc: ProcMesh) -> None:
+def test_a_late_cancellation_does_not_affect_later_calls(proc: ProcMesh) -> None:
     mesh = running(proc, Worker)
     for i in range(200):
         future = mesh.note.call_one("a")
@@ -246,7 +248,7 @@ def test_a_cancel_that_comes_too_late_hits_nobody_else(proc: ProcMesh) -> None:
     assert [line for line in log if line != "a"] == [f"after {i}" for i in range(200)]
 
 
-def test_a_cancelled_call_with_an_explicit_port_drops_the_answer(proc: ProcMesh) -> None:
+def test_a_cancelled_call_with_an_explicit_port_drops_the_reply(proc: ProcMesh) -> None:
     class Keeper(Actor):
         def __init__(self) -> None:
             self.port: Port[int] | None = None
@@ -274,7 +276,7 @@ def test_a_cancelled_call_with_an_explicit_port_drops_the_answer(proc: ProcMesh)
     assert mesh.answer.call_one().get() == "sent"
 
 
-def test_cancelling_from_another_thread_wakes_who_waits(proc: ProcMesh) -> None:
+def test_cancelling_from_another_thread_wakes_the_waiting_thread(proc: ProcMesh) -> None:
     mesh = running(proc, AsyncWorker)
     future = mesh.work.call_one("a")
     timer = threading.Timer(0.1, future.cancel)
@@ -285,7 +287,7 @@ def test_cancelling_from_another_thread_wakes_who_waits(proc: ProcMesh) -> None:
     assert time.monotonic() - before < 5
 
 
-def test_cancelling_wakes_who_awaits(proc: ProcMesh) -> None:
+def test_cancelling_wakes_the_awaiting_task(proc: ProcMesh) -> None:
     mesh = running(proc, AsyncWorker)
 
     async def main() -> None:
@@ -305,7 +307,7 @@ def test_cancelling_wakes_who_awaits(proc: ProcMesh) -> None:
     [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), BaseException("base")],
     ids=lambda error: type(error).__name__,
 )
-def test_base_exceptions_of_an_endpoint_reach_its_caller_and_the_actor_lives(
+def test_base_exceptions_in_an_endpoint_reach_the_caller_and_the_actor_survives(
     proc: ProcMesh, cls: type[Any], error: BaseException
 ) -> None:
     mesh = running(proc, cls)
@@ -315,7 +317,7 @@ def test_base_exceptions_of_an_endpoint_reach_its_caller_and_the_actor_lives(
     assert mesh.read.call_one().get() == []
 
 
-def test_a_stop_iteration_of_an_endpoint_reaches_its_caller(proc: ProcMesh) -> None:
+def test_a_stop_iteration_in_an_endpoint_reaches_the_caller(proc: ProcMesh) -> None:
     with pytest.raises(ActorError) as raised:
         running(proc, Worker).exit_with.call_one(StopIteration(1)).get()
     assert isinstance(raised.value.exception, StopIteration)
@@ -331,7 +333,7 @@ def test_a_stop_iteration_of_an_endpoint_reaches_its_caller(proc: ProcMesh) -> N
     assert isinstance(raised.value.exception, StopIteration)
 
 
-def test_a_cancelled_error_of_the_endpoints_own_reaches_its_caller(proc: ProcMesh) -> None:
+def test_a_cancelled_error_raised_by_the_endpoint_reaches_the_caller(proc: ProcMesh) -> None:
     mesh = running(proc, AsyncWorker)
     with pytest.raises(ActorError) as raised:
         mesh.cancels_itself.call_one().get()

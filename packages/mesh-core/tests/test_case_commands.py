@@ -127,7 +127,7 @@ def test_another_actor_is_selected_by_name(tmp_path: Path, printed: Printed) -> 
     )
 
 
-def test_all_shows_every_actor_and_every_entry(tmp_path: Path, printed: Printed) -> None:
+def test_the_all_option_shows_every_actor_and_every_entry(tmp_path: Path, printed: Printed) -> None:
     many = [message(n, n, "step", arguments(n)) for n in range(300)]
     write_case(tmp_path / "a.case", with_entries(sample(), *many, evicted=0))
     text = printed("show", tmp_path / "a.case")
@@ -137,7 +137,7 @@ def test_all_shows_every_actor_and_every_entry(tmp_path: Path, printed: Printed)
     assert "\nparams[1]\n" in text
 
 
-def test_concurrent_messages_are_told_apart(tmp_path: Path, printed: Printed) -> None:
+def test_concurrent_messages_are_distinguished(tmp_path: Path, printed: Printed) -> None:
     call = {"k": 4, "n": 1, "mesh": "params", "endpoint": "get", "ranks": list(range(9))}
     read = {"source": "environ", "key": "HOME", "value": None}
     entries = (
@@ -159,7 +159,7 @@ def test_concurrent_messages_are_told_apart(tmp_path: Path, printed: Printed) ->
 """)
 
 
-def test_json_has_the_fields_and_the_text(tmp_path: Path, printed: Printed) -> None:
+def test_json_output_has_the_fields_and_the_text(tmp_path: Path, printed: Printed) -> None:
     write_case(tmp_path / "a.case", sample())
     shown = json.loads(printed("show", tmp_path / "a.case", "--json"))
     assert shown["reason"] == "trainers[0] failed: ValueError: bad"
@@ -175,7 +175,7 @@ def test_a_case_without_actors_is_shown(tmp_path: Path, printed: Printed) -> Non
     assert printed("show", tmp_path / "a.case").endswith("\nactors\n")
 
 
-def test_characters_that_control_a_terminal_are_escaped(tmp_path: Path, printed: Printed) -> None:
+def test_terminal_control_characters_are_escaped(tmp_path: Path, printed: Printed) -> None:
     bad = "\x1b[2J\r\n\x9b\u202e\udc80"
     case = sample(
         bad,
@@ -235,7 +235,9 @@ class TestList:
         assert second.startswith(f"a.case  2027-01-15 08:00:00 UTC  {'a' * 57}...  ")
         assert header.index("SIZE") == second.rindex("  ") + 2
 
-    def test_a_damaged_file_hides_no_other(self, tmp_path: Path, printed: Printed) -> None:
+    def test_a_damaged_file_does_not_hide_other_cases(
+        self, tmp_path: Path, printed: Printed
+    ) -> None:
         write_case(tmp_path / "a.case", sample())
         (tmp_path / "b.case").write_bytes(b"damaged")
         (tmp_path / "c.case").mkdir()
@@ -247,7 +249,9 @@ class TestList:
         assert "it has only 7 bytes" in rows["b.case"]["error"]
         assert "not a regular file" in rows["c.case"]["error"]
 
-    def test_a_folder_without_cases_and_no_folder(self, tmp_path: Path, printed: Printed) -> None:
+    def test_an_empty_folder_has_no_cases_and_a_missing_folder_is_an_error(
+        self, tmp_path: Path, printed: Printed
+    ) -> None:
         assert printed("list", tmp_path) == f"no cases in {tmp_path}\n"
         assert printed("list", tmp_path, "--json") == "[]\n"
         error = printed.error("list", tmp_path / "none")
@@ -281,7 +285,7 @@ class TestDiff:
             "\n  (equal as text, but the encoded values differ)\n"
         )
 
-    def test_versions_modules_and_names_of_variables_are_compared(
+    def test_versions_modules_and_environment_variables_are_compared(
         self, tmp_path: Path, printed: Printed
     ) -> None:
         module = {"file": "/src/train.py", "sha256": "cd" * 32}
@@ -308,7 +312,7 @@ class TestDiff:
             (2, {}, value(3), ("outcome value None", "outcome value 3")),
         ],
     )
-    def test_what_happened_during_a_message_is_compared(
+    def test_entries_within_a_message_are_compared(
         self,
         tmp_path: Path,
         printed: Printed,
@@ -338,7 +342,7 @@ class TestDiff:
         text = self.diff(printed, tmp_path, sample(), with_entries(sample(), *entries))
         assert text == "no difference in 2 messages\n"
 
-    def test_a_recording_that_ends_earlier_differs_there(
+    def test_a_shorter_recording_differs_where_it_ends(
         self, tmp_path: Path, printed: Printed
     ) -> None:
         entries = [message(n, n, "step", arguments(n)) for n in range(3)]
@@ -354,15 +358,13 @@ class TestDiff:
         another = with_entries(sample(), *entries[2:], evicted=2)
         assert self.diff(printed, tmp_path, one, another) == "no difference in 2 messages\n"
 
-    def test_a_payload_that_was_not_kept_is_no_difference(
-        self, tmp_path: Path, printed: Printed
-    ) -> None:
+    def test_an_omitted_payload_is_not_a_difference(self, tmp_path: Path, printed: Printed) -> None:
         whole = arguments(1)
         one = with_entries(sample(), message(0, 0, "step", whole))
         another = with_entries(sample(), message(0, 0, "step", (Omitted(len(whole[0]), "budget"),)))
         assert self.diff(printed, tmp_path, one, another) == "no difference in 1 message\n"
 
-    def test_a_class_of_the_main_script_is_no_difference(
+    def test_a_class_of_the_main_script_is_not_a_difference(
         self, tmp_path: Path, printed: Printed
     ) -> None:
         class Local:
@@ -377,7 +379,7 @@ class TestDiff:
         assert one != another
         assert self.diff(printed, tmp_path, one, another) == "no difference in 1 message\n"
 
-    def test_cases_of_other_classes_are_refused(self, tmp_path: Path, printed: Printed) -> None:
+    def test_cases_of_different_classes_are_refused(self, tmp_path: Path, printed: Printed) -> None:
         write_case(tmp_path / "a.case", sample())
         write_case(tmp_path / "b.case", sample(failed=1))
         write_case(tmp_path / "c.case", sample(failed=None, actors=()))
@@ -391,7 +393,9 @@ class TestCommand:
         command = [sys.executable, "-m", "mesh_core.case", *words]
         return subprocess.run(command, capture_output=True, timeout=60, check=False, **settings)
 
-    def test_it_runs_by_name_and_prints_in_any_encoding(self, tmp_path: Path) -> None:
+    def test_the_command_runs_by_module_name_and_prints_in_any_encoding(
+        self, tmp_path: Path
+    ) -> None:
         write_case(tmp_path / "a.case", sample(reason="größer"))
         run = self.run(
             "show", str(tmp_path / "a.case"), env={**os.environ, "PYTHONIOENCODING": "ascii"}
@@ -399,14 +403,14 @@ class TestCommand:
         assert (run.returncode, run.stderr) == (0, b"")
         assert run.stdout.startswith(b"reason       gr\\xf6\\xdfer\n")
 
-    def test_an_error_is_one_line_and_status_2(self, tmp_path: Path) -> None:
+    def test_an_error_prints_one_line_and_exits_with_status_2(self, tmp_path: Path) -> None:
         (tmp_path / "a.case").write_bytes(b"damaged")
         run = self.run("show", str(tmp_path / "a.case"))
         assert (run.returncode, run.stdout) == (2, b"")
         assert run.stderr.startswith(b"mesh case: cannot read the case ")
         assert run.stderr.count(b"\n") == 1
 
-    def test_a_reader_that_leaves_is_no_error(self, tmp_path: Path) -> None:
+    def test_a_closed_output_pipe_is_not_an_error(self, tmp_path: Path) -> None:
         many = [message(n, n, "step", arguments("x" * 90)) for n in range(5_000)]
         write_case(tmp_path / "a.case", with_entries(sample(), *many))
         command = [sys.executable, "-m", "mesh_core.case", "show", "--all", "a.case"]
@@ -582,7 +586,7 @@ def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize("start", range(0, 300, SEEDS_PER_TEST))
-def test_hostile_files_make_no_command_do_more_than_print(
+def test_hostile_files_cannot_make_a_command_do_more_than_print(
     start: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     statuses = [
@@ -598,7 +602,7 @@ def test_hostile_files_make_no_command_do_more_than_print(
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize("start", range(1_000, 11_000, SEEDS_PER_TEST))
-def test_ten_thousand_hostile_files_make_no_command_do_more_than_print(
+def test_ten_thousand_hostile_files_cannot_make_a_command_do_more_than_print(
     start: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for seed in range(start, start + SEEDS_PER_TEST):

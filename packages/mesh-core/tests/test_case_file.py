@@ -176,7 +176,7 @@ def test_the_summary_needs_no_log(tmp_path: Path) -> None:
     assert read_summary(tmp_path / "a.case").case.reason == sample().reason
 
 
-def test_equal_payloads_are_one_member(tmp_path: Path) -> None:
+def test_equal_payloads_are_stored_once(tmp_path: Path) -> None:
     many = tuple(message(n, n, "step", (LARGE, LARGE)) for n in range(5))
     actor = sample().actors[0]._replace(entries=many)
     write_case(tmp_path / "a.case", sample(actors=(actor, actor)))
@@ -186,7 +186,7 @@ def test_equal_payloads_are_one_member(tmp_path: Path) -> None:
     assert sorted(names) == [*logs, "case.json", f"payloads/{digest}"]
 
 
-def test_payloads_that_cannot_be_compressed_are_stored(tmp_path: Path) -> None:
+def test_incompressible_payloads_are_stored_uncompressed(tmp_path: Path) -> None:
     noise = random.Random(7).randbytes(100_000)
     actor = sample().actors[0]._replace(entries=(message(0, 1, "step", (LARGE, noise)),))
     write_case(tmp_path / "a.case", sample(actors=(actor,)))
@@ -197,17 +197,17 @@ def test_payloads_that_cannot_be_compressed_are_stored(tmp_path: Path) -> None:
     assert read_case(tmp_path / "a.case").actors[0] == actor
 
 
-def test_surrogates_of_environment_variables_are_kept(tmp_path: Path) -> None:
+def test_surrogates_in_environment_variables_are_kept(tmp_path: Path) -> None:
     case = sample(environ={"NAME": "\udcff"})
     write_case(tmp_path / "a.case", case)
     assert read_case(tmp_path / "a.case") == case
 
 
-def test_the_golden_file_is_read() -> None:
+def test_the_golden_file_can_be_read() -> None:
     assert read_case(GOLDEN) == sample()
 
 
-def test_the_golden_file_has_the_members_that_are_written(tmp_path: Path) -> None:
+def test_the_golden_file_has_the_same_members_as_a_written_file(tmp_path: Path) -> None:
     # The compressed bytes depend on the version of zlib.
     write_case(tmp_path / "a.case", sample())
     written, golden = dict(members_of(tmp_path / "a.case")), dict(members_of(GOLDEN))
@@ -216,7 +216,7 @@ def test_the_golden_file_has_the_members_that_are_written(tmp_path: Path) -> Non
     assert {**manifests[0], "writer": ""} == {**manifests[1], "writer": ""}
 
 
-def test_a_newer_format_names_the_version_to_install(tmp_path: Path) -> None:
+def test_the_error_for_a_newer_format_names_the_version_to_install(tmp_path: Path) -> None:
     newer = {"format": 2, "writer": "9.8.7", "other": [1]}
     pack(tmp_path / "a.case", [("case.json", json.dumps(newer).encode())])
     with pytest.raises(CaseError, match=r"format 2.* reads format 1: install torchmesh-core 9.8.7"):
@@ -232,7 +232,7 @@ def test_only_the_owner_can_read_a_case(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "a.case").stat().st_mode) == 0o600
 
 
-def test_an_existing_file_is_replaced_and_not_changed(tmp_path: Path) -> None:
+def test_an_existing_file_is_replaced_and_not_written_in_place(tmp_path: Path) -> None:
     path = tmp_path / "a.case"
     path.write_bytes(b"older")
     path.chmod(0o644)
@@ -251,7 +251,9 @@ def test_a_symbolic_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     assert target.read_bytes() == b"other"
 
 
-def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_folder_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(fd: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -263,7 +265,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     assert (tmp_path / "a.case").read_bytes() == b"older"
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(CaseError, match=r"none/a.case: No such file"):
         write_case(tmp_path / "none" / "a.case", sample())
 
@@ -279,7 +281,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         (message(0, 1, "x", ()), "must have 1 to 1024 payloads"),
     ],
 )
-def test_what_the_format_cannot_express_is_refused(
+def test_an_entry_that_the_format_cannot_express_is_refused(
     tmp_path: Path, entry: Entry, problem: str
 ) -> None:
     actor = sample().actors[0]._replace(entries=(entry,))
@@ -289,7 +291,7 @@ def test_what_the_format_cannot_express_is_refused(
     assert os.listdir(tmp_path) == []
 
 
-def test_limits_hold_for_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_writer_enforces_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(case_file, "CONTENT_LEN_MAX", 1_000)
     with pytest.raises(CaseError, match="more than 1000"):
         write_case(tmp_path / "a.case", sample())
@@ -433,7 +435,7 @@ DAMAGES: dict[str, tuple[Callable[[Members], Members], str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_the_part_and_the_problem_are_named(tmp_path: Path, name: str) -> None:
+def test_the_error_names_the_damaged_part_and_the_problem(tmp_path: Path, name: str) -> None:
     damage, problem = DAMAGES[name]
     pack(tmp_path / "a.case", damage(members(tmp_path, sample())).items())
     with pytest.raises(CaseError, match=problem) as raised:
@@ -463,7 +465,7 @@ def test_the_part_and_the_problem_are_named(tmp_path: Path, name: str) -> None:
         "",
     ],
 )
-def test_members_with_other_names_are_refused(tmp_path: Path, name: str) -> None:
+def test_members_with_unknown_names_are_refused(tmp_path: Path, name: str) -> None:
     content = list(members(tmp_path, sample()).items())
     pack(tmp_path / "a.case", [*content, (name, b"")])
     with pytest.raises(CaseError, match="a case has no member '") as raised:
@@ -478,7 +480,7 @@ def test_a_member_that_appears_twice_is_refused(tmp_path: Path) -> None:
         read_summary(tmp_path / "a.case")
 
 
-def test_other_compression_is_refused(tmp_path: Path) -> None:
+def test_an_unsupported_compression_method_is_refused(tmp_path: Path) -> None:
     pack(tmp_path / "a.case", members(tmp_path, sample()).items(), zipfile.ZIP_BZIP2)
     with pytest.raises(CaseError, match="uses compression method 12"):
         read_summary(tmp_path / "a.case")
@@ -507,7 +509,7 @@ def test_added_bytes_are_refused(tmp_path: Path, whole: bytes) -> None:
         read_case(tmp_path / "b.case")
 
 
-def test_a_changed_byte_of_a_member_is_refused(tmp_path: Path) -> None:
+def test_a_member_with_a_changed_byte_is_refused(tmp_path: Path) -> None:
     content = members(tmp_path, sample())
     pack(tmp_path / "a.case", content.items(), zipfile.ZIP_STORED)
     whole = (tmp_path / "a.case").read_bytes()
@@ -517,7 +519,9 @@ def test_a_changed_byte_of_a_member_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "pipe"])
-def test_anything_but_a_file_is_refused_without_waiting(tmp_path: Path, kind: str) -> None:
+def test_a_path_that_is_not_a_regular_file_is_refused_without_blocking(
+    tmp_path: Path, kind: str
+) -> None:
     path = tmp_path / "a.case"
     if kind == "folder":
         path.mkdir()
@@ -545,7 +549,9 @@ def test_a_member_that_is_shorter_than_declared_is_refused(tmp_path: Path) -> No
         read_summary(path)
 
 
-def test_members_have_their_own_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_kind_of_member_has_its_own_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_case(tmp_path / "a.case", sample())
     monkeypatch.setattr(case_file, "MANIFEST_LEN_MAX", 100)
     with pytest.raises(CaseError, match=r"case.json: it has \d+ bytes, more than 100"):
@@ -556,7 +562,7 @@ def test_members_have_their_own_limits(tmp_path: Path, monkeypatch: pytest.Monke
         read_case(tmp_path / "a.case")
 
 
-def test_lines_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_length_of_a_line_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_case(tmp_path / "a.case", sample())
     monkeypatch.setattr(case_file, "LINE_LEN_MAX", 100)
     with pytest.raises(CaseError, match=r"actors/0.jsonl, line 1: it has \d+ bytes, more than"):
@@ -565,7 +571,7 @@ def test_lines_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         write_case(tmp_path / "a.case", sample())
 
 
-def test_the_decompressed_bytes_are_counted(
+def test_the_total_number_of_decompressed_bytes_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Members that overlap in the file may together have more than they declare.

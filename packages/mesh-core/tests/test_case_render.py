@@ -67,7 +67,7 @@ plain = st.recursive(
 
 @settings(max_examples=50)
 @given(one=plain, protocol=st.integers(2, 5))
-def test_plain_data_is_rendered_as_python_writes_it(one: object, protocol: int) -> None:
+def test_plain_data_is_rendered_like_its_repr(one: object, protocol: int) -> None:
     expected = repr(one)
     is_short = len(expected) < VALUE_LEN_MAX and expected.isascii()
     # Protocol 2 has no opcode for bytes and sets, and encodes them as calls.
@@ -105,13 +105,13 @@ def test_plain_data_is_rendered_as_python_writes_it(one: object, protocol: int) 
     ],
     ids=lambda one: one[:40] if isinstance(one, str) else type(one).__name__,
 )
-def test_other_values_are_placeholders(one: object, text: str) -> None:
+def test_other_values_are_rendered_as_placeholders(one: object, text: str) -> None:
     if isinstance(one, OrderedDict | PurePosixPath) and sys.version_info >= (3, 12):
         text = text.replace("pathlib.", type(one).__module__ + ".")
     assert Renderer().value(value(one)) == text
 
 
-def test_arguments_look_like_a_call() -> None:
+def test_arguments_are_rendered_like_a_call() -> None:
     payloads = arguments(1, LARGE, np.zeros(1_000), a={"b": [None]}, c=LARGE)
     assert len(payloads) > 2, "the body is a splice"
     assert payloads[0][0] == 0
@@ -119,7 +119,7 @@ def test_arguments_look_like_a_call() -> None:
     assert Renderer().arguments(payloads) == text
 
 
-def test_the_constructor_shows_its_arguments_and_no_more() -> None:
+def test_only_the_arguments_of_a_constructor_are_rendered() -> None:
     region: Any = None
     request = SpawnRequest(
         Worker, (1, "x"), {"lr": 0.1}, "workers", region, region, (1, 2), "root", 10
@@ -139,27 +139,27 @@ def test_the_traceback_of_an_exception_is_escaped() -> None:
 
 
 class TestOmitted:
-    def test_a_body_that_was_not_kept_is_a_length_and_a_reason(self) -> None:
+    def test_an_omitted_body_is_rendered_as_its_length_and_the_reason(self) -> None:
         body = Omitted(3 << 20, "budget")
         assert Renderer().value((body,)) == "<3 MiB, not recorded: budget of the recording>"
         assert Renderer().arguments((Omitted(10, "redacted"),)) == (
             "<10 bytes, not recorded: redacted>"
         )
 
-    def test_a_piece_that_was_not_kept_does_not_hide_the_others(self) -> None:
+    def test_an_omitted_piece_does_not_hide_the_others(self) -> None:
         body, *pieces = arguments(1, LARGE, "x", LARGE)
         omitted = [Omitted(len(piece), "budget") for piece in pieces]
         text = "1, <bytes, 75 KiB>, 'x', <bytes, 75 KiB>"
         assert Renderer().arguments((body, *omitted)) == text
 
-    def test_a_buffer_that_was_not_kept_has_its_length(self) -> None:
+    def test_an_omitted_buffer_is_rendered_with_its_length(self) -> None:
         body, buffer = value(np.zeros(1_000))
         text = "<numpy.ndarray [1000], 7.8 KiB>"
         assert Renderer().value((body, Omitted(len(buffer), "budget"))) == text
 
 
 class TestHostile:
-    def test_nothing_is_imported_or_called(self, tmp_path: Path) -> None:
+    def test_rendering_imports_and_calls_nothing(self, tmp_path: Path) -> None:
         marker = tmp_path / "marker"
         payloads = value((MakesMarker(marker), b"cantigravity\nhello\n."))
         # The module of `open` is `io` or `_io`.
@@ -198,27 +198,27 @@ class TestHostile:
         ],
         ids=range(17),
     )
-    def test_what_is_no_pickle_is_a_length(self, body: bytes) -> None:
+    def test_an_invalid_pickle_is_rendered_as_its_length(self, body: bytes) -> None:
         assert Renderer().value((body,)) == f"<{format_len(len(body))}>"
 
-    def test_values_that_contain_themselves_end(self) -> None:
+    def test_recursive_values_are_rendered_to_a_limited_depth(self) -> None:
         one: list[Any] = [1]
         one.append(one)
         assert Renderer().value(value(one)).count("[1, ") == 8
 
-    def test_nested_sharing_does_not_grow_the_text(self) -> None:
+    def test_nested_shared_values_have_a_bounded_text(self) -> None:
         one: Any = "x"
         for _ in range(60):
             one = [one] * 10
         assert len(Renderer().value((pickle.dumps(one, 5),))) < 2 * VALUE_LEN_MAX
         assert len(Renderer().value((pickle.dumps(tuple([one] * 100), 5),))) < 2 * VALUE_LEN_MAX
 
-    def test_deep_values_end(self) -> None:
+    def test_deeply_nested_values_are_rendered_or_shown_as_a_length(self) -> None:
         body = b"\x80\x05" + b"]" * 60_000 + b"a" * 59_999 + b"."
         assert "[[[" in Renderer().value((body[:40_002] + b"a" * 39_999 + b".",))
         assert Renderer().value((body,)) == f"<{format_len(len(body))}>"
 
-    def test_the_work_is_limited(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_amount_of_work_is_limited(self, monkeypatch: pytest.MonkeyPatch) -> None:
         many = (pickle.dumps(list(range(60_000)), 5),)
         assert Renderer().value(many) == f"<{format_len(len(many[0]))}>"
         # The limit for all payloads together.
@@ -253,7 +253,7 @@ class TestHostile:
         Renderer().traceback(payloads)
 
 
-def test_what_controls_a_terminal_is_escaped() -> None:
+def test_terminal_control_characters_are_escaped() -> None:
     text = "a\x1b[31m\r\n\x9b\u202e\u2028\ud800\U000e0001é"
     assert escape(text) == "a\\x1b[31m\\r\\n\\x9b\\u202e\\u2028\\ud800\\U000e0001é"
 

@@ -85,14 +85,14 @@ def procs(request: pytest.FixtureRequest) -> Iterator[ProcMesh]:
                 pass
 
 
-def test_every_rank_of_every_host_answers_for_itself(procs: ProcMesh) -> None:
+def test_every_rank_of_every_host_replies(procs: ProcMesh) -> None:
     recorders = procs.spawn("recorders", Recorder)
     assert list(recorders.rank.call().get().values()) == list(range(HOSTS * PROCS))
     assert list(recorders.slice(gpus=1).rank.call().get().values()) == [1, 3, 5, 7]
     assert list(recorders.slice(hosts=slice(1, 4, 2)).rank.call().get().values()) == [2, 3, 6, 7]
 
 
-def test_a_long_message_reaches_all_hosts_whole_and_each_rank_has_its_own(procs: ProcMesh) -> None:
+def test_a_long_message_arrives_intact_and_each_rank_gets_its_own_copy(procs: ProcMesh) -> None:
     recorders = procs.spawn("recorders", Recorder)
     array = np.arange(2_000_000, dtype=np.float64)
     sums = set(recorders.total.call(array).get(timeout=60).values())
@@ -100,7 +100,7 @@ def test_a_long_message_reaches_all_hosts_whole_and_each_rank_has_its_own(procs:
     assert array[0] == 0
 
 
-def test_the_processes_of_a_host_have_a_long_array_in_memory_once(procs: ProcMesh) -> None:
+def test_processes_of_a_host_share_the_memory_of_a_long_array(procs: ProcMesh) -> None:
     recorders = procs.spawn("recorders", Recorder)
     array = np.ones(500_000)
     places = recorders.place.call(array).get(timeout=60).values()
@@ -111,7 +111,7 @@ def test_the_processes_of_a_host_have_a_long_array_in_memory_once(procs: ProcMes
     assert [first for _, _, first in places] == [1.0 + rank for rank in range(HOSTS * PROCS)]
 
 
-def test_long_answers_come_back_from_all(procs: ProcMesh) -> None:
+def test_every_rank_returns_a_long_reply(procs: ProcMesh) -> None:
     recorders = procs.spawn("recorders", Recorder)
     answers = recorders.filled.call(500_000).get(timeout=60)
     for rank, answer in enumerate(answers.values()):
@@ -119,7 +119,7 @@ def test_long_answers_come_back_from_all(procs: ProcMesh) -> None:
         assert set(answer) == {float(rank)}
 
 
-def test_messages_keep_their_order_whatever_their_size_and_way(procs: ProcMesh) -> None:
+def test_messages_keep_their_order_regardless_of_size_and_route(procs: ProcMesh) -> None:
     recorders = procs.spawn("recorders", Recorder)
     one = recorders.slice(hosts=2, gpus=1)
     expected: list[Any] = []
@@ -140,7 +140,7 @@ def test_an_actor_calls_a_mesh_that_spans_hosts(procs: ProcMesh) -> None:
     )
 
 
-def test_the_ranks_beside_a_dead_one_answer(procs: ProcMesh) -> None:
+def test_ranks_other_than_a_dead_one_still_reply(procs: ProcMesh) -> None:
     doomed = procs.spawn("doomed", Recorder)
     with pytest.raises(ProcDied) as raised:
         doomed.slice(hosts=3, gpus=0).end.call_one().get(timeout=60)

@@ -107,7 +107,7 @@ def test_values_arrive_in_the_order_in_which_they_were_sent(senders: Sender) -> 
     assert [receiver.recv().get() for _ in range(500)] == list(range(500))
 
 
-def test_a_channel_within_one_process(senders: Sender) -> None:
+def test_a_channel_works_within_one_process(senders: Sender) -> None:
     port, receiver = Channel[Any].open()
     waiting = receiver.recv()
     assert not waiting.done()
@@ -115,7 +115,7 @@ def test_a_channel_within_one_process(senders: Sender) -> None:
     assert waiting.get() == {"a": 1}
 
 
-def test_a_ranked_channel_says_who_has_sent(senders: Sender) -> None:
+def test_a_ranked_channel_includes_the_rank_of_the_sender(senders: Sender) -> None:
     port, receiver = Channel[Any].open_ranked()
     senders.send_rank.call(port).get()
     assert sorted(receiver.recv().get() for _ in range(4)) == [(i, i) for i in range(4)]
@@ -127,7 +127,7 @@ def test_a_ranked_channel_says_who_has_sent(senders: Sender) -> None:
     assert ranked.recv().get() == (0, 0)
 
 
-def test_exceptions_are_raised_by_recv_as_their_own_type(senders: Sender) -> None:
+def test_recv_raises_sent_exceptions_with_their_type(senders: Sender) -> None:
     port, receiver = Channel[Any].open()
     senders.slice(gpus=0).fail.call_one(port, KeyError("missing")).get()
     port.send("after")
@@ -137,7 +137,7 @@ def test_exceptions_are_raised_by_recv_as_their_own_type(senders: Sender) -> Non
 
 
 @pytest.mark.parametrize("is_ranked", [False, True])
-def test_a_channel_for_one_value_takes_one(senders: Sender, is_ranked: bool) -> None:
+def test_a_once_channel_accepts_exactly_one_value(senders: Sender, is_ranked: bool) -> None:
     port, receiver = (Channel[Any].open_ranked if is_ranked else Channel[Any].open)(once=True)
     future = receiver.recv()
     with pytest.raises(ValueError, match="one value"):
@@ -148,7 +148,7 @@ def test_a_channel_for_one_value_takes_one(senders: Sender, is_ranked: bool) -> 
     assert future.get() == ((0, 1) if is_ranked else 1)
 
 
-def test_an_unpicklable_value_is_refused_and_the_port_may_be_used_again(senders: Sender) -> None:
+def test_an_unpicklable_value_is_refused_and_the_port_stays_usable(senders: Sender) -> None:
     port, receiver = Channel[Any].open(once=True)
     with pytest.raises(Unpicklable):
         port.send(threading.Lock())
@@ -156,7 +156,7 @@ def test_an_unpicklable_value_is_refused_and_the_port_may_be_used_again(senders:
     assert receiver.recv().get() == "fine"
 
 
-def test_ports_travel_on_to_other_actors_threads_and_tasks(senders: Sender) -> None:
+def test_ports_can_be_passed_to_other_actors_threads_and_tasks(senders: Sender) -> None:
     port, receiver = Channel[Any].open()
     first, second = senders.slice(gpus=0), senders.slice(gpus=1)
     first.hand_on.call_one(second, port).get()
@@ -168,7 +168,7 @@ def test_ports_travel_on_to_other_actors_threads_and_tasks(senders: Sender) -> N
     assert receiver.recv is not None
 
 
-def test_a_port_can_be_pickled_by_plain_pickle_and_a_receiver_not_at_all() -> None:
+def test_a_port_can_be_pickled_but_a_receiver_cannot() -> None:
     port, receiver = Channel[Any].open()
     pickle.loads(pickle.dumps(port)).send(5)
     assert receiver.recv().get() == 5
@@ -185,7 +185,7 @@ def test_an_actor_opens_a_channel_and_receives(senders: Sender) -> None:
     assert one.receive_async.call_one(2).get() == [2, 3]
 
 
-def test_recv_with_a_timeout_raises_and_loses_nothing() -> None:
+def test_a_recv_timeout_loses_no_value() -> None:
     port, receiver = Channel[Any].open()
     future = receiver.recv()
     with pytest.raises(TimeoutError):
@@ -196,7 +196,7 @@ def test_recv_with_a_timeout_raises_and_loses_nothing() -> None:
     assert receiver.recv().get(timeout=5) == "later"
 
 
-def test_a_recv_that_is_cancelled_takes_no_value() -> None:
+def test_a_cancelled_recv_consumes_no_value() -> None:
     port, receiver = Channel[Any].open()
     cancelled, waiting = receiver.recv(), receiver.recv()
     assert cancelled.cancel()
@@ -204,7 +204,7 @@ def test_a_recv_that_is_cancelled_takes_no_value() -> None:
     assert waiting.get() == 1
 
 
-def test_receivers_iterate_in_threads_and_on_loops_until_they_are_closed() -> None:
+def test_receivers_can_be_iterated_in_threads_and_event_loops_until_closed() -> None:
     port, receiver = Channel[Any].open()
     for value in range(3):
         port.send(value)
@@ -230,7 +230,7 @@ def test_receivers_iterate_in_threads_and_on_loops_until_they_are_closed() -> No
     assert asyncio.run(collect()) == [0, 1, 2]
 
 
-def test_closing_wakes_who_waits_and_later_values_are_dropped(senders: Sender) -> None:
+def test_closing_wakes_waiting_receivers_and_drops_later_values(senders: Sender) -> None:
     port, receiver = Channel[Any].open()
     waiting = receiver.recv()
     timer = threading.Timer(0.05, receiver.close)
@@ -304,7 +304,7 @@ def test_a_thread_and_a_task_may_receive_from_one_channel() -> None:
         assert got == ["first"]
 
 
-def test_the_death_of_a_process_that_holds_a_port_is_raised_after_what_it_sent() -> None:
+def test_the_death_of_a_port_holder_is_raised_after_the_values_it_sent() -> None:
     with this_host().spawn_procs({"n": 2}, name="mortal") as mortal:
         mesh = mortal.spawn("senders", Sender)
         port, receiver = Channel[Any].open()
@@ -321,7 +321,7 @@ def test_the_death_of_a_process_that_holds_a_port_is_raised_after_what_it_sent()
         assert receiver.recv().get() == "alive"
 
 
-def test_a_port_that_was_let_go_before_its_holder_died_raises_nothing() -> None:
+def test_a_port_dropped_before_its_holder_died_raises_no_error() -> None:
     with this_host().spawn_procs({"n": 1}, name="mortal") as mortal:
         mesh = mortal.spawn("senders", Sender)
         port, receiver = Channel[Any].open()
@@ -342,7 +342,7 @@ class Forgetful(Sender):
         port.send("created")
 
 
-def test_a_port_that_an_actor_does_not_keep_is_let_go_after_init() -> None:
+def test_a_port_that_an_actor_does_not_keep_is_dropped_after_init() -> None:
     with this_host().spawn_procs({"n": 1}, name="mortal") as mortal:
         port, receiver = Channel[Any].open()
         mesh = mortal.spawn("senders", Forgetful, port)
@@ -411,13 +411,15 @@ def wait_until_kept(sender: Sender) -> None:
         time.sleep(0.001)
 
 
-def test_a_caller_is_answered_by_who_was_handed_its_port(procs: ProcMesh, senders: Sender) -> None:
+def test_an_actor_that_received_the_port_can_reply_to_the_caller(
+    procs: ProcMesh, senders: Sender
+) -> None:
     handover = procs.slice(gpus=0).spawn("handover", Handover)
     assert handover.hand_on_to_send.call_one(senders.slice(gpus=1)).get() == "from there"
     assert handover.hand_on_to_send.call_one(senders.slice(gpus=0)).get() == "from there"
 
 
-def test_a_caller_is_told_when_who_was_handed_its_port_lets_go_of_it(
+def test_the_caller_gets_an_error_when_the_holder_drops_its_port(
     procs: ProcMesh, senders: Sender
 ) -> None:
     handover = procs.slice(gpus=0).spawn("handover", Handover)
@@ -430,7 +432,7 @@ def test_a_caller_is_told_when_who_was_handed_its_port_lets_go_of_it(
         waiting.get(timeout=10)
 
 
-def test_a_caller_is_told_of_the_death_of_who_was_handed_its_port(procs: ProcMesh) -> None:
+def test_the_caller_gets_an_error_when_the_holder_of_its_port_dies(procs: ProcMesh) -> None:
     handover = procs.slice(gpus=0).spawn("handover", Handover)
     with this_host().spawn_procs({"n": 1}, name="mortal") as mortal:
         victim = mortal.spawn("senders", Sender)

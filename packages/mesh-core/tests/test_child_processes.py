@@ -92,7 +92,7 @@ this_host().spawn_procs().spawn("cell", Cell).divide.call_one(0).get(60)
 """
 
 
-def test_a_traceback_of_a_cell_contains_its_source_lines(tmp_path: Path) -> None:
+def test_the_traceback_of_a_notebook_cell_contains_its_source_lines(tmp_path: Path) -> None:
     ended = run(tmp_path, CELL)
     assert ended.status == 1
     assert 'File "/tmp/ipykernel_1/2.py", line 6, in divide\n' in ended.err
@@ -109,7 +109,7 @@ class Handler(Actor):
         return str(signal.getsignal(signal.SIGUSR1))
 
 
-def test_an_endpoint_that_sets_a_signal_handler_says_where_to_do_it() -> None:
+def test_the_error_says_where_to_set_a_signal_handler() -> None:
     procs = this_host().spawn_procs()
     handler = procs.spawn("handler", Handler)
     with pytest.raises(ValueError, match="signal only works in main thread") as caught:

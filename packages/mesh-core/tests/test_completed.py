@@ -74,7 +74,7 @@ def names(gates: Any) -> list[Any]:
     return [gates.wait.call_one(name) for name in "abc"]
 
 
-def test_futures_come_in_the_order_of_their_completion(gates: Any) -> None:
+def test_as_completed_yields_futures_in_the_order_of_completion(gates: Any) -> None:
     found = []
     completed = as_completed(names(gates))
     for name in "bca":
@@ -84,12 +84,12 @@ def test_futures_come_in_the_order_of_their_completion(gates: Any) -> None:
     assert list(completed) == []
 
 
-def test_many_futures_are_waited_for(gates: Any) -> None:
+def test_as_completed_waits_for_many_futures(gates: Any) -> None:
     calls = [gates.value.call_one(n) for n in range(1000)]
     assert sorted(one.get() for one in as_completed(calls)) == list(range(1000))
 
 
-def test_each_kind_of_future_can_be_waited_for(gates: Any, all_procs: ProcMesh) -> None:
+def test_as_completed_accepts_every_kind_of_future(gates: Any, all_procs: ProcMesh) -> None:
     @returns_future
     async def coroutine() -> str:
         await asyncio.sleep(0)
@@ -101,12 +101,12 @@ def test_each_kind_of_future_can_be_waited_for(gates: Any, all_procs: ProcMesh) 
     assert set(as_completed(kinds, LIMIT_S)) == set(kinds)
 
 
-def test_a_future_that_fails_is_done(gates: Any) -> None:
+def test_a_failed_future_is_done(gates: Any) -> None:
     (failed,) = as_completed([gates.fail.call_one()])
     assert isinstance(failed.exception(), LookupError)
 
 
-def test_a_future_that_something_else_settles_is_done(gates: Any) -> None:
+def test_wait_returns_a_future_that_another_thread_cancels(gates: Any) -> None:
     future, other = gates.wait.call_one("x"), gates.wait.call_one("y")
     found: list[Any] = []
     waiting = threading.Thread(target=lambda: found.extend(wait([future, other], first=1).done))
@@ -120,7 +120,7 @@ def test_a_future_that_something_else_settles_is_done(gates: Any) -> None:
     assert future.get(LIMIT_S) == "x"
 
 
-def test_the_time_for_all_futures_is_limited(gates: Any) -> None:
+def test_one_timeout_covers_all_futures(gates: Any) -> None:
     waiting, quick = gates.wait.call_one("late"), gates.value.call_one(1)
     quick.get(LIMIT_S)
     completed = as_completed([waiting, quick], timeout=0.2)
@@ -131,7 +131,7 @@ def test_the_time_for_all_futures_is_limited(gates: Any) -> None:
     assert waiting.get(LIMIT_S) == "late"
 
 
-def test_an_event_loop_iterates_asynchronously(gates: Any) -> None:
+def test_an_event_loop_can_iterate_with_async_for(gates: Any) -> None:
     async def main() -> list[int]:
         calls = [gates.value.call_one(n) for n in range(100)]
         return sorted([await one async for one in as_completed(calls)])
@@ -139,7 +139,7 @@ def test_an_event_loop_iterates_asynchronously(gates: Any) -> None:
     assert asyncio.run(main()) == list(range(100))
 
 
-def test_an_event_loop_is_not_blocked(gates: Any) -> None:
+def test_blocking_iteration_in_an_event_loop_is_refused(gates: Any) -> None:
     async def main() -> None:
         with pytest.raises(RuntimeError, match="use 'async for' with as_completed"):
             next(as_completed([gates.value.call_one(1)]))
@@ -149,7 +149,7 @@ def test_an_event_loop_is_not_blocked(gates: Any) -> None:
     asyncio.run(main())
 
 
-def test_the_first_futures_are_waited_for(gates: Any) -> None:
+def test_wait_returns_after_the_given_number_of_futures(gates: Any) -> None:
     futures = names(gates)
     for name in "ca":
         gates.open.call_one(name).get(LIMIT_S)
@@ -162,29 +162,29 @@ def test_the_first_futures_are_waited_for(gates: Any) -> None:
 
 
 @pytest.mark.parametrize("first", [-1, 4])
-def test_a_number_of_futures_that_there_are_not_is_refused(gates: Any, first: int) -> None:
+def test_an_out_of_range_number_of_futures_is_refused(gates: Any, first: int) -> None:
     with pytest.raises(ValueError, match="not between 0 and 1"):
         wait([gates.value.call_one(1)], first=first)
 
 
-def test_what_is_no_future_is_refused(gates: Any) -> None:
+def test_a_value_that_is_not_a_future_is_refused(gates: Any) -> None:
     with pytest.raises(TypeError, match=r"pass what mesh.endpoint.call"):
         as_completed([3])  # type: ignore[list-item]
 
 
-def test_actors_wait_for_calls_to_others(gates: Any, all_procs: ProcMesh) -> None:
+def test_actors_can_wait_for_calls_to_other_actors(gates: Any, all_procs: ProcMesh) -> None:
     other: Any = all_procs.slice(gpus=1).spawn("other", Gates)
     assert gates.first_of.call_one(other, [3, 1, 2]).get(LIMIT_S) == [1, 2, 3]
     assert gates.completed.call_one(other, [3, 1, 2]).get(LIMIT_S) == [1, 2, 3]
 
 
-def test_an_actor_that_waits_for_itself_is_told(all_procs: ProcMesh) -> None:
+def test_an_actor_that_waits_for_itself_gets_a_deadlock_error(all_procs: ProcMesh) -> None:
     own: Any = all_procs.slice(gpus=1).spawn("own", Gates)
     with pytest.raises(DeadlockError, match="its own endpoint 'value'"):
         own.wait_for_own.call_one(own).get(LIMIT_S)
 
 
-def test_the_value_of_a_future_is_an_argument(gates: Any) -> None:
+def test_a_future_can_be_passed_as_an_argument(gates: Any) -> None:
     assert gates.add.call_one(gates.value.call_one(3), b=gates.value.call_one(4)).get() == 7
     assert gates.add.choose(gates.value.choose([1]), [2]).get() == [1, 2]
 
@@ -197,7 +197,7 @@ def test_a_call_waits_for_the_futures_among_its_arguments(gates: Any) -> None:
     assert call.get(LIMIT_S) == "first second"
 
 
-def test_a_call_with_the_failure_of_another_is_not_made(gates: Any) -> None:
+def test_a_call_is_not_sent_if_a_future_argument_fails(gates: Any) -> None:
     with pytest.raises(LookupError, match="as asked"):
         gates.add.call_one(gates.fail.call_one(), 1).get(LIMIT_S)
     failed = gates.fail.call_one()

@@ -79,7 +79,7 @@ def test_event_loops_in_several_threads_share_one_mesh(procs: ProcMesh) -> None:
     assert runs == [[(n, i) for i in range(50)] for n in range(4)]
 
 
-def test_threads_and_a_loop_mix_calls_messages_and_channels(procs: ProcMesh) -> None:
+def test_threads_and_an_event_loop_mix_calls_broadcasts_and_channels(procs: ProcMesh) -> None:
     mesh = procs.spawn("echo", Echo)
     port, receiver = Channel[int].open()
     stop = threading.Event()
@@ -110,7 +110,7 @@ def test_threads_and_a_loop_mix_calls_messages_and_channels(procs: ProcMesh) -> 
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray])
-def test_large_bytes_come_back_as_they_were(proc: ProcMesh, kind: type[Any]) -> None:
+def test_large_bytes_survive_a_round_trip(proc: ProcMesh, kind: type[Any]) -> None:
     mesh = proc.spawn("echo", Echo)
     data = kind(b"0123456789abcdef" * (4 << 20))
     back = mesh.echo.call_one(data).get()
@@ -118,7 +118,7 @@ def test_large_bytes_come_back_as_they_were(proc: ProcMesh, kind: type[Any]) -> 
     assert back == data
 
 
-def test_large_arrays_are_writable_and_nobody_elses(proc: ProcMesh) -> None:
+def test_large_arrays_arrive_as_writable_private_copies(proc: ProcMesh) -> None:
     numpy = pytest.importorskip("numpy")
 
     class Keeper(Actor):
@@ -178,7 +178,7 @@ def run_program(tmp_path: Path, body: str) -> str:
     return done.stdout
 
 
-def test_a_program_may_shut_down_and_start_anew(tmp_path: Path) -> None:
+def test_a_program_can_shut_down_and_start_again(tmp_path: Path) -> None:
     body = """
 for _ in range(3):
     run()
@@ -196,7 +196,7 @@ print("done")
     assert run_program(tmp_path, body) == "done\n"
 
 
-def test_what_is_left_of_an_ended_job_raises_and_harms_no_later_one(tmp_path: Path) -> None:
+def test_handles_of_a_finished_job_raise_and_do_not_affect_a_later_job(tmp_path: Path) -> None:
     body = """
 procs, mesh = run()
 part = mesh.slice(n=0)

@@ -51,13 +51,13 @@ def say(what: Any, name: str, value: object) -> Any:
 # The tests below check the precedence of layers.
 
 
-def test_defaults_hold_when_nobody_says_otherwise() -> None:
+def test_defaults_apply_without_configuration() -> None:
     assert effective() == Config()
     assert effective().mailbox_len_max == 10_000
     assert get_runtime_config() == {}
 
 
-def test_each_layer_wins_over_the_ones_below(
+def test_each_layer_overrides_the_layers_below(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ["cast_fanout", "log_tail_lines", "mailbox_len_max", "event_ring_len_max"]
@@ -72,7 +72,7 @@ def test_each_layer_wins_over_the_ones_below(
     assert [effective()[name] for name in names] == [100, 200, 300, 300]
 
 
-def test_program_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configure_overrides_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MESH_LOG_FORWARD", "false")
     assert effective().log_forward is False
     configure(log_forward=True)
@@ -88,20 +88,20 @@ def test_clear_undoes_configure_and_reads_the_environment_again(
     assert effective().mailbox_len_max == 7
 
 
-def test_runtime_config_shows_only_what_was_configured() -> None:
+def test_the_runtime_config_shows_only_configured_settings() -> None:
     configure(mailbox_len_max=5)
     with configured(log_prefix=False):
         assert get_runtime_config() == {"mailbox_len_max": 5}
         assert get_global_config() == {**dict(Config()), "mailbox_len_max": 5, "log_prefix": False}
 
 
-def test_configure_sets_nothing_when_one_setting_is_wrong() -> None:
+def test_configure_changes_nothing_if_one_setting_is_invalid() -> None:
     with pytest.raises(ConfigError):
         configure(mailbox_len_max=5, log_tail_lines=-1)
     assert get_runtime_config() == {}
 
 
-def test_blocks_nest_and_undo_themselves() -> None:
+def test_configured_blocks_nest_and_restore_the_previous_settings() -> None:
     with configured(mailbox_len_max=5, log_prefix=False) as outer:
         assert outer["mailbox_len_max"] == 5
         with configured(mailbox_len_max=6) as inner:
@@ -110,14 +110,14 @@ def test_blocks_nest_and_undo_themselves() -> None:
     assert effective() == Config()
 
 
-def test_configure_inside_a_block_shows_where_the_block_is_silent() -> None:
+def test_configure_inside_a_block_affects_settings_the_block_does_not_set() -> None:
     with configured(mailbox_len_max=5):
         configure(mailbox_len_max=6, log_tail_lines=7)
         assert (effective().mailbox_len_max, effective().log_tail_lines) == (5, 7)
     assert effective().mailbox_len_max == 6
 
 
-def test_a_block_does_not_disturb_another_thread() -> None:
+def test_a_configured_block_does_not_affect_other_threads() -> None:
     seen = []
     with configured(mailbox_len_max=5):
         thread = threading.Thread(target=lambda: seen.append(effective().mailbox_len_max))
@@ -126,7 +126,7 @@ def test_a_block_does_not_disturb_another_thread() -> None:
     assert seen == [10_000]
 
 
-async def test_tasks_do_not_disturb_each_other_and_pass_on_to_their_own() -> None:
+async def test_configured_blocks_are_isolated_by_task_and_inherited_by_child_tasks() -> None:
     both_inside = asyncio.Barrier(2)
 
     async def inside(length: int) -> tuple[int, int]:
@@ -140,7 +140,7 @@ async def test_tasks_do_not_disturb_each_other_and_pass_on_to_their_own() -> Non
     assert effective().mailbox_len_max == 10_000
 
 
-def test_new_process_begins_with_what_held_where_it_was_spawned(
+def test_a_new_process_inherits_the_configuration_of_its_spawner(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MESH_MAILBOX_LEN_MAX", "7")
@@ -153,7 +153,7 @@ def test_new_process_begins_with_what_held_where_it_was_spawned(
     assert (effective().mailbox_len_max, effective().log_dir) == (6, Path("/logs"))
 
 
-def test_config_is_plain_data_between_processes() -> None:
+def test_a_config_is_sent_as_plain_data() -> None:
     config = Config(
         log_dir="/logs", preload=["json", "os.path"], call_timeout_s=timedelta(minutes=1)
     )
@@ -167,7 +167,7 @@ def test_config_is_plain_data_between_processes() -> None:
     assert config != Config()
 
 
-def test_config_cannot_be_changed() -> None:
+def test_a_config_is_immutable() -> None:
     config = effective()
     with pytest.raises(AttributeError, match=r"use configure\(\)"):
         config.mailbox_len_max = 3
@@ -177,7 +177,7 @@ def test_config_cannot_be_changed() -> None:
         config["mailbox"]
 
 
-def test_repr_shows_what_differs_from_the_defaults() -> None:
+def test_the_repr_shows_settings_that_differ_from_the_defaults() -> None:
     assert repr(Config(mailbox_len_max=5)) == "Config(mailbox_len_max=5)"
 
 
@@ -201,7 +201,7 @@ def test_repr_shows_what_differs_from_the_defaults() -> None:
         (None, None),
     ],
 )
-def test_durations_come_in_the_usual_forms(given: Any, expected: float | None) -> None:
+def test_durations_are_accepted_in_common_forms(given: Any, expected: float | None) -> None:
     configure(call_timeout_s=given)
     assert effective().call_timeout_s == pytest.approx(expected)
 
@@ -210,7 +210,7 @@ def test_durations_come_in_the_usual_forms(given: Any, expected: float | None) -
     ("given", "expected"),
     [(65_536, 65_536), ("64 KiB", 65_536), ("1MB", 10**6), ("2 GiB", 2**31), ("70_000", 70_000)],
 )
-def test_sizes_come_in_the_usual_forms(given: Any, expected: int) -> None:
+def test_sizes_are_accepted_in_common_forms(given: Any, expected: int) -> None:
     configure(segment_threshold_bytes=given)
     assert effective().segment_threshold_bytes == expected
 
@@ -243,7 +243,7 @@ def test_sizes_come_in_the_usual_forms(given: Any, expected: int) -> None:
         ("log_dir", "", "the path of a directory"),
     ],
 )
-def test_wrong_value_is_refused_at_the_call_with_what_is_allowed(
+def test_the_error_for_an_invalid_value_says_what_is_allowed(
     name: str, value: Any, allowed: str
 ) -> None:
     for refuse in (configure, configured, Config):
@@ -262,13 +262,13 @@ def test_wrong_value_is_refused_at_the_call_with_what_is_allowed(
         ("qqqq", "the settings are attach_timeout_s, call_timeout_s"),
     ],
 )
-def test_unknown_setting_is_refused_with_the_nearest_names(name: str, suggestion: str) -> None:
+def test_an_unknown_setting_is_refused_with_similar_names(name: str, suggestion: str) -> None:
     with pytest.raises(ConfigError, match=f"unknown setting '{name}'") as caught:
         say(configure, name, 1)
     assert suggestion in str(caught.value)
 
 
-def test_names_of_the_peer_are_understood() -> None:
+def test_the_setting_names_of_monarch_are_accepted() -> None:
     names: dict[str, Any] = {"enable_log_forwarding": False, "tail_log_lines": 5}
     configure(**names)
     assert (effective().log_forward, effective().log_tail_lines) == (False, 5)
@@ -292,20 +292,20 @@ def test_names_of_the_peer_are_understood() -> None:
         ("MESH_SEGMENT_THRESHOLD_BYTES", "1 MiB", "segment_threshold_bytes", 2**20),
     ],
 )
-def test_environment_is_read_as_text(
+def test_environment_variables_are_parsed(
     variable: str, text: str, name: str, expected: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, text)
     assert effective()[name] == expected
 
 
-def test_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_an_invalid_environment_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MESH_MAILBOX_LEN_MAX", "many")
     with pytest.raises(ConfigError, match="'many' \\(from MESH_MAILBOX_LEN_MAX\\): it takes"):
         effective()
 
 
-def test_misspelt_variable_is_warned_of_and_strangers_are_not(
+def test_a_misspelt_variable_causes_a_warning_and_an_unrelated_one_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MESH_MAILBX_LEN_MAX", "5")
@@ -324,7 +324,7 @@ def test_misspelt_variable_is_warned_of_and_strangers_are_not(
         ("[core\n", "cannot be read"),
     ],
 )
-def test_wrong_file_is_refused_by_name(
+def test_the_error_names_an_invalid_configuration_file(
     text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MESH_CONFIG", write(tmp_path / "mesh.toml", text))
@@ -333,13 +333,13 @@ def test_wrong_file_is_refused_by_name(
     assert "mesh.toml" in str(caught.value)
 
 
-def test_missing_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_configuration_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MESH_CONFIG", "/no/such/mesh.toml")
     with pytest.raises(ConfigError, match="No such file"):
         effective()
 
 
-def test_tables_of_other_packages_are_left_to_them(
+def test_tables_of_other_packages_are_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "[core]\nlog_tail_lines = 3\n[fs]\nanything = 1\n"
@@ -350,7 +350,7 @@ def test_tables_of_other_packages_are_left_to_them(
 # The tests below check that types and table are consistent.
 
 
-def test_types_and_table_name_the_same_settings() -> None:
+def test_type_declarations_and_the_table_name_the_same_settings() -> None:
     source = Path(_config_settings.__file__).read_text()
     typed = re.search(r"class Settings.*?\n\n\n", source, re.DOTALL)
     assert typed is not None
@@ -362,7 +362,7 @@ def test_types_and_table_name_the_same_settings() -> None:
     assert re.findall(r"^        (\w+): ", attributes[0], re.MULTILINE) == list(SETTINGS)
 
 
-def test_defaults_are_values_that_the_settings_take() -> None:
+def test_every_default_is_a_valid_value() -> None:
     for setting in SETTINGS.values():
         assert setting.kind.read(setting.default) == setting.default
 
@@ -384,7 +384,7 @@ def cases_of(test: Any) -> list[str]:
     return [mark.kwargs["ids"](case) for case in mark.args[1]]
 
 
-def test_test_runs_under_each_combination() -> None:
+def test_parametrize_config_runs_a_test_under_each_combination() -> None:
     seen = []
 
     @parametrize_config(log_tail_lines=[1, 2], log_prefix={True, False})
@@ -400,7 +400,7 @@ def test_test_runs_under_each_combination() -> None:
     assert seen == [(1, False), (1, True), (2, False), (2, True)]
 
 
-def test_test_runs_under_each_point() -> None:
+def test_parametrize_config_pointwise_runs_a_test_under_each_point() -> None:
     seen = []
 
     @parametrize_config_pointwise(log_tail_lines=[1, 2], log_prefix=[True, False])
@@ -412,13 +412,13 @@ def test_test_runs_under_each_point() -> None:
 
 
 @parametrize_config(log_tail_lines=[7])
-async def test_asynchronous_tests_and_fixtures_work_too(tmp_path: Path) -> None:
+async def test_parametrize_config_supports_async_tests_and_fixtures(tmp_path: Path) -> None:
     await asyncio.sleep(0)
     assert tmp_path.name
     assert effective().log_tail_lines == 7
 
 
-def test_wrong_parametrization_is_refused_where_it_is_written() -> None:
+def test_an_invalid_parametrization_is_refused_at_its_definition() -> None:
     with pytest.raises(ConfigError, match="log_tail_lines cannot be -1"):
         parametrize_config(log_tail_lines=[1, -1])
     with pytest.raises(ConfigError, match="log_tail_lines has 2, log_prefix has 1"):

@@ -112,7 +112,7 @@ def test_a_peer_at_its_limit_evicts_its_own_connection_at_once() -> None:
     assert listener.closed == ["one"]
 
 
-def test_peers_that_are_not_known_have_no_limit_of_their_own() -> None:
+def test_connections_without_a_known_peer_have_no_per_peer_limit() -> None:
     listener = Listener(per_peer_max=1)
     listener.open("one")
     listener.open("two")
@@ -154,7 +154,7 @@ def test_one_connection_is_evicted_when_descriptors_run_out() -> None:
     assert listener.closed == ["b"]
 
 
-def test_requests_of_all_connections_share_one_limit_of_bytes() -> None:
+def test_requests_of_all_connections_share_one_byte_limit() -> None:
     listener = Listener()
     first, second = listener.open("a"), listener.open("b")
     assert first.reserve(60)
@@ -166,7 +166,7 @@ def test_requests_of_all_connections_share_one_limit_of_bytes() -> None:
     assert listener.limiter.byte_count == 0
 
 
-def test_releasing_twice_is_the_same_as_once() -> None:
+def test_releasing_a_connection_is_idempotent() -> None:
     listener = Listener()
     admission = listener.open("a")
     assert admission.authenticate()
@@ -176,7 +176,7 @@ def test_releasing_twice_is_the_same_as_once() -> None:
 
 
 @pytest.mark.parametrize("limits", [(0, 1, None), (1, 0, None), (1, 1, 0)])
-def test_a_limit_that_admits_nobody_is_refused(limits: tuple[int, int, int | None]) -> None:
+def test_a_limit_below_one_is_refused(limits: tuple[int, int, int | None]) -> None:
     authenticated_max, unauthenticated_max, per_peer_max = limits
     with pytest.raises(ValueError, match="pass at least 1"):
         ConnectionLimiter(

@@ -103,7 +103,7 @@ class WhoAsync(Actor):
         return dict(current_rank()), current_size()
 
 
-def test_ranks_and_sizes_are_those_of_the_slice_that_was_called(procs: ProcMesh) -> None:
+def test_rank_and_size_refer_to_the_called_slice(procs: ProcMesh) -> None:
     mesh = procs.split(gpus=("a", "b"), a=2).spawn("who", Who)
     whole = list(mesh.where.call().get().values())
     assert whole[3] == ({"a": 1, "b": 1}, {"a": 2, "b": 2}, {"a": 1, "b": 1})
@@ -120,13 +120,13 @@ def test_ranks_and_sizes_are_those_of_the_slice_that_was_called(procs: ProcMesh)
     assert starts[2] == ({"a": 1, "b": 0}, {"a": 2, "b": 2})
 
 
-def test_the_message_rank_is_the_point_of_the_answer(procs: ProcMesh) -> None:
+def test_the_message_rank_is_the_point_of_the_reply(procs: ProcMesh) -> None:
     mesh = procs.spawn("who", Who)
     for point, value in mesh.slice(gpus=[3, 1]).message_rank.call().get():
         assert point == value
 
 
-def test_an_actor_knows_itself(procs: ProcMesh) -> None:
+def test_the_context_describes_the_running_actor(procs: ProcMesh) -> None:
     mesh = procs.spawn("who", Who)
     found = mesh.slice(gpus=2).itself.call_one().get()
     assert found["name"] == "who"
@@ -139,7 +139,7 @@ def test_an_actor_knows_itself(procs: ProcMesh) -> None:
     assert found["proc"] == procs.slice(gpus=2)
 
 
-def test_the_program_is_the_root() -> None:
+def test_the_program_runs_in_the_root_context() -> None:
     me = context().actor_instance
     assert (me.name, repr(me), dict(me.rank)) == ("root", "<root>", {})
     assert dict(current_rank()) == {}
@@ -152,14 +152,14 @@ def test_the_program_is_the_root() -> None:
     assert isinstance(context(), Context)
 
 
-def test_sync_endpoints_run_on_one_thread_that_is_not_the_main_one(proc: ProcMesh) -> None:
+def test_sync_endpoints_run_on_one_thread_other_than_the_main_thread(proc: ProcMesh) -> None:
     mesh = proc.spawn("who", Who)
     seen = {mesh.thread_ids.call_one().get() for _ in range(5)}
     assert len(seen) == 1
     assert not next(iter(seen))[1]
 
 
-def test_tasks_inherit_the_context_and_threads_do_with_copy_context(procs: ProcMesh) -> None:
+def test_tasks_inherit_the_context_and_threads_need_copy_context(procs: ProcMesh) -> None:
     mesh = procs.slice(gpus=slice(0, 2)).spawn("who", WhoAsync)
     for point, found in mesh.in_tasks.call().get():
         assert found == [(dict(point), {"gpus": 2})] * 3
@@ -168,13 +168,13 @@ def test_tasks_inherit_the_context_and_threads_do_with_copy_context(procs: ProcM
     assert who.in_threads.call().get().item(gpus=3) == [{}, {"gpus": 3}]
 
 
-def test_a_thread_of_an_endpoint_may_call_other_actors(procs: ProcMesh) -> None:
+def test_a_thread_started_by_an_endpoint_can_call_other_actors(procs: ProcMesh) -> None:
     mesh = procs.spawn("who", Who)
     first, second = mesh.slice(gpus=0), mesh.slice(gpus=1)
     assert first.call_from_thread.call_one(second).get()[2] == {"gpus": 1}
 
 
-def test_this_proc_in_the_program_runs_actors_in_the_program(procs: ProcMesh) -> None:
+def test_this_proc_spawns_actors_in_the_process_of_the_program(procs: ProcMesh) -> None:
     local = this_proc().spawn("who", Who)
     assert local.pid.call_one().get() == os.getpid()
     assert local.where.call_one().get() == ({}, {}, {})
@@ -189,7 +189,7 @@ def test_this_host_has_no_dimensions_and_one_host() -> None:
     assert host.initialized.get() is True
 
 
-def test_the_root_context_is_not_started_by_asking_for_ranks() -> None:
+def test_reading_ranks_does_not_start_the_runtime() -> None:
     code = (
         "import mesh_core.compat, mesh_core._runtime.runtime as r; mesh_core.current_rank();"
         "mesh_core.compat.current_size(); print(r.is_running())"

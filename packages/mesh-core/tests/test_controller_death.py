@@ -53,7 +53,7 @@ def use(worker: WorkerProcess) -> None:
     shutdown_context().get()
 
 
-def test_a_killed_program_leaves_nothing_on_its_workers(
+def test_a_killed_program_leaves_no_processes_on_its_workers(
     worker: WorkerProcess, tmp_path: Path
 ) -> None:
     with LostProgram(tmp_path, [worker.address], ATTACH, SPAWN, lease_s=LEASE_S) as program:
@@ -68,7 +68,7 @@ def test_a_killed_program_leaves_nothing_on_its_workers(
     use(worker)
 
 
-def test_a_program_that_was_stopped_for_too_long_is_told_that_its_hosts_are_lost(
+def test_a_program_that_is_paused_for_too_long_loses_its_hosts(
     worker: WorkerProcess, tmp_path: Path
 ) -> None:
     with LostProgram(tmp_path, [worker.address], ATTACH, SPAWN, lease_s=LEASE_S) as program:
@@ -89,9 +89,7 @@ def test_a_program_that_was_stopped_for_too_long_is_told_that_its_hosts_are_lost
         use(worker)
 
 
-def test_a_program_that_was_stopped_for_a_while_goes_on(
-    worker: WorkerProcess, tmp_path: Path
-) -> None:
+def test_a_program_that_is_paused_briefly_continues(worker: WorkerProcess, tmp_path: Path) -> None:
     go_on = """
     print("ready", flush=True)
     signal.sigwait({signal.SIGUSR1})

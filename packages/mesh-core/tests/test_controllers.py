@@ -55,12 +55,12 @@ class Broken(Actor):
         raise KeyError("no such table")
 
 
-def test_controller_lives_in_the_process_of_the_program(procs: ProcMesh) -> None:
+def test_a_controller_runs_in_the_process_of_the_program(procs: ProcMesh) -> None:
     found = procs.spawn("clients", Client).find.call("home").get().values()
     assert found[0].pid.call_one().get() == os.getpid()
 
 
-def test_all_who_ask_at_once_get_the_same(procs: ProcMesh) -> None:
+def test_concurrent_lookups_return_the_same_controller(procs: ProcMesh) -> None:
     clients = procs.spawn("clients", Client)
     mine: list[object] = []
     asker = threading.Thread(
@@ -73,7 +73,7 @@ def test_all_who_ask_at_once_get_the_same(procs: ProcMesh) -> None:
     assert found[0].note.call_one(0).get() == len(found) + 2
 
 
-def test_two_results_are_equal_and_arguments_count_once() -> None:
+def test_repeated_lookups_are_equal_and_only_the_first_arguments_count() -> None:
     one = get_or_spawn_controller("equal", Registry, 1).get()
     two = get_or_spawn_controller("equal", Registry, 2).get()
     assert one == two
@@ -81,7 +81,7 @@ def test_two_results_are_equal_and_arguments_count_once() -> None:
     assert two.first.call_one().get() == 1
 
 
-def test_names_are_told_apart() -> None:
+def test_controllers_with_different_names_are_distinct() -> None:
     one = get_or_spawn_controller("left", Registry, 1).get()
     two = get_or_spawn_controller("right", Registry, 2).get()
     assert (one.first.call_one().get(), two.first.call_one().get()) == (1, 2)
@@ -92,7 +92,7 @@ async def test_controller_can_be_awaited() -> None:
     assert await registry.first.call_one() == 0
 
 
-def test_what_init_raises_is_raised_and_then_told() -> None:
+def test_an_exception_in_init_is_raised_and_is_the_cause_of_later_errors() -> None:
     with pytest.raises(KeyError, match="no such table") as first:
         get_or_spawn_controller("broken", Broken).get(timeout=10)
     assert isinstance(first.value, ActorError)
@@ -101,7 +101,7 @@ def test_what_init_raises_is_raised_and_then_told() -> None:
     assert isinstance(second.value.__cause__, KeyError)
 
 
-def test_a_controller_that_has_failed_says_why() -> None:
+def test_the_error_of_a_failed_controller_says_why() -> None:
     registry = get_or_spawn_controller("leaver", Registry).get()
     registry.leave.call_one().get()
     with pytest.raises(ActorFailed, match="told to"):
@@ -110,7 +110,7 @@ def test_a_controller_that_has_failed_says_why() -> None:
         get_or_spawn_controller("leaver", Registry).get(timeout=10)
 
 
-def test_arguments_are_checked_where_they_are_given() -> None:
+def test_arguments_are_checked_at_the_call() -> None:
     with pytest.raises(TypeError, match="too many positional"):
         get_or_spawn_controller("checked", Registry, 1, 2)  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="not a subclass of Actor"):

@@ -24,7 +24,7 @@ LIMIT_S = 10.0
 JOB = "0123456789abcdef0123456789abcdef"
 
 
-def test_they_say_whose_they_are() -> None:
+def test_credentials_have_a_job_a_role_and_an_expiry() -> None:
     credentials = Credentials.create(job=JOB, valid_for=timedelta(hours=3))
     assert (credentials.job, credentials.role, credentials.name) == (
         JOB,
@@ -37,16 +37,16 @@ def test_they_say_whose_they_are() -> None:
     assert credentials.renew_at < credentials.expires_at - timedelta(minutes=50)
 
 
-def test_each_job_has_an_id_of_its_own() -> None:
+def test_each_job_has_a_unique_id() -> None:
     assert Credentials.create().job != Credentials.create().job
 
 
-def test_they_last_a_week() -> None:
+def test_credentials_are_valid_for_a_week_by_default() -> None:
     left = Credentials.create().expires_at - datetime.now(UTC)
     assert timedelta(days=6, hours=23) < left <= timedelta(days=7)
 
 
-def test_they_survive_being_saved(tmp_path: Path) -> None:
+def test_saved_credentials_can_be_loaded(tmp_path: Path) -> None:
     credentials = Credentials.create(job=JOB)
     folder = tmp_path / "keys"
     credentials.save(folder)
@@ -55,7 +55,7 @@ def test_they_survive_being_saved(tmp_path: Path) -> None:
     assert again.issue(role="worker", name="host-1").job == JOB
 
 
-def test_files_are_their_owners_alone(tmp_path: Path) -> None:
+def test_only_the_owner_can_access_the_files(tmp_path: Path) -> None:
     folder = tmp_path / "keys"
     Credentials.create().save(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -83,7 +83,7 @@ def test_a_key_of_another_user_is_refused(tmp_path: Path) -> None:
         Credentials.load(folder)
 
 
-def test_what_is_missing_or_broken_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_missing_or_invalid_file(tmp_path: Path) -> None:
     with pytest.raises(CredentialsError, match=r"identity\.pem cannot be read: No such file"):
         Credentials.load(tmp_path)
     folder = tmp_path / "keys"
@@ -95,7 +95,7 @@ def test_what_is_missing_or_broken_is_named(tmp_path: Path) -> None:
         Credentials.load(folder)
 
 
-def test_a_worker_cannot_issue(tmp_path: Path) -> None:
+def test_worker_credentials_cannot_issue_or_rotate(tmp_path: Path) -> None:
     worker = Credentials.create(job=JOB).issue(role="worker", name="host-1")
     assert (worker.job, worker.role, worker.name, worker.can_issue) == (
         JOB,
@@ -111,14 +111,14 @@ def test_a_worker_cannot_issue(tmp_path: Path) -> None:
         worker.rotate()
 
 
-def test_a_worker_does_not_land_beside_an_authority(tmp_path: Path) -> None:
+def test_worker_credentials_are_not_saved_next_to_an_authority(tmp_path: Path) -> None:
     credentials = Credentials.create()
     credentials.save(tmp_path / "keys")
     with pytest.raises(CredentialsError, match="holds the authority of a job"):
         credentials.issue(role="worker", name="host-1").save(tmp_path / "keys")
 
 
-def test_two_jobs_in_a_folder_are_refused(tmp_path: Path) -> None:
+def test_credentials_of_two_jobs_in_one_folder_are_refused(tmp_path: Path) -> None:
     Credentials.create().save(tmp_path / "one")
     Credentials.create().save(tmp_path / "two")
     (tmp_path / "one" / "authority.pem").replace(tmp_path / "two" / "authority.pem")
@@ -126,7 +126,7 @@ def test_two_jobs_in_a_folder_are_refused(tmp_path: Path) -> None:
         Credentials.load(tmp_path / "two")
 
 
-def test_rotating_makes_the_next_generation_of_the_same_job(tmp_path: Path) -> None:
+def test_rotating_creates_the_next_generation_of_the_same_job(tmp_path: Path) -> None:
     old = Credentials.create(job=JOB, valid_for=3600)
     new = old.rotate(valid_for=timedelta(hours=2))
     assert (new.job, new.generation, new.name) == (JOB, 2, old.name)
@@ -149,7 +149,7 @@ def test_rotating_makes_the_next_generation_of_the_same_job(tmp_path: Path) -> N
         ({"name": ""}, "is not a name for a peer"),
     ],
 )
-def test_what_makes_no_sense_is_refused(arguments: dict[str, object], words: str) -> None:
+def test_invalid_arguments_are_refused(arguments: dict[str, object], words: str) -> None:
     with pytest.raises(CredentialsError) as caught:
         Credentials.create(**arguments)  # type: ignore[arg-type]
     assert words in str(caught.value)
@@ -172,7 +172,7 @@ def tls_context(me: Credentials, purpose: ssl.Purpose, folder: Path) -> ssl.SSLC
     return context
 
 
-def test_other_tls_stacks_take_them_with_their_check_of_names(tmp_path: Path) -> None:
+def test_other_tls_stacks_accept_the_certificates_with_hostname_checks(tmp_path: Path) -> None:
     controller = Credentials.create()
     worker = controller.issue(role="worker", name="w0")
     server = tls_context(worker, ssl.Purpose.CLIENT_AUTH, tmp_path)
@@ -202,13 +202,13 @@ def test_no_key_is_ever_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dumps", [pickle.dumps, cloudpickle.dumps, copy.deepcopy])
-def test_they_cannot_be_pickled(dumps: object) -> None:
+def test_credentials_cannot_be_pickled(dumps: object) -> None:
     assert callable(dumps)
     with pytest.raises(Unpicklable, match="contain keys and cannot be sent in messages: save"):
         dumps([Credentials.create()])
 
 
-def test_they_never_change() -> None:
+def test_credentials_are_immutable() -> None:
     credentials = Credentials.create()
     with pytest.raises(AttributeError, match="credentials are immutable"):
         credentials.job = JOB  # type: ignore[misc]
@@ -216,7 +216,7 @@ def test_they_never_change() -> None:
         Credentials()
 
 
-def test_the_command_makes_folders_for_a_job_and_more_of_it_later(
+def test_the_command_creates_credentials_of_a_job_and_later_adds_workers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from mesh_core.credentials import main

@@ -43,7 +43,7 @@ class Asking(Actor):
         asked.slow.call_one().get()
 
 
-def test_a_process_knows_its_place(local_procs: LocalProcs) -> None:
+def test_the_location_of_a_process_has_its_mesh_rank_and_host(local_procs: LocalProcs) -> None:
     procs = local_procs({"gpus": 2}, name="placed")
     found = procs.spawn("asked", Asked).location.call().get().values()
     assert [(one.mesh_name, one.rank, one.host, one.incarnation) for one in found] == [
@@ -55,13 +55,13 @@ def test_a_process_knows_its_place(local_procs: LocalProcs) -> None:
     assert current_process.host_numbers(procs) == current_process.host_numbers(this_host()) == (0,)
 
 
-def test_what_looks_after_a_host_can_be_asked() -> None:
+def test_actors_can_be_spawned_on_host_agents() -> None:
     asked = current_process.host_agents(this_host()).spawn("asked", Asked)
     assert asked.location.call_one().get() == current_process.location()
     asked.stop().get()
 
 
-def test_what_is_there_is_told_as_it_would_have_been() -> None:
+def test_a_snapshot_describes_existing_actors_as_events() -> None:
     asked = this_proc().spawn("there before", Asked)
     asked.location.call_one().get()
     found = [event for event in current_process.snapshot() if event.text == "there before"]
@@ -72,7 +72,7 @@ def test_what_is_there_is_told_as_it_would_have_been() -> None:
     assert not [event for event in current_process.snapshot() if event.text == "there before"]
 
 
-def test_an_actor_that_is_being_created_is_there() -> None:
+def test_a_snapshot_includes_an_actor_that_is_still_starting() -> None:
     starting = this_proc().spawn("starting", Starting)
     try:
         assert Starting.has_begun.wait(30)
@@ -83,7 +83,7 @@ def test_an_actor_that_is_being_created_is_there() -> None:
         starting.stop().get()
 
 
-def test_who_waits_is_named() -> None:
+def test_pending_calls_name_the_waiting_actor() -> None:
     asked, asking = this_proc().spawn("asked", Asked), this_proc().spawn("asking", Asking)
     asked.location.call_one().get()
     call = asking.ask.call_one(asked)
@@ -101,7 +101,7 @@ def test_who_waits_is_named() -> None:
     asking.stop().get()
 
 
-def test_processes_that_were_stopped_are_known_where_they_were_spawned() -> None:
+def test_is_stopped_is_true_for_a_stopped_process_mesh() -> None:
     procs = this_host().spawn_procs(name="short")
     assert not current_process.is_stopped(procs)
     procs.stop().get()

@@ -254,7 +254,7 @@ class ByPort(Actor):
     [(Plain, "call"), (Plain, "call_all"), (Plain, "stream"), (Async, "call"), (Async, "get"),
      (Async, "plain_call")],
 )  # fmt: skip
-def test_an_actor_that_waits_for_itself_is_told_at_once(
+def test_an_actor_that_waits_for_itself_gets_an_immediate_error(
     unwatchful_proc: ProcMesh, cls: type[Any], name: str
 ) -> None:
     mesh = unwatchful_proc.spawn("narcissus", cls)
@@ -267,14 +267,14 @@ def test_an_actor_that_waits_for_itself_is_told_at_once(
 
 
 @pytest.mark.parametrize("name", ["gather", "await_task", "wait", "shield", "nested"])
-def test_tasks_of_an_actor_that_wait_for_itself_are_found(proc: ProcMesh, name: str) -> None:
+def test_a_task_that_waits_for_its_own_actor_is_detected(proc: ProcMesh, name: str) -> None:
     mesh = proc.spawn("narcissus", Async)
     with pytest.raises(DeadlockError, match="narcissus"):
         getattr(mesh, name).call_one(mesh).get(timeout=10)
     assert mesh.answer.call_one().get() == "answer"
 
 
-def test_task_of_a_group_that_waits_for_its_actor_is_found(proc: ProcMesh) -> None:
+def test_a_task_group_that_waits_for_its_own_actor_is_detected(proc: ProcMesh) -> None:
     mesh = proc.spawn("narcissus", Async)
     with pytest.raises(ExceptionGroup) as raised:
         mesh.group.call_one(mesh).get(timeout=10)
@@ -285,7 +285,7 @@ def test_task_of_a_group_that_waits_for_its_actor_is_found(proc: ProcMesh) -> No
 
 
 @pytest.mark.parametrize("name", ["wait_for_first", "wait_a_while"])
-def test_a_task_that_is_waited_for_only_a_while_is_left_alone(proc: ProcMesh, name: str) -> None:
+def test_a_bounded_wait_for_a_task_is_not_a_deadlock(proc: ProcMesh, name: str) -> None:
     mesh = proc.spawn("patient", Async)
     assert getattr(mesh, name).call_one(mesh, 4 * PROBE_S).get(timeout=10) == "waited"
     assert mesh.answer.call_one().get() == "answer"
@@ -295,7 +295,7 @@ def test_a_task_that_is_waited_for_only_a_while_is_left_alone(proc: ProcMesh, na
     ("first", "second"), [(Plain, Plain), (Async, Async), (Plain, Async), (Async, Plain)]
 )
 @pytest.mark.parametrize("is_same_process", [False, True])
-def test_two_actors_that_wait_for_each_other_are_told(
+def test_two_actors_that_wait_for_each_other_get_a_deadlock_error(
     procs: ProcMesh, first: type[Any], second: type[Any], is_same_process: bool
 ) -> None:
     one = procs.slice(gpus=0).spawn("one", first)
@@ -312,7 +312,7 @@ def test_two_actors_that_wait_for_each_other_are_told(
     assert two.answer.call_one().get() == "answer"
 
 
-def test_a_circle_of_four_is_found(procs: ProcMesh) -> None:
+def test_a_cycle_of_four_actors_is_detected(procs: ProcMesh) -> None:
     ring = procs.spawn("ring", Plain)
     parts = [ring.slice(gpus=rank) for rank in range(4)]
     with pytest.raises(DeadlockError):
@@ -320,7 +320,7 @@ def test_a_circle_of_four_is_found(procs: ProcMesh) -> None:
     assert list(ring.answer.call().get().values()) == ["answer"] * 4
 
 
-def test_a_circle_through_a_concurrent_endpoint_is_none(procs: ProcMesh) -> None:
+def test_a_cycle_through_a_concurrent_endpoint_is_not_a_deadlock(procs: ProcMesh) -> None:
     one = procs.slice(gpus=0).spawn("one", Async)
     two = procs.slice(gpus=1).spawn("two", Async)
     assert one.concurrent_ping.call_one(two, one).get(timeout=10) == "answer"
@@ -328,7 +328,7 @@ def test_a_circle_through_a_concurrent_endpoint_is_none(procs: ProcMesh) -> None
     assert one.beside_with_get.call_one(one).get(timeout=10) == "answer"
 
 
-def test_a_circle_through_a_concurrent_endpoint_that_waits_is_found(procs: ProcMesh) -> None:
+def test_a_cycle_through_a_waiting_concurrent_endpoint_is_detected(procs: ProcMesh) -> None:
     one = procs.slice(gpus=0).spawn("one", Plain)
     two = procs.slice(gpus=1).spawn("two", Async)
 
@@ -342,7 +342,7 @@ def test_a_circle_through_a_concurrent_endpoint_that_waits_is_found(procs: ProcM
         one.call_beside.call_one(two, one).get(timeout=15)
 
 
-def test_waits_that_are_only_long_are_left_alone(procs: ProcMesh) -> None:
+def test_long_waits_are_not_deadlocks(procs: ProcMesh) -> None:
     one = procs.slice(gpus=0).spawn("one", Plain)
     two = procs.slice(gpus=1).spawn("two", Plain)
     three = procs.slice(gpus=2).spawn("three", Plain)
@@ -355,7 +355,7 @@ def test_waits_that_are_only_long_are_left_alone(procs: ProcMesh) -> None:
     assert busy.get(timeout=20) == "slow"
 
 
-def test_two_actors_that_often_call_each_other_in_turn_are_left_alone(procs: ProcMesh) -> None:
+def test_alternating_calls_between_two_actors_are_not_deadlocks(procs: ProcMesh) -> None:
     one = procs.slice(gpus=0).spawn("one", Plain)
     two = procs.slice(gpus=1).spawn("two", Plain)
     futures = [one.call_slow.call_one(two, 0.3) for _ in range(5)]
@@ -364,13 +364,13 @@ def test_two_actors_that_often_call_each_other_in_turn_are_left_alone(procs: Pro
     assert [future.get(timeout=20) for future in futures] == ["slow"] * 30
 
 
-def test_a_wait_with_a_timeout_raises_that(procs: ProcMesh) -> None:
+def test_a_wait_with_a_timeout_raises_timeout_error(procs: ProcMesh) -> None:
     mesh = procs.slice(gpus=0).spawn("patient", Plain)
     assert mesh.call_with_patience.call_one(mesh, 0.05).get() == "TimeoutError"
     assert mesh.call_with_patience.call_one(mesh, 2 * PROBE_S).get() == "TimeoutError"
 
 
-def test_calling_itself_without_waiting_is_fine(proc: ProcMesh) -> None:
+def test_an_actor_can_call_itself_without_waiting(proc: ProcMesh) -> None:
     mesh = proc.spawn("plain", Plain)
     mesh.start_own.call_one(mesh).get()
     assert mesh.answer.call_one().get() == "answer"
@@ -380,7 +380,7 @@ def test_calling_itself_without_waiting_is_fine(proc: ProcMesh) -> None:
     assert other.outcome.call_one().get(timeout=10) == "answer"
 
 
-def test_an_answer_that_comes_through_a_port_breaks_the_circle(procs: ProcMesh) -> None:
+def test_a_wait_for_a_reply_through_an_explicit_port_is_not_a_deadlock(procs: ProcMesh) -> None:
     by_port = procs.slice(gpus=0).spawn("by_port", ByPort)
 
     class Waiter(Plain):
@@ -404,7 +404,7 @@ def test_the_program_may_wait_for_actors_of_its_own_process(procs: ProcMesh) -> 
     local.stop().get()
 
 
-def test_blocking_the_loop_that_the_other_actor_needs_is_told_at_once(
+def test_blocking_the_event_loop_of_the_called_actor_is_an_immediate_error(
     unwatchful_proc: ProcMesh,
 ) -> None:
     one, two = unwatchful_proc.spawn("one", Async), unwatchful_proc.spawn("two", Async)
@@ -422,7 +422,7 @@ class Awaited(Async):
         super().__init__()
 
 
-def test_blocking_the_loop_that_an_actor_needs_which_is_being_spawned_is_told_too(
+def test_blocking_the_event_loop_of_an_actor_being_spawned_is_an_error(
     unwatchful_proc: ProcMesh,
 ) -> None:
     one = unwatchful_proc.spawn("one", Async)
@@ -432,7 +432,7 @@ def test_blocking_the_loop_that_an_actor_needs_which_is_being_spawned_is_told_to
     assert two.answer.call_one().get() == "answer"
 
 
-def test_by_default_a_circle_is_found_within_about_a_second(all_procs: ProcMesh) -> None:
+def test_by_default_a_cycle_is_detected_within_about_a_second(all_procs: ProcMesh) -> None:
     one = all_procs.slice(gpus=0).spawn("one", Plain)
     two = all_procs.slice(gpus=1).spawn("two", Async)
     one.answer.call_one().get()

@@ -78,7 +78,7 @@ def test_a_segment_that_could_not_be_received_is_announced_again(two: ProcMesh) 
     assert actor.length.call_one(bytes(LARGE + 1)).get(timeout=LIMIT_S) == LARGE + 1
 
 
-def test_a_large_answer_waits_until_its_caller_has_descriptors(two: ProcMesh) -> None:
+def test_a_large_reply_waits_until_its_caller_has_descriptors(two: ProcMesh) -> None:
     asker, other = two.slice(n=0).spawn("asker", Large), two.slice(n=1).spawn("other", Large)
     pid, data = asker.pid.call_one().get(), bytes(LARGE)
     assert asker.ask.call_one(other, b"small").get() == 5
@@ -91,7 +91,7 @@ def test_a_large_answer_waits_until_its_caller_has_descriptors(two: ProcMesh) ->
     assert asker.give.call_one(LARGE).get(timeout=LIMIT_S) == data
 
 
-def test_a_process_without_descriptors_calls_another_for_the_first_time(two: ProcMesh) -> None:
+def test_a_first_call_from_a_process_without_descriptors_succeeds_later(two: ProcMesh) -> None:
     caller, other = two.slice(n=0).spawn("caller", Large), two.slice(n=1).spawn("other", Large)
     beside = two.slice(n=0).spawn("beside", Large)
     pid = beside.pid.call_one().get()
@@ -105,7 +105,7 @@ def test_a_process_without_descriptors_calls_another_for_the_first_time(two: Pro
     assert call.get(timeout=LIMIT_S) == 5
 
 
-def test_a_process_without_descriptors_is_called_for_the_first_time(two: ProcMesh) -> None:
+def test_a_first_call_to_a_process_without_descriptors_succeeds_later(two: ProcMesh) -> None:
     caller, other = two.slice(n=0).spawn("caller", Large), two.slice(n=1).spawn("other", Large)
     caller.pid.call_one().get()
     pid = other.pid.call_one().get()

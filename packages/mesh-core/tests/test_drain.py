@@ -381,7 +381,7 @@ def test_a_call_that_waits_for_a_held_message_completes(workers: list[WorkerProc
     assert executed == [("relay", number) for number in range(1, sent + 1)]
 
 
-def test_an_endpoint_that_runs_too_long_is_named_and_nothing_changes(
+def test_a_drain_blocked_by_a_long_endpoint_names_it_and_changes_nothing(
     workers: list[WorkerProcess], tmp_path: Any
 ) -> None:
     hosts = attached(workers[:1])
@@ -433,7 +433,7 @@ def test_processes_start_on_the_new_machine_while_the_host_still_works(
     assert pending.get(timeout=LIMIT_S) == "woken"
 
 
-def test_an_actor_that_cannot_move_is_named_and_nothing_changes(
+def test_a_drain_blocked_by_an_unmovable_actor_names_it_and_changes_nothing(
     workers: list[WorkerProcess],
 ) -> None:
     hosts = attached(workers[:1])
@@ -466,7 +466,7 @@ def test_an_actor_moves_with_the_meshes_that_it_owns(workers: list[WorkerProcess
         far.all.call_one().get(timeout=LIMIT_S)
 
 
-def test_a_port_in_the_state_still_sends(workers: list[WorkerProcess]) -> None:
+def test_a_port_in_the_state_works_after_the_move(workers: list[WorkerProcess]) -> None:
     hosts = attached(workers[:1])
     port, receiver = Channel[int].open()
     mesh = hosts.spawn_procs().spawn("sender", Sender, port)
@@ -489,7 +489,7 @@ def test_a_large_state_moves(workers: list[WorkerProcess]) -> None:
     assert mesh.checksums.call().get(timeout=LIMIT_S).values() == before
 
 
-def test_a_state_for_which_the_program_has_no_memory_stays(
+def test_a_state_too_large_for_the_memory_of_the_program_is_not_moved(
     workers: list[WorkerProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_transfer, "available_bytes", lambda: 1 << 20)
@@ -501,7 +501,7 @@ def test_a_state_for_which_the_program_has_no_memory_stays(
     assert mesh.checksums.call_one().get(timeout=LIMIT_S) == before
 
 
-def test_getstate_and_setstate_replace_what_cannot_be_pickled(workers: list[WorkerProcess]) -> None:
+def test_getstate_and_setstate_handle_unpicklable_attributes(workers: list[WorkerProcess]) -> None:
     hosts = attached(workers[:1])
     mesh = hosts.spawn_procs().spawn("configured", Configured)
     assert mesh.increase.call_one().get(timeout=LIMIT_S) == 2
@@ -537,7 +537,7 @@ def test_a_host_moves_while_its_worker_shuts_down(workers: list[WorkerProcess]) 
         assert mesh.all.call().get(timeout=LIMIT_S).values() == [[("a", 1)]]
 
 
-def test_a_worker_whose_host_does_not_move_serves_again(
+def test_a_standby_worker_can_be_used_after_a_failed_drain(
     workers: list[WorkerProcess], tmp_path: Any
 ) -> None:
     hosts = attached(workers[:2], standby=1)

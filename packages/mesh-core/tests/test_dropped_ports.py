@@ -85,7 +85,7 @@ def expect_death(receiver: PortReceiver[Any]) -> None:
         receiver.recv().get(timeout=0.1)
 
 
-def test_a_process_that_dies_with_the_message_in_its_queue_is_a_dead_holder(
+def test_a_process_that_dies_with_a_queued_message_is_a_dead_port_holder(
     mortal: ProcMesh,
 ) -> None:
     busy = mortal.spawn("busy", Busy)
@@ -103,7 +103,7 @@ def test_a_process_that_dies_with_the_message_in_its_queue_is_a_dead_holder(
         work.call.get(timeout=LIMIT_S)
 
 
-def test_an_actor_that_stops_with_the_message_in_its_queue_is_a_dead_holder(
+def test_an_actor_that_stops_with_a_queued_message_is_a_dead_port_holder(
     mortal: ProcMesh,
 ) -> None:
     busy = mortal.spawn("busy", Busy)
@@ -115,7 +115,7 @@ def test_an_actor_that_stops_with_the_message_in_its_queue_is_a_dead_holder(
     expect_death(receiver)
 
 
-def test_a_call_to_an_actor_that_was_stopped_is_a_dropped_message(mortal: ProcMesh) -> None:
+def test_a_port_sent_to_a_stopped_actor_is_dropped(mortal: ProcMesh) -> None:
     busy, sender = mortal.spawn("busy", Busy), mortal.spawn("sender", Busy)
     busy.take.call_one().get()
     handle = busy.slice(n=0)
@@ -126,7 +126,7 @@ def test_a_call_to_an_actor_that_was_stopped_is_a_dropped_message(mortal: ProcMe
     expect_death(receiver)
 
 
-def test_a_call_that_is_given_up_before_it_begins_is_a_dropped_message(mortal: ProcMesh) -> None:
+def test_a_port_in_a_call_cancelled_before_it_starts_is_dropped(mortal: ProcMesh) -> None:
     busy = mortal.spawn("busy", Busy)
     work = Work(busy)
     port, receiver = Channel[Any].open()
@@ -138,7 +138,7 @@ def test_a_call_that_is_given_up_before_it_begins_is_a_dropped_message(mortal: P
     expect_death(receiver)
 
 
-def test_a_port_in_a_channel_that_is_closed_is_a_dropped_message() -> None:
+def test_a_port_sent_through_a_closed_channel_is_dropped() -> None:
     outer_port, outer = Channel[Any].open()
     first_port, first = Channel[Any].open()
     second_port, second = Channel[Any].open()
@@ -149,7 +149,7 @@ def test_a_port_in_a_channel_that_is_closed_is_a_dropped_message() -> None:
     expect_death(second)
 
 
-def test_a_port_that_a_third_process_has_sent_is_followed(mortal: ProcMesh) -> None:
+def test_a_port_sent_by_a_third_process_is_tracked(mortal: ProcMesh) -> None:
     with this_host().spawn_procs({"n": 1}, name="third") as third:
         busy, sender = mortal.spawn("busy", Busy), third.spawn("sender", Busy)
         work = Work(busy)
@@ -161,7 +161,7 @@ def test_a_port_that_a_third_process_has_sent_is_followed(mortal: ProcMesh) -> N
             work.call.get(timeout=LIMIT_S)
 
 
-def test_a_port_that_arrives_is_none_that_was_dropped(mortal: ProcMesh) -> None:
+def test_a_delivered_port_is_not_treated_as_dropped(mortal: ProcMesh) -> None:
     busy = mortal.spawn("busy", Busy)
     port, receiver = Channel[Any].open()
     busy.take.call_one(port, port).get(timeout=LIMIT_S)

@@ -209,7 +209,7 @@ class Ported(Actor):
         port.send(n * 2)
 
 
-def test_call_gives_one_result_for_each_rank_in_mesh_order(procs: ProcMesh) -> None:
+def test_call_returns_one_result_per_rank_in_mesh_order(procs: ProcMesh) -> None:
     mesh = procs.spawn("calc", Calculator, 10, step=2)
     result = mesh.rank.call().get()
     assert isinstance(result, ValueMesh)
@@ -259,7 +259,7 @@ def test_unpicklable_argument_raises_at_the_call_and_nothing_is_sent(
     assert mesh.notes.call_one().get() == []
 
 
-def test_unpicklable_result_is_an_error_of_the_caller_and_the_actor_lives(proc: ProcMesh) -> None:
+def test_an_unpicklable_result_raises_in_the_caller_and_the_actor_survives(proc: ProcMesh) -> None:
     mesh = proc.spawn("calc", Calculator)
     with pytest.raises(Unpicklable):
         mesh.unpicklable.call_one().get()
@@ -276,7 +276,7 @@ def test_call_one_needs_exactly_one_actor(procs: ProcMesh) -> None:
     assert mesh.slice(gpus=slice(1, 2)).get.call_one().get() == 0
 
 
-def test_choose_picks_one_actor_and_in_time_all_of_them(procs: ProcMesh) -> None:
+def test_choose_picks_one_actor_and_eventually_each_of_them(procs: ProcMesh) -> None:
     mesh = procs.spawn("calc", Calculator)
     futures = [mesh.rank.choose() for _ in range(100)]
     assert {future.get() for future in futures} == {0, 1, 2, 3}
@@ -288,7 +288,7 @@ def test_broadcast_reaches_every_actor_before_later_calls(procs: ProcMesh) -> No
     assert list(mesh.notes.call().get().values()) == [["b"]] * 4
 
 
-def test_stream_gives_futures_as_answers_come_with_their_ranks(procs: ProcMesh) -> None:
+def test_stream_yields_futures_as_replies_arrive_with_their_ranks(procs: ProcMesh) -> None:
     mesh = procs.spawn("calc", Calculator)
     stream = mesh.rank.stream()
     assert len(stream) == 4
@@ -297,7 +297,7 @@ def test_stream_gives_futures_as_answers_come_with_their_ranks(procs: ProcMesh) 
     assert sorted(pairs) == [(i, i) for i in range(4)]
 
 
-def test_stream_gives_a_failing_rank_its_own_error(procs: ProcMesh) -> None:
+def test_in_a_stream_only_the_failing_rank_has_an_error(procs: ProcMesh) -> None:
     mesh = procs.spawn("calc", Calculator)
     outcomes = {}
     for point, future in mesh.fail_on.stream(2).with_ranks():
@@ -306,14 +306,14 @@ def test_stream_gives_a_failing_rank_its_own_error(procs: ProcMesh) -> None:
     assert outcomes == {0: 0, 1: 1, 3: 3}
 
 
-def test_accumulator_folds_all_answers(procs: ProcMesh) -> None:
+def test_accumulator_folds_all_replies(procs: ProcMesh) -> None:
     mesh = procs.spawn("calc", Calculator)
     total = Accumulator(mesh.rank, 100, lambda so_far, rank: so_far + rank)
     assert total.accumulate().get() == 106
     assert total.accumulate().get() == 106
 
 
-def test_accumulator_raises_what_an_actor_or_the_fold_raises(procs: ProcMesh) -> None:
+def test_accumulator_raises_exceptions_of_actors_and_of_the_fold(procs: ProcMesh) -> None:
     mesh = procs.spawn("calc", Calculator)
     with pytest.raises(ValueError, match="rank 1 is bad"):
         Accumulator(mesh.fail_on, 0, lambda a, b: a + b).accumulate(1).get()
@@ -321,7 +321,7 @@ def test_accumulator_raises_what_an_actor_or_the_fold_raises(procs: ProcMesh) ->
         Accumulator(mesh.rank, 0, lambda a, b: a // b).accumulate().get()
 
 
-def test_return_exceptions_gives_results_and_exceptions_by_rank(procs: ProcMesh) -> None:
+def test_return_exceptions_returns_results_and_exceptions_by_rank(procs: ProcMesh) -> None:
     mesh = procs.spawn("calc", Calculator)
     result = mesh.fail_on.options(return_exceptions=True).call(1).get()
     values = list(result.values())
@@ -336,7 +336,7 @@ class Parser(Actor):
         return int(text)
 
 
-def test_one_failing_rank_and_many_are_caught_by_the_same_except(procs: ProcMesh) -> None:
+def test_the_same_except_clause_catches_one_or_many_failing_ranks(procs: ProcMesh) -> None:
     mesh = procs.spawn("parser", Parser)
     for ranks in (1, 4):
         with pytest.raises(ValueError, match="invalid literal") as raised:
@@ -346,7 +346,7 @@ def test_one_failing_rank_and_many_are_caught_by_the_same_except(procs: ProcMesh
         assert all(isinstance(error, ValueError) for _, error in raised.value.failures)
 
 
-def test_endpoint_of_the_actor_itself_is_a_plain_method(proc: ProcMesh) -> None:
+def test_an_endpoint_is_a_plain_method_inside_its_own_actor(proc: ProcMesh) -> None:
     assert proc.spawn("calc", Calculator).add_twice.call_one(5).get() == 10
     assert proc.spawn("mixed", Mixed).both.call_one(1).get() == 5
 
@@ -366,7 +366,7 @@ def test_one_class_may_mix_plain_async_and_concurrent_endpoints(proc: ProcMesh) 
     assert [line for line in log if line.startswith("latch")] == ["latch 0", "latch 1", "latch 2"]
 
 
-def test_concurrent_endpoint_must_be_async_and_not_an_endpoint_already() -> None:
+def test_concurrent_endpoint_requires_an_async_method_that_is_not_an_endpoint() -> None:
     with pytest.raises(ValueError, match="must be 'async def'"):
 
         @concurrent_endpoint
@@ -402,7 +402,7 @@ def test_spawn_checks_the_class_and_its_arguments_at_once(procs: ProcMesh) -> No
         procs.spawn("x", Collides)
 
 
-def test_endpoint_called_directly_says_how_to_call_it(proc: ProcMesh) -> None:
+def test_the_error_of_a_direct_call_says_how_to_call_an_endpoint(proc: ProcMesh) -> None:
     mesh = proc.spawn("calc", Calculator)
     with pytest.raises(TypeError, match=r"get\.call_one\(\.\.\.\)"):
         mesh.get()
@@ -414,7 +414,7 @@ def test_endpoint_called_directly_says_how_to_call_it(proc: ProcMesh) -> None:
         _ = mesh.nothing_like_it
 
 
-def test_as_endpoint_calls_methods_that_are_not_marked(proc: ProcMesh) -> None:
+def test_as_endpoint_calls_undecorated_methods(proc: ProcMesh) -> None:
     mesh = proc.spawn("calc", Calculator, 5)
     assert as_endpoint(mesh.plain).call_one(2).get() == 7
     assert as_endpoint(mesh.static).call_one(4).get() == 8
@@ -444,7 +444,7 @@ def test_endpoints_are_inherited_and_can_be_overridden(proc: ProcMesh) -> None:
     assert mesh.more.call_one().get() == "more"
 
 
-def test_decorated_method_below_endpoint_is_called(proc: ProcMesh) -> None:
+def test_endpoint_can_wrap_another_decorator(proc: ProcMesh) -> None:
     def plus_one(method: Any) -> Any:
         @functools.wraps(method)
         def wrapped(self: Any, *args: Any) -> Any:
@@ -464,7 +464,7 @@ def test_decorated_method_below_endpoint_is_called(proc: ProcMesh) -> None:
         mesh.double.call_one()
 
 
-def test_explicit_port_answers_at_once_later_or_with_an_error(procs: ProcMesh) -> None:
+def test_an_explicit_port_can_reply_immediately_later_or_with_an_error(procs: ProcMesh) -> None:
     mesh = procs.spawn("ported", Ported)
     assert list(mesh.at_once.call(4).get().values()) == [5] * 4
     with pytest.raises(KeyError, match="from the port"):
@@ -474,7 +474,7 @@ def test_explicit_port_answers_at_once_later_or_with_an_error(procs: ProcMesh) -
     assert list(kept.get().values()) == ["later"] * 4
 
 
-def test_explicit_port_may_be_answered_by_a_thread_a_task_or_another_actor(
+def test_a_thread_a_task_or_another_actor_can_reply_on_an_explicit_port(
     procs: ProcMesh,
 ) -> None:
     mesh = procs.spawn("ported", Ported)
@@ -484,27 +484,29 @@ def test_explicit_port_may_be_answered_by_a_thread_a_task_or_another_actor(
     assert first.hand_on.call_one(second).get() == "from 0"
 
 
-def test_second_answer_on_an_explicit_port_is_dropped_and_the_actor_lives(proc: ProcMesh) -> None:
+def test_a_second_reply_on_an_explicit_port_is_dropped_and_the_actor_survives(
+    proc: ProcMesh,
+) -> None:
     mesh = proc.spawn("ported", Ported)
     assert mesh.twice.call_one().get() == 1
     assert list(mesh.twice.call().get().values()) == [1]
     assert mesh.at_once.call_one(1).get() == 2
 
 
-def test_explicit_port_that_is_let_go_unanswered_raises_no_reply(proc: ProcMesh) -> None:
+def test_an_explicit_port_dropped_without_a_reply_raises_no_reply(proc: ProcMesh) -> None:
     mesh = proc.spawn("ported", Ported)
     with pytest.raises(NoReply, match="never"):
         mesh.never.call_one().get()
 
 
-def test_explicit_port_endpoint_takes_broadcasts(proc: ProcMesh) -> None:
+def test_an_explicit_port_endpoint_accepts_broadcasts(proc: ProcMesh) -> None:
     mesh = proc.spawn("ported", Ported)
     mesh.at_once.broadcast(1)
     mesh.never.broadcast()
     assert mesh.at_once.call_one(1).get() == 2
 
 
-def test_send_lets_the_answers_of_all_actors_come_to_a_channel(procs: ProcMesh) -> None:
+def test_send_delivers_the_replies_of_all_actors_to_a_channel(procs: ProcMesh) -> None:
     mesh = procs.spawn("calc", Calculator)
     port, receiver = Channel.open_ranked()
     send(mesh.rank, (), {}, port)
@@ -524,7 +526,7 @@ def test_send_lets_the_answers_of_all_actors_come_to_a_channel(procs: ProcMesh) 
         send(mesh.rank, (1,), {}, port)
 
 
-def test_both_answers_of_an_explicit_port_come_to_a_channel(proc: ProcMesh) -> None:
+def test_both_replies_on_an_explicit_port_arrive_in_the_channel(proc: ProcMesh) -> None:
     mesh = proc.spawn("ported", Ported)
     port, receiver = Channel.open()
     send(mesh.twice, (), {}, port)
@@ -548,7 +550,7 @@ def test_every_slice_of_a_mesh_can_be_called(procs: ProcMesh) -> None:
         assert len(placed) == len(originals)
 
 
-def test_calling_an_endpoint_that_the_other_side_does_not_have_is_an_error(proc: ProcMesh) -> None:
+def test_calling_an_endpoint_that_the_actor_does_not_have_is_an_error(proc: ProcMesh) -> None:
     class Newer(Calculator):
         @endpoint
         def unheard_of(self) -> None: ...
@@ -566,7 +568,7 @@ class MockedParser(Parser):
         return 1234
 
 
-def test_patch_actor_spawns_the_mock_while_the_block_runs(proc: ProcMesh) -> None:
+def test_patch_actor_spawns_the_mock_inside_the_block(proc: ProcMesh) -> None:
     with patch_actor(Parser, MockedParser):
         assert proc.spawn("parser", Parser).parse.call_one("7").get() == 1234
     assert proc.spawn("parser", Parser).parse.call_one("7").get() == 7
@@ -602,7 +604,7 @@ class Raises(Actor):
         return True
 
 
-def test_exceptions_that_cannot_travel_whole_arrive_all_the_same(proc: ProcMesh) -> None:
+def test_exceptions_that_are_hard_to_serialize_still_reach_the_caller(proc: ProcMesh) -> None:
     mesh = proc.spawn("raises", Raises)
     with pytest.raises(Odd, match="7: so") as raised:
         mesh.odd.call_one().get()
@@ -614,7 +616,7 @@ def test_exceptions_that_cannot_travel_whole_arrive_all_the_same(proc: ProcMesh)
     assert mesh.alive.call_one().get()
 
 
-def test_an_argument_that_cannot_be_read_there_is_an_error_of_the_call(proc: ProcMesh) -> None:
+def test_an_argument_that_the_actor_cannot_unpickle_is_an_error_of_the_call(proc: ProcMesh) -> None:
     class Unreadable:
         def __reduce__(self) -> Any:
             return int, ("not a number",)
@@ -625,7 +627,7 @@ def test_an_argument_that_cannot_be_read_there_is_an_error_of_the_call(proc: Pro
     assert mesh.get.call_one().get() == 0
 
 
-def test_a_result_that_cannot_be_read_here_is_an_error_of_the_call(proc: ProcMesh) -> None:
+def test_a_result_that_the_caller_cannot_unpickle_is_an_error_of_the_call(proc: ProcMesh) -> None:
     class Unreadable:
         def __reduce__(self) -> Any:
             return int, ("not a number",)

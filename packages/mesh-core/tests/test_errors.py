@@ -34,7 +34,7 @@ from mesh_core._supervision.failure_report import report
 # The tests below check the exception hierarchy.
 
 
-def test_a_process_that_died_has_a_rank() -> None:
+def test_a_proc_died_error_has_a_rank() -> None:
     assert ProcDied().rank == 0
     assert pickle.loads(pickle.dumps(ProcDied(rank=3))).rank == 3
 
@@ -58,7 +58,7 @@ def test_a_process_that_died_has_a_rank() -> None:
         (ActorError(KeyError("k")), ()),
     ],
 )
-def test_everything_of_ours_is_a_mesh_error_and_what_it_resembles(
+def test_every_error_derives_from_mesh_error_and_its_standard_bases(
     error: MeshError, bases: tuple[type, ...]
 ) -> None:
     assert isinstance(error, MeshError)
@@ -95,19 +95,19 @@ def test_cause_survives_pickling() -> None:
     assert repr(error.__cause__) == "KeyError('k')"
 
 
-def test_cause_that_cannot_be_pickled_becomes_its_text() -> None:
+def test_an_unpicklable_cause_is_replaced_by_its_text() -> None:
     cause = KeyError("k", lambda: None)
     error = pickle.loads(pickle.dumps(ActorFailed(cause=cause)))
     assert isinstance(error.__cause__, MeshError)
     assert str(error.__cause__) == f"KeyError: {cause}"
 
 
-def test_traceback_names_an_error_as_a_program_does() -> None:
+def test_a_traceback_shows_the_public_name_of_an_error() -> None:
     assert printed(NoReply("x")).endswith("mesh_core.NoReply: x\n")
     assert printed(sent(NoReply("x"))).count("mesh_core.ActorError[NoReply]: x\n") == 1
 
 
-def test_dead_process_reads_as_one_paragraph() -> None:
+def test_the_error_of_a_dead_process_is_one_paragraph() -> None:
     error = ProcDied(
         **PLACE, signal=9, log_tail=("loading", "x" * 1_000), cause=OSError("disk full")
     )
@@ -138,26 +138,26 @@ def test_dead_process_reads_as_one_paragraph() -> None:
         (DeadlineExceeded("go", 0.5), "its timeout of 0.5 s"),
     ],
 )
-def test_text_says_what_happened(error: MeshError, words: str) -> None:
+def test_the_message_says_what_happened(error: MeshError, words: str) -> None:
     assert words in str(error)
     assert not str(error).endswith(".")
 
 
-def test_where_gathers_the_place_of_a_failure() -> None:
+def test_where_holds_the_location_of_a_failure() -> None:
     where = ProcDied(**PLACE).where
     assert {name: getattr(where, name) for name in PLACE} == PLACE
     assert repr(pickle.loads(pickle.dumps(where))) == repr(where)
     assert repr(Where(rank=1, host="a")) == "Where(host='a', rank=1)"
 
 
-def test_repr_of_a_supervision_error_says_what_is_known() -> None:
+def test_the_repr_of_a_supervision_error_shows_the_known_fields() -> None:
     assert repr(ProcDied(rank=1, signal=9)) == "ProcDied(signal=9, Where(rank=1))"
 
 
 # The tests below check failures of several ranks.
 
 
-def test_first_failure_is_raised_with_all_of_them() -> None:
+def test_the_first_failure_is_raised_and_lists_all_failures() -> None:
     errors = [sent(ValueError(rank), rank=rank) for rank in range(12)]
     failures = [(rank, error) for rank, error in enumerate(errors)]
     error = join_failures(failures)
@@ -168,7 +168,7 @@ def test_first_failure_is_raised_with_all_of_them() -> None:
     assert "and 3 more; see .failures" in str(error)
 
 
-def test_single_failure_is_its_own_only_one() -> None:
+def test_a_single_failure_lists_only_itself() -> None:
     error = sent(ValueError(1), rank=2)
     assert error.failures == ((2, error),)
     at = {"gpus": 2}
@@ -189,7 +189,7 @@ def test_failures_survive_pickling() -> None:
 # The tests below check the report that ends a program.
 
 
-def test_report_begins_with_the_users_traceback_and_names_everything() -> None:
+def test_a_report_has_the_users_traceback_the_location_the_log_and_a_hint() -> None:
     cause = sent(ValueError("bad batch"), **PLACE)
     text = report(ActorFailed(**PLACE, log_tail=["epoch 1", "epoch 2"], cause=cause))
     own, place, log, to_do = text.split("\n\n")

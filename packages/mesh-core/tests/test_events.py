@@ -78,7 +78,7 @@ def collect(stream: EventStream, kind: str, count: int = 1) -> list[Event]:
     return found[:count]
 
 
-def test_events_of_a_call_come_in_order_with_one_number() -> None:
+def test_events_of_a_call_are_in_order_and_share_one_id() -> None:
     worker = this_proc().spawn("worker", Worker)
     worker.add.call_one(0).get()
     with EventStream.subscribe(CALL) as stream:
@@ -91,7 +91,7 @@ def test_events_of_a_call_come_in_order_with_one_number() -> None:
     worker.stop().get()
 
 
-def test_only_the_kinds_asked_for_are_given() -> None:
+def test_only_subscribed_kinds_are_delivered() -> None:
     worker = this_proc().spawn("worker", Worker)
     worker.add.call_one(0).get()
     with EventStream.subscribe(["completed"]) as stream:
@@ -102,7 +102,7 @@ def test_only_the_kinds_asked_for_are_given() -> None:
     worker.stop().get()
 
 
-def test_every_subscriber_gets_everything() -> None:
+def test_every_subscriber_gets_all_events() -> None:
     worker = this_proc().spawn("worker", Worker)
     worker.add.call_one(0).get()
     with EventStream.subscribe(CALL) as one, EventStream.subscribe(CALL) as two:
@@ -114,7 +114,7 @@ def test_every_subscriber_gets_everything() -> None:
     worker.stop().get()
 
 
-def test_a_late_subscriber_gets_nothing_from_before() -> None:
+def test_a_late_subscriber_gets_no_earlier_events() -> None:
     worker = this_proc().spawn("worker", Worker)
     with EventStream.subscribe(CALL):
         worker.add.call_one(1).get()
@@ -123,7 +123,7 @@ def test_a_late_subscriber_gets_nothing_from_before() -> None:
     worker.stop().get()
 
 
-def test_recording_ends_with_the_last_subscriber() -> None:
+def test_recording_stops_with_the_last_subscriber() -> None:
     worker = this_proc().spawn("worker", Worker)
     with EventStream.subscribe() as one:
         pass
@@ -134,7 +134,7 @@ def test_recording_ends_with_the_last_subscriber() -> None:
     worker.stop().get()
 
 
-def test_all_kinds_are_merged_by_time() -> None:
+def test_events_of_all_kinds_are_merged_by_time() -> None:
     worker = this_proc().spawn("worker", Worker)
     worker.add.call_one(0).get()
     before = time.time_ns()
@@ -150,7 +150,7 @@ def test_all_kinds_are_merged_by_time() -> None:
     worker.stop().get()
 
 
-def test_a_subscriber_that_is_behind_loses_the_oldest_and_is_told() -> None:
+def test_a_slow_subscriber_loses_the_oldest_events_and_sees_the_count() -> None:
     with EventStream.subscribe(["metric", "span_begin"], len_max=10) as stream:
         for number in range(25):
             with span(str(number)):
@@ -159,7 +159,7 @@ def test_a_subscriber_that_is_behind_loses_the_oldest_and_is_told() -> None:
         assert stream.dropped == 15
 
 
-def test_messages_are_bounded_too() -> None:
+def test_buffered_message_events_are_bounded() -> None:
     port, receiver = Channel[int].open()
     with (
         EventStream.subscribe(["sent"], len_max=16) as stream,
@@ -175,7 +175,7 @@ def test_messages_are_bounded_too() -> None:
     assert receiver.recv().get() == 0
 
 
-def test_poll_gives_no_more_than_asked_for() -> None:
+def test_poll_returns_at_most_the_requested_number() -> None:
     with EventStream.subscribe(["span_begin"]) as stream:
         for number in range(5):
             with span(str(number)):
@@ -184,7 +184,7 @@ def test_poll_gives_no_more_than_asked_for() -> None:
         assert [event.text for event in stream.poll()] == ["2", "3", "4"]
 
 
-def test_events_of_a_message_say_who_has_sent_it_and_what_for() -> None:
+def test_message_events_name_the_sender_and_its_span() -> None:
     worker = this_proc().spawn("worker", Worker)
     worker.add.call_one(0).get()
     asker = this_proc().spawn("asker", Asker)
@@ -197,7 +197,7 @@ def test_events_of_a_message_say_who_has_sent_it_and_what_for() -> None:
     worker.stop().get()
 
 
-def test_the_program_is_no_sender() -> None:
+def test_messages_from_the_program_have_no_sender() -> None:
     worker = this_proc().spawn("worker", Worker)
     with EventStream.subscribe(CALL) as stream:
         worker.add.call_one(0).get()
@@ -205,7 +205,7 @@ def test_the_program_is_no_sender() -> None:
     worker.stop().get()
 
 
-def test_what_is_asked_by_mesh_itself_has_no_endpoint() -> None:
+def test_internal_messages_have_no_endpoint() -> None:
     with EventStream.subscribe() as stream:
         worker = this_proc().spawn("worker", Worker)
         worker.initialized.get()
@@ -213,7 +213,7 @@ def test_what_is_asked_by_mesh_itself_has_no_endpoint() -> None:
         assert {event.endpoint for event in stream.poll()} == {""}
 
 
-def test_numbers_of_endpoints_outlive_a_job(tmp_path: Path) -> None:
+def test_endpoint_ids_remain_valid_after_a_job(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         """
@@ -250,7 +250,7 @@ class Late(Actor):
     ("is_recorded", "since_start", "expected"),
     [(True, True, ["add", "heard"]), (True, False, []), (False, True, [])],
 )
-def test_the_first_messages_of_a_process_are_kept_for_who_wants_them(
+def test_a_subscriber_can_request_the_first_messages_of_its_process(
     local_procs: LocalProcs, is_recorded: bool, since_start: bool, expected: list[str]
 ) -> None:
     with EventStream.subscribe(["sent"] if is_recorded else ["log_line"]):
@@ -260,14 +260,14 @@ def test_the_first_messages_of_a_process_are_kept_for_who_wants_them(
     assert late.heard.call_one(True).get() == []
 
 
-def test_iteration_ends_when_nothing_happens() -> None:
+def test_iteration_stops_at_the_timeout() -> None:
     with EventStream.subscribe(["span_begin"]) as stream:
         with span("once"):
             pass
         assert [event.text for event in stream.events(timeout=0.01)] == ["once"]
 
 
-def test_iteration_wakes_for_what_happens_and_ends_at_close() -> None:
+def test_iteration_wakes_for_new_events_and_stops_at_close() -> None:
     seen: list[str] = []
     stream = EventStream.subscribe(["span_begin"])
 
@@ -284,7 +284,7 @@ def test_iteration_wakes_for_what_happens_and_ends_at_close() -> None:
     assert not reader.is_alive()
 
 
-def test_iteration_sees_messages() -> None:
+def test_iteration_yields_message_events() -> None:
     worker = this_proc().spawn("worker", Worker)
     with EventStream.subscribe(["answered"]) as stream:
         worker.add.call_one(1).get()
@@ -299,12 +299,14 @@ def test_iteration_sees_messages() -> None:
         (lambda: EventStream.subscribe(len_max=0), "len_max 0 is less than 1"),
     ],
 )
-def test_what_cannot_be_subscribed_to(subscribe_wrongly: Callable[[], object], text: str) -> None:
+def test_an_invalid_subscription_is_refused(
+    subscribe_wrongly: Callable[[], object], text: str
+) -> None:
     with pytest.raises(ValueError, match=text):
         subscribe_wrongly()
 
 
-def test_life_of_an_actor() -> None:
+def test_the_lifecycle_of_an_actor_is_recorded() -> None:
     with EventStream.subscribe(["spawned", "started", "failed", "stopped"]) as stream:
         worker = this_proc().spawn("short-lived", Worker)
         worker.add.call_one(1).get()
@@ -330,7 +332,7 @@ def wait_for(stream: EventStream, kind: str) -> list[Event]:
     return found
 
 
-def test_failure_and_what_the_owner_says_to_it() -> None:
+def test_a_failure_and_its_supervision_are_recorded() -> None:
     with EventStream.subscribe(["failed", "supervised"]) as stream:
         owner = this_proc().spawn("owner", Owner)
         owner.fail_child.call_one().get()
@@ -344,7 +346,7 @@ def test_failure_and_what_the_owner_says_to_it() -> None:
     owner.stop().get()
 
 
-def test_processes_that_start_die_and_come_back(local_procs: LocalProcs) -> None:
+def test_process_starts_deaths_and_restarts_are_recorded(local_procs: LocalProcs) -> None:
     with EventStream.subscribe(["proc_started", "proc_died", "restarted"]) as stream:
         procs = local_procs({"gpus": 2}, name="mortal")
         worker = procs.spawn("worker", Worker, restart=RestartPolicy("permanent"))
@@ -361,7 +363,7 @@ def test_processes_that_start_die_and_come_back(local_procs: LocalProcs) -> None
     assert found[-1].kind == "restarted"
 
 
-def test_lines_that_processes_print(procs: ProcMesh) -> None:
+def test_lines_printed_by_processes_are_recorded(procs: ProcMesh) -> None:
     workers = procs.spawn("workers", Worker)
     with EventStream.subscribe(["log_line"]) as stream:
         workers.slice(gpus=1).shout.call_one("hello").get()
@@ -371,7 +373,7 @@ def test_lines_that_processes_print(procs: ProcMesh) -> None:
     assert event.subject.stream == "stdout"
 
 
-def test_a_caller_that_gives_up() -> None:
+def test_a_cancelled_call_is_recorded() -> None:
     worker = this_proc().spawn("worker", Worker)
     worker.add.call_one(0).get()
     with EventStream.subscribe(["sent", "cancelled"]) as stream:
@@ -382,7 +384,7 @@ def test_a_caller_that_gives_up() -> None:
     worker.stop().get()
 
 
-def test_a_message_that_nobody_takes(procs: ProcMesh) -> None:
+def test_a_refused_message_is_recorded(procs: ProcMesh) -> None:
     port, receiver = Channel[int].open()
     receiver.close()
     with EventStream.subscribe(["refused"]) as stream:
@@ -391,7 +393,7 @@ def test_a_message_that_nobody_takes(procs: ProcMesh) -> None:
     assert event.code > 0
 
 
-def test_links_come_up_and_go_down_and_deaths_are_heard_of(local_procs: LocalProcs) -> None:
+def test_connections_and_peer_deaths_are_recorded(local_procs: LocalProcs) -> None:
     with EventStream.subscribe(["link_up", "link_down", "peer_died"]) as stream:
         procs = local_procs()
         waiting = procs.spawn("worker", Worker).wait.call_one()
@@ -432,7 +434,7 @@ def test_subscribers_outlive_the_job(tmp_path: Path) -> None:
     ], ended
 
 
-def test_threads_record_without_losing_anything() -> None:
+def test_threads_record_concurrently_without_losing_events() -> None:
     def work() -> None:
         for _ in range(200):
             with span("work"):
@@ -459,7 +461,7 @@ def test_kinds_are_documented() -> None:
     assert [kind for kind in sorted(Event.KINDS) if f"`{kind}`" not in text] == []
 
 
-def test_callback_hears_of_every_process_mesh(local_procs: LocalProcs) -> None:
+def test_the_spawn_callback_is_called_for_every_process_mesh(local_procs: LocalProcs) -> None:
     heard: list[ProcMesh] = []
     unregister = register_proc_mesh_spawn_callback(heard.append)
     mesh = local_procs(name="first")
@@ -469,7 +471,7 @@ def test_callback_hears_of_every_process_mesh(local_procs: LocalProcs) -> None:
     assert heard == [mesh]
 
 
-def test_an_interruption_while_clocks_are_compared_does_not_shift_them() -> None:
+def test_an_interruption_does_not_distort_the_clock_comparison() -> None:
     # The time that passes before each reading; only the third comparison is undisturbed.
     steps = iter([9_000, 100, 100, 100, 7_000, 100, 100, 100, 100, *[5_000] * 6])
     now = 0

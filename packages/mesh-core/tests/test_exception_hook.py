@@ -65,13 +65,13 @@ def test_linked_exceptions_are_shown_without_frames_of_mesh() -> None:
         assert [one.filename for one in traceback.extract_tb(cause.__traceback__)] == [__file__]
 
 
-def test_a_defect_of_mesh_keeps_its_frames() -> None:
+def test_an_internal_error_of_mesh_keeps_its_frames() -> None:
     with pytest.raises(TypeError) as caught:
         Extent(["gpus"], None)  # type: ignore[arg-type]
     assert any("shape.py" in file for file in frames_while_hidden(caught.value))
 
 
-def test_the_version_is_that_of_the_distribution() -> None:
+def test_the_version_matches_the_distribution() -> None:
     from importlib.metadata import version
 
     assert mesh_core.__version__ == version("torchmesh-core")

@@ -40,7 +40,7 @@ PROMPT_S = 10.0
         ("os.abort()", -6),
     ],
 )
-def test_status_is_that_of_the_program(tmp_path: Path, rest: str, status: int) -> None:
+def test_the_exit_status_is_that_of_the_program(tmp_path: Path, rest: str, status: int) -> None:
     ended = run(tmp_path, f"{START}\n    {rest}\n")
     assert ended.status == status, ended.err
     assert ended.seconds < 10
@@ -59,7 +59,7 @@ def test_status_is_that_of_the_program(tmp_path: Path, rest: str, status: int) -
         ("mesh.sleep.call(60).get()", signal.SIGHUP, -signal.SIGHUP),
     ],
 )
-def test_signal_ends_the_program_and_all_it_has_started(
+def test_a_signal_stops_the_program_and_all_its_processes(
     tmp_path: Path, waiting: str, sent: int, status: int
 ) -> None:
     # asyncio treats a Ctrl-C that arrives while it installs its handler as a plain cancellation.
@@ -100,13 +100,13 @@ LATE_NEWS = """
 """
 
 
-def test_failure_of_which_the_end_overtakes_the_news_is_not_lost(tmp_path: Path) -> None:
+def test_a_failure_reported_after_the_exit_began_is_not_lost(tmp_path: Path) -> None:
     ended = run(tmp_path, LATE_NEWS)
     assert ended.status == 1, ended.err
     assert ended.err.count("Unhandled failure") == 1, ended.err
 
 
-def test_failure_is_not_lost_in_the_answer_to_a_stop_that_nobody_reads(tmp_path: Path) -> None:
+def test_a_failure_in_an_unread_stop_reply_is_not_lost(tmp_path: Path) -> None:
     program = """
     from mesh_core._actors import agent as _agent
     from mesh_core._runtime.runtime import runtime
@@ -132,7 +132,7 @@ def test_failure_is_not_lost_in_the_answer_to_a_stop_that_nobody_reads(tmp_path:
     assert ended.err.count("Unhandled failure") == 1, ended.err
 
 
-def test_cleanup_that_raises_at_the_end_of_the_program_is_printed(tmp_path: Path) -> None:
+def test_an_exception_in_a_cleanup_at_exit_is_printed(tmp_path: Path) -> None:
     program = """
     class Untidy(Worker):
         def __cleanup__(self, error):
@@ -148,16 +148,14 @@ def test_cleanup_that_raises_at_the_end_of_the_program_is_printed(tmp_path: Path
 @pytest.mark.parametrize(
     ("rest", "status"), [("mesh.stop()", 0), ("mesh.fail.broadcast(); mesh.stop()", 1)]
 )
-def test_stop_that_nobody_waits_for_does_not_hold_the_end_up(
-    tmp_path: Path, rest: str, status: int
-) -> None:
+def test_an_unawaited_stop_does_not_delay_the_exit(tmp_path: Path, rest: str, status: int) -> None:
     ended = run(tmp_path, f"{START}\n    {rest}\n")
     assert ended.status == status, ended.err
     assert ended.err.count("Unhandled failure") == status, ended.err
     assert ended.seconds < PROMPT_S
 
 
-def test_interrupt_that_is_caught_lets_the_program_go_on(tmp_path: Path) -> None:
+def test_a_program_continues_after_a_caught_interrupt(tmp_path: Path) -> None:
     program = f"""
     {START}
     call = mesh.sleep.call(1)
@@ -182,7 +180,7 @@ def test_interrupt_that_is_caught_lets_the_program_go_on(tmp_path: Path) -> None
         pytest.param("sys.exit(3)", 3, 12.0, marks=pytest.mark.slow),
     ],
 )
-def test_endpoint_that_never_returns_does_not_hold_the_end_up(
+def test_an_endpoint_that_never_returns_does_not_block_the_exit(
     tmp_path: Path, hanging: str, rest: str, status: int, limit_s: float
 ) -> None:
     program = f"""
@@ -201,7 +199,7 @@ def test_endpoint_that_never_returns_does_not_hold_the_end_up(
     assert ended.seconds < limit_s
 
 
-def test_second_interrupt_ends_an_end_that_takes_long(tmp_path: Path) -> None:
+def test_a_second_interrupt_aborts_a_slow_shutdown(tmp_path: Path) -> None:
     program = f"""
     {START}
     configure(stop_grace_s=60)
@@ -213,7 +211,7 @@ def test_second_interrupt_ends_an_end_that_takes_long(tmp_path: Path) -> None:
     assert ended.seconds < PROMPT_S
 
 
-def test_cleanup_runs_when_the_program_ends(tmp_path: Path) -> None:
+def test_cleanup_runs_when_the_program_exits(tmp_path: Path) -> None:
     program = """
     class Tidy(Worker):
         def __cleanup__(self, error):
@@ -230,7 +228,7 @@ def test_cleanup_runs_when_the_program_ends(tmp_path: Path) -> None:
         assert "\ntidied up after None" in "\n" + ended.out
 
 
-def test_cleanup_of_async_actors_of_the_program_itself_runs_too(tmp_path: Path) -> None:
+def test_cleanup_of_async_actors_in_the_program_process_runs_at_exit(tmp_path: Path) -> None:
     program = """
     class Tidy(Actor):
         @endpoint
@@ -251,7 +249,7 @@ def test_cleanup_of_async_actors_of_the_program_itself_runs_too(tmp_path: Path) 
 
 @pytest.mark.parametrize("place", ["controller", "worker"])
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_pools_disturb_nothing(
+def test_multiprocessing_pools_work_in_programs_and_actors(
     tmp_path_factory: pytest.TempPathFactory, place: str, method: str
 ) -> None:
     # The path must be short enough for the address of a socket of the pool.
@@ -278,7 +276,7 @@ def test_pools_disturb_nothing(
     assert "[2, 2]" in ended.out
 
 
-def test_fork_of_the_program_that_ends_leaves_the_program_alone(tmp_path: Path) -> None:
+def test_the_exit_of_a_forked_child_does_not_affect_the_program(tmp_path: Path) -> None:
     program = f"""
     {START}
     for leave in (lambda: os._exit(0), lambda: sys.exit(0)):
@@ -296,7 +294,7 @@ def test_fork_of_the_program_that_ends_leaves_the_program_alone(tmp_path: Path) 
     assert "[4, 4]" in ended.out
 
 
-def test_fork_of_the_program_may_be_a_program_of_its_own(tmp_path: Path) -> None:
+def test_a_forked_child_can_start_its_own_job(tmp_path: Path) -> None:
     program = f"""
     {START}
     pid = os.fork()
@@ -314,7 +312,7 @@ def test_fork_of_the_program_may_be_a_program_of_its_own(tmp_path: Path) -> None
     assert "outside: [2, 2]" in ended.out
 
 
-def test_program_may_start_mesh_in_a_thread_and_end_without_it(tmp_path: Path) -> None:
+def test_a_program_can_start_mesh_in_threads_and_exit_normally(tmp_path: Path) -> None:
     program = """
     def work():
         mesh = this_host().spawn_procs({"n": 2}).spawn("worker", Worker)
@@ -328,7 +326,7 @@ def test_program_may_start_mesh_in_a_thread_and_end_without_it(tmp_path: Path) -
     assert ended.out.count("[1, 1]") == 4
 
 
-def test_failure_ends_a_program_that_started_mesh_in_a_thread(tmp_path: Path) -> None:
+def test_a_failure_terminates_a_program_that_started_mesh_in_a_thread(tmp_path: Path) -> None:
     program = """
     def work():
         this_host().spawn_procs().spawn("worker", Worker).fail.broadcast()

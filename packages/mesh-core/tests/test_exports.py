@@ -59,7 +59,7 @@ class TestPublicModules(PublicSurfaceChecks):
     )
 
 
-def test_the_names_of_the_field_are_there() -> None:
+def test_all_names_that_monarch_programs_import_are_exported() -> None:
     modules = (mesh_core, mesh_core.compat)
     missing = [
         name for name in FIELD_NAMES.split() if not any(hasattr(module, name) for module in modules)
@@ -100,7 +100,7 @@ def in_new_python(program: str) -> str:
 @pytest.mark.parametrize(
     "module", ["mesh_core", "mesh_core.compat", "mesh_core.services", "mesh_core.spi"]
 )
-def test_import_is_light(module: str) -> None:
+def test_importing_loads_no_heavy_modules(module: str) -> None:
     # Modules that Python loads at startup do not count.
     program = (
         f"import sys; before = set(sys.modules); import {module}; print(*set(sys.modules)-before)"
@@ -108,7 +108,7 @@ def test_import_is_light(module: str) -> None:
     assert HEAVY & set(in_new_python(program).split()) == set()
 
 
-def test_testing_module_opens_without_pytest() -> None:
+def test_the_testing_module_can_be_imported_without_pytest() -> None:
     program = """
 import sys
 sys.modules["pytest"] = None

@@ -45,7 +45,9 @@ def kill(mesh: Any) -> int:
 
 
 @pytest.mark.parametrize("cls", [Worker, AsyncWorker])
-def test_call_of_a_killed_process_raises_at_once_and_says_all(pair: ProcMesh, cls: Any) -> None:
+def test_a_call_to_a_killed_process_raises_immediately_with_all_details(
+    pair: ProcMesh, cls: Any
+) -> None:
     mesh = pair.spawn("workers", cls)
     second = mesh.slice(n=1)
     pending = second.sleep.call_one(60)
@@ -68,7 +70,7 @@ def test_call_of_a_killed_process_raises_at_once_and_says_all(pair: ProcMesh, cl
 
 
 @pytest.mark.parametrize("waits_for", ["called", "beside"])
-def test_death_of_a_process_names_all_its_actors(pair: ProcMesh, waits_for: str) -> None:
+def test_the_error_of_a_dead_process_names_all_its_actors(pair: ProcMesh, waits_for: str) -> None:
     meshes = {name: pair.spawn(name, Worker) for name in ("called", "beside")}
     pair.slice(n=0).spawn("elsewhere", Worker).pid.call_one().get()
     pending = meshes[waits_for].slice(n=1).sleep.call_one(60)
@@ -92,7 +94,7 @@ def _pid(procs: ProcMesh, rank: int) -> int:
     return pid
 
 
-def test_exit_status_and_last_words_are_in_the_error(pair: ProcMesh) -> None:
+def test_the_error_has_the_exit_status_and_the_last_log_lines(pair: ProcMesh) -> None:
     mesh = pair.spawn("workers", Worker)
     with pytest.raises(ProcDied) as caught:
         mesh.slice(n=0).leave.call_one(7).get()
@@ -101,7 +103,7 @@ def test_exit_status_and_last_words_are_in_the_error(pair: ProcMesh) -> None:
     assert "the last words of" in caught.value.log_tail[-1]
 
 
-def test_segfault_names_its_signal_and_shows_where(pair: ProcMesh) -> None:
+def test_the_error_of_a_segfault_has_the_signal_and_the_stack(pair: ProcMesh) -> None:
     mesh = pair.spawn("workers", Worker)
     with pytest.raises(ProcDied, match="SIGSEGV") as caught:
         mesh.slice(n=0).crash.call_one().get()
@@ -109,14 +111,14 @@ def test_segfault_names_its_signal_and_shows_where(pair: ProcMesh) -> None:
     assert any("crash" in line for line in caught.value.log_tail), caught.value.log_tail
 
 
-def test_sys_exit_of_an_endpoint_is_an_exception_like_others(pair: ProcMesh) -> None:
+def test_sys_exit_in_an_endpoint_is_an_ordinary_exception(pair: ProcMesh) -> None:
     mesh = pair.spawn("workers", Worker).slice(n=0)
     with pytest.raises(ActorError):
         mesh.leave_by_raising.call_one().get()
     assert mesh.add.call_one().get() == 1
 
 
-def test_other_ranks_and_other_slices_go_on(pair: ProcMesh) -> None:
+def test_other_ranks_and_slices_continue_after_a_death(pair: ProcMesh) -> None:
     mesh = pair.spawn("workers", Worker)
     kill(mesh.slice(n=1))
     with pytest.raises(ProcDied):
@@ -129,7 +131,7 @@ def test_other_ranks_and_other_slices_go_on(pair: ProcMesh) -> None:
     assert pair.slice(n=0).spawn("more", Worker).add.call_one().get() == 1
 
 
-def test_call_of_many_with_one_dead_says_which(pair: ProcMesh) -> None:
+def test_the_error_of_a_mesh_call_names_the_dead_rank(pair: ProcMesh) -> None:
     mesh = pair.spawn("workers", Worker)
     kill(mesh.slice(n=1))
     with pytest.raises(ProcDied) as caught:
@@ -139,7 +141,7 @@ def test_call_of_many_with_one_dead_says_which(pair: ProcMesh) -> None:
     assert failure is caught.value
 
 
-def test_return_exceptions_gives_results_beside_the_death(pair: ProcMesh) -> None:
+def test_return_exceptions_returns_both_results_and_the_death(pair: ProcMesh) -> None:
     mesh = pair.spawn("workers", Worker)
     kill(mesh.slice(n=1))
     values = mesh.add.options(return_exceptions=True).call().get()
@@ -147,14 +149,14 @@ def test_return_exceptions_gives_results_beside_the_death(pair: ProcMesh) -> Non
     assert isinstance(values.slice(n=1).item(), ProcDied)
 
 
-def test_stream_gives_the_death_among_the_answers(pair: ProcMesh) -> None:
+def test_a_stream_includes_the_death_among_the_replies(pair: ProcMesh) -> None:
     mesh = pair.spawn("workers", Worker)
     kill(mesh.slice(n=1))
     outcomes = [future.exception() for future in mesh.add.stream()]
     assert sorted(type(o).__name__ for o in outcomes) == ["NoneType", "ProcDied"]
 
 
-async def test_await_of_a_killed_process_raises(pair: ProcMesh) -> None:
+async def test_awaiting_a_call_to_a_killed_process_raises(pair: ProcMesh) -> None:
     mesh = pair.spawn("workers", Worker)
     pid = await mesh.slice(n=1).pid.call_one()
     pending = mesh.slice(n=1).sleep.call_one(60)
@@ -164,7 +166,9 @@ async def test_await_of_a_killed_process_raises(pair: ProcMesh) -> None:
 
 
 @pytest.mark.parametrize("cls", [Worker, AsyncWorker])
-def test_actor_that_fails_in_a_broadcast_is_lost_and_says_why(proc: ProcMesh, cls: Any) -> None:
+def test_an_actor_that_fails_in_a_broadcast_is_lost_and_the_error_says_why(
+    proc: ProcMesh, cls: Any
+) -> None:
     mesh = proc.spawn("worker", cls)
     mesh.fail.broadcast("of a broadcast")
     with pytest.raises(ActorFailed) as caught:
@@ -175,7 +179,7 @@ def test_actor_that_fails_in_a_broadcast_is_lost_and_says_why(proc: ProcMesh, cl
     assert proc.spawn("worker", cls).add.call_one().get() == 1
 
 
-def test_actor_that_fails_behind_an_explicit_port_is_lost_and_its_caller_told(
+def test_a_failure_in_an_explicit_port_endpoint_fails_the_actor_and_the_call(
     proc: ProcMesh,
 ) -> None:
     mesh = proc.spawn("worker", Worker)
@@ -185,7 +189,7 @@ def test_actor_that_fails_behind_an_explicit_port_is_lost_and_its_caller_told(
         mesh.add.call_one().get()
 
 
-def test_concurrent_endpoint_that_fails_without_caller_takes_the_actor_and_its_calls(
+def test_a_concurrent_failure_without_a_caller_fails_the_actor_and_its_calls(
     proc: ProcMesh,
 ) -> None:
     mesh = proc.spawn("worker", AsyncWorker)
@@ -207,7 +211,7 @@ def test_failed_init_is_raised_by_initialized_and_by_calls(proc: ProcMesh) -> No
         assert "__init__" in cause.exception_formatted  # type: ignore[attr-defined]
 
 
-def test_processes_take_new_actors_after_any_failure(pair: ProcMesh) -> None:
+def test_processes_accept_new_actors_after_any_failure(pair: ProcMesh) -> None:
     for fails in range(5):
         with pytest.raises(ActorFailed):
             pair.spawn("bad", Worker, f"time {fails}").initialized.get()
@@ -218,14 +222,14 @@ def test_processes_take_new_actors_after_any_failure(pair: ProcMesh) -> None:
     assert pair.spawn("good", Worker).add.call().get().values() == [1, 1]
 
 
-def test_aborting_actor_answers_first_and_says_its_reason(proc: ProcMesh) -> None:
+def test_an_aborting_actor_replies_first_and_reports_its_reason(proc: ProcMesh) -> None:
     mesh = proc.spawn("worker", Worker)
     assert mesh.abort.call_one("enough").get() == "still answered"
     with pytest.raises(ActorFailed, match="enough"):
         mesh.add.call_one().get()
 
 
-def test_actor_that_stops_itself_is_stopped_and_no_failure(proc: ProcMesh) -> None:
+def test_an_actor_that_stops_itself_has_not_failed(proc: ProcMesh) -> None:
     mesh = proc.spawn("worker", Worker)
     assert mesh.retire.call_one().get() == "still answered"
     with pytest.raises(MeshStopped):

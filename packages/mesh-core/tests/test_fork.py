@@ -122,7 +122,9 @@ def pair() -> Iterator[ProcMesh]:
 
 
 @pytest.mark.parametrize("leave", ENDS, ids=lambda leave: leave.__name__)
-def test_a_child_of_an_endpoint_ends_with_its_own_status(pair: ProcMesh, leave: Any) -> None:
+def test_a_child_forked_by_an_endpoint_exits_with_its_own_status(
+    pair: ProcMesh, leave: Any
+) -> None:
     mesh = pair.spawn("forker", Forker)
     forker, peer = mesh.slice(n=0), mesh.slice(n=1)
     other = forker.meet.call_one(peer).get(timeout=LIMIT_S)
@@ -133,7 +135,9 @@ def test_a_child_of_an_endpoint_ends_with_its_own_status(pair: ProcMesh, leave: 
 
 
 @pytest.mark.parametrize("leave", ENDS, ids=lambda leave: leave.__name__)
-def test_a_child_of_an_async_actor_ends_with_its_own_status(pair: ProcMesh, leave: Any) -> None:
+def test_a_child_forked_by_an_async_actor_exits_with_its_own_status(
+    pair: ProcMesh, leave: Any
+) -> None:
     forker = pair.slice(n=0).spawn("forker", AsyncForker)
     for _ in range(2):
         assert forker.fork.call_one(leave).get(timeout=LIMIT_S) == ENDS[leave]
@@ -148,7 +152,7 @@ def test_a_child_cannot_use_the_connections_of_its_parent(pair: ProcMesh) -> Non
     assert forker.meet.call_one(peer).get(timeout=LIMIT_S) == other
 
 
-def test_multiprocessing_and_programs_run_in_an_endpoint(pair: ProcMesh) -> None:
+def test_multiprocessing_and_subprocesses_work_in_an_endpoint(pair: ProcMesh) -> None:
     mesh = pair.spawn("forker", Forker)
     forker, peer = mesh.slice(n=0), mesh.slice(n=1)
     other = forker.meet.call_one(peer).get(timeout=LIMIT_S)

@@ -61,14 +61,14 @@ def test_a_future_inside_an_argument_is_rejected(latch: Latch) -> None:
     assert future.get() == 1
 
 
-def test_a_future_cannot_be_made_by_hand_nor_pickled(latch: Latch) -> None:
+def test_a_future_cannot_be_constructed_or_pickled(latch: Latch) -> None:
     with pytest.raises(TypeError):
         Future()
     with pytest.raises(TypeError):
         pickle.dumps(latch.value.call_one(1))
 
 
-def test_an_outcome_may_be_looked_at_any_number_of_times_in_any_way(latch: Latch) -> None:
+def test_a_result_can_be_read_repeatedly_in_any_way(latch: Latch) -> None:
     future = latch.value.call_one([1])
     first = future.get()
     assert future.get() is first
@@ -85,7 +85,7 @@ def test_an_outcome_may_be_looked_at_any_number_of_times_in_any_way(latch: Latch
     assert asyncio.run(again()) == [first, first]
 
 
-def test_a_failure_may_be_looked_at_any_number_of_times(latch: Latch) -> None:
+def test_a_failure_can_be_read_repeatedly(latch: Latch) -> None:
     future = latch.fail.call_one()
     for _ in range(3):
         with pytest.raises(LookupError, match="as asked"):
@@ -99,7 +99,7 @@ def test_a_failure_may_be_looked_at_any_number_of_times(latch: Latch) -> None:
         asyncio.run(again())
 
 
-def test_raising_an_outcome_again_and_again_does_not_grow_its_traceback(latch: Latch) -> None:
+def test_raising_a_failure_repeatedly_does_not_grow_its_traceback(latch: Latch) -> None:
     future = latch.fail.call_one()
 
     def depth() -> int:
@@ -115,7 +115,7 @@ def test_raising_an_outcome_again_and_again_does_not_grow_its_traceback(latch: L
     assert depth() == depth() == depth()
 
 
-def test_get_with_a_timeout_raises_and_may_be_called_again(latch: Latch) -> None:
+def test_get_can_be_called_again_after_a_timeout(latch: Latch) -> None:
     future = latch.wait.call_one()
     for _ in range(2):
         with pytest.raises(TimeoutError):
@@ -128,7 +128,7 @@ def test_get_with_a_timeout_raises_and_may_be_called_again(latch: Latch) -> None
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf")])
-def test_a_timeout_that_is_no_time_is_refused(latch: Latch, timeout: float) -> None:
+def test_an_invalid_timeout_is_refused(latch: Latch, timeout: float) -> None:
     future = latch.wait.call_one()
     with pytest.raises(ValueError, match="timeout"):
         future.get(timeout=timeout)
@@ -137,7 +137,7 @@ def test_a_timeout_that_is_no_time_is_refused(latch: Latch, timeout: float) -> N
         latch.value.options(timeout=timeout)
 
 
-def test_done_never_waits_and_becomes_true(latch: Latch) -> None:
+def test_done_never_blocks_and_becomes_true(latch: Latch) -> None:
     future = latch.wait.call_one()
     assert not future.done()
     latch.open.call_one(3).get()
@@ -213,7 +213,7 @@ def test_callbacks_are_called_once_with_the_future(latch: Latch) -> None:
     assert seen == [(5, True)] * 3
 
 
-def test_callback_is_called_although_a_thread_takes_the_answer(latch: Latch) -> None:
+def test_a_callback_is_called_even_if_a_thread_gets_the_result(latch: Latch) -> None:
     future = latch.wait.call_one()
     called = threading.Event()
     future.add_done_callback(lambda _: called.set())
@@ -222,7 +222,7 @@ def test_callback_is_called_although_a_thread_takes_the_answer(latch: Latch) -> 
     assert called.wait(10)
 
 
-def test_callback_hears_of_failures_and_of_cancelling(latch: Latch) -> None:
+def test_callbacks_are_called_for_failures_and_cancellation(latch: Latch) -> None:
     failing, cancelled = latch.fail.call_one(), latch.wait.call_one()
     seen: list[Any] = []
     called = threading.Semaphore(0)
@@ -234,7 +234,7 @@ def test_callback_hears_of_failures_and_of_cancelling(latch: Latch) -> None:
     assert {type(error).__name__ for error in seen} == {"ActorError[LookupError]", "CallCancelled"}
 
 
-def test_await_and_as_asyncio_outside_of_a_loop_say_so(latch: Latch) -> None:
+def test_await_and_as_asyncio_raise_outside_of_an_event_loop(latch: Latch) -> None:
     future = latch.wait.call_one()
     with pytest.raises(RuntimeError, match="loop"):
         future.as_asyncio()
@@ -243,7 +243,7 @@ def test_await_and_as_asyncio_outside_of_a_loop_say_so(latch: Latch) -> None:
     latch.open.call_one().get()
 
 
-def test_cancelling_an_observer_leaves_the_call_alone(latch: Latch) -> None:
+def test_cancelling_an_observer_does_not_cancel_the_call(latch: Latch) -> None:
     async def observe() -> Any:
         future = latch.wait.call_one()
         with pytest.raises(TimeoutError):
@@ -258,7 +258,7 @@ def test_cancelling_an_observer_leaves_the_call_alone(latch: Latch) -> None:
     assert asyncio.run(observe()) == "still"
 
 
-def test_ctrl_c_ends_a_wait_promptly_and_the_future_lives(latch: Latch) -> None:
+def test_ctrl_c_interrupts_a_wait_promptly_and_the_future_stays_valid(latch: Latch) -> None:
     future = latch.wait.call_one()
     main = threading.main_thread().ident
     assert main is not None
@@ -272,7 +272,7 @@ def test_ctrl_c_ends_a_wait_promptly_and_the_future_lives(latch: Latch) -> None:
     assert future.get() == "later"
 
 
-def test_ctrl_c_in_a_session_says_that_the_call_continues(
+def test_ctrl_c_in_an_interactive_session_notes_that_the_call_continues(
     latch: Latch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
@@ -288,14 +288,14 @@ def test_ctrl_c_in_a_session_says_that_the_call_continues(
     assert future.cancel()
 
 
-def test_attribute_of_the_value_says_that_a_future_is_no_value(latch: Latch) -> None:
+def test_an_attribute_error_says_to_wait_for_the_value_first(latch: Latch) -> None:
     future = latch.value.call_one([1])
     with pytest.raises(AttributeError, match=r"no 'append': wait for its value first"):
         _ = future.append  # type: ignore[attr-defined]
     assert future.get() == [1]
 
 
-def test_dropped_futures_leave_nothing_behind(latch: Latch) -> None:
+def test_dropped_futures_leave_no_pending_waits(latch: Latch) -> None:
     from mesh_core._runtime.runtime import runtime
 
     for _ in range(100):
@@ -305,7 +305,7 @@ def test_dropped_futures_leave_nothing_behind(latch: Latch) -> None:
     assert runtime().engine.waits() == []
 
 
-def test_returns_future_serves_both_kinds_of_callers() -> None:
+def test_returns_future_supports_sync_and_async_callers() -> None:
     @returns_future
     async def double(n: int) -> int:
         await asyncio.sleep(0)
@@ -337,7 +337,7 @@ def test_returns_future_can_be_cancelled() -> None:
     assert not future.cancel()
 
 
-def test_what_a_signal_handler_raises_between_calls_reaches_the_program(tmp_path: Path) -> None:
+def test_an_exception_in_a_signal_handler_between_calls_reaches_the_program(tmp_path: Path) -> None:
     # A separate program, because other listeners to garbage collections would lose them.
     ended = run(
         tmp_path,

@@ -242,7 +242,7 @@ def test_errors_arrive_with_their_type_and_leave_the_actor_alive() -> None:
         faulty.healthy.call().get()
 
 
-def test_an_owner_hears_of_failures_and_goes_on() -> None:
+def test_an_owner_is_notified_of_failures_and_continues() -> None:
     procs = this_host().spawn_procs()
     supervisor = procs.spawn("supervisor", Supervisor)
     supervisor.break_child.call_one().get()
@@ -279,7 +279,7 @@ for start in range(2):
 """
 
 
-def test_the_end_and_a_new_beginning() -> None:
+def test_a_program_can_shut_down_and_start_again() -> None:
     done = subprocess.run(
         [sys.executable, "-c", END], capture_output=True, text=True, timeout=50, check=True
     )

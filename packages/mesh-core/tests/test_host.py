@@ -14,7 +14,7 @@ from mesh_core._processes.exit_report import ExitReport
 # The tests below check the start of processes.
 
 
-def test_process_runs_its_entry_and_its_end_is_reported(recorder: Recorder) -> None:
+def test_a_process_runs_its_entry_and_its_exit_is_reported(recorder: Recorder) -> None:
     recorder.spawn("print('hello')")
     (report,) = recorder.wait_for_exits(1)
     assert (report.slot, report.incarnation, report.exit_code, report.signal) == (1, 0, 0, None)
@@ -61,7 +61,7 @@ def test_process_starts_with_a_clean_slate(recorder: Recorder) -> None:
     ]  # fmt: skip
 
 
-def test_surroundings_are_those_of_the_controller_at_the_time(
+def test_a_process_inherits_the_controllers_environment_at_spawn_time(
     recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     show = "import os, sys\nprint(os.environ.get('MESH_TEST'), os.getcwd(), sys.path[0])"
@@ -78,7 +78,7 @@ def test_surroundings_are_those_of_the_controller_at_the_time(
     assert without[-1] == f"None {tmp_path} /elsewhere"
 
 
-def test_environment_is_changed_as_asked(
+def test_the_environment_of_a_process_can_be_changed(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MESH_TEST_GONE", "here")
@@ -87,7 +87,7 @@ def test_environment_is_changed_as_asked(
     assert printed == ["new None"]
 
 
-def test_environment_that_only_a_fresh_interpreter_obeys_gets_one(recorder: Recorder) -> None:
+def test_variables_read_at_interpreter_start_cause_a_fresh_interpreter(recorder: Recorder) -> None:
     show = "import sys\nprint(sys.flags.optimize)"
     assert recorder.output(show, env={"PYTHONOPTIMIZE": "2"}) == ["2"]
 
@@ -115,7 +115,7 @@ def test_process_is_bound_to_processors(recorder: Recorder) -> None:
         ({"membind": "512"}, "membind '512' is not on this host"),
     ],
 )
-def test_wrong_binding_is_refused_before_anything_starts(
+def test_an_invalid_binding_is_refused_before_any_process_starts(
     recorder: Recorder, bind: dict[str, str], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -124,7 +124,7 @@ def test_wrong_binding_is_refused_before_anything_starts(
     recorder.output("")
 
 
-def test_slot_that_is_taken_is_refused(recorder: Recorder) -> None:
+def test_an_occupied_slot_is_refused(recorder: Recorder) -> None:
     recorder.spawn(FOREVER)
     with pytest.raises(ValueError, match=r"slots are taken: \[\(1, 0\)\]"):
         recorder.spawn(FOREVER)
@@ -132,7 +132,7 @@ def test_slot_that_is_taken_is_refused(recorder: Recorder) -> None:
     recorder.wait_for_lines(2, "up")
 
 
-def test_lack_of_descriptors_starts_nothing(recorder: Recorder) -> None:
+def test_no_process_starts_without_enough_descriptors(recorder: Recorder) -> None:
     import resource
 
     recorder.output("")
@@ -161,7 +161,7 @@ def test_exit_status_is_reported(recorder: Recorder, program: str, code: int) ->
     assert report.reason.endswith(f"exited with status {code}")
 
 
-def test_traceback_is_the_tail_of_the_log(recorder: Recorder) -> None:
+def test_the_log_tail_ends_with_the_traceback(recorder: Recorder) -> None:
     recorder.spawn("print('before')\n1 / 0")
     (report,) = recorder.wait_for_exits(1)
     assert report.log_tail[-1] == "ZeroDivisionError: division by zero"
@@ -194,7 +194,7 @@ def test_death_is_noticed_in_milliseconds(recorder: Recorder) -> None:
     assert min(took) < 0.05
 
 
-def test_kill_sends_the_signal_asked_for(recorder: Recorder) -> None:
+def test_kill_sends_the_requested_signal(recorder: Recorder) -> None:
     recorder.spawn(FOREVER, count=2)
     recorder.wait_for_lines(2, "up")
     recorder.host.kill(1, signal.SIGTERM)
@@ -234,7 +234,7 @@ def test_grandchild_that_holds_the_log_does_not_delay_the_report(recorder: Recor
     assert not is_alive(child)
 
 
-def test_group_of_a_dead_process_dies_with_it(recorder: Recorder) -> None:
+def test_the_process_group_of_a_dead_process_is_killed(recorder: Recorder) -> None:
     recorder.spawn("import subprocess\nprint(subprocess.Popen(['sleep', '99']).pid)\n" + FOREVER)
     recorder.wait_for_lines(1, "up")
     (child, _) = recorder.texts()
@@ -243,7 +243,7 @@ def test_group_of_a_dead_process_dies_with_it(recorder: Recorder) -> None:
     wait_until_gone([int(child)])
 
 
-def test_process_killed_before_its_birth_is_reported(recorder: Recorder, modules: Path) -> None:
+def test_a_process_killed_before_its_start_is_reported(recorder: Recorder, modules: Path) -> None:
     latch = modules / "latch"
     os.mkfifo(latch)
     (modules / "waits.py").write_text(f"open({str(latch)!r}).read()")
@@ -259,7 +259,7 @@ def test_process_killed_before_its_birth_is_reported(recorder: Recorder, modules
     assert recorder.texts("must") == []
 
 
-def test_process_may_be_replaced_from_the_callback(recorder: Recorder) -> None:
+def test_a_process_can_be_replaced_from_the_exit_callback(recorder: Recorder) -> None:
     def replace(report: ExitReport) -> None:
         if report.incarnation == 0:
             recorder.spawn("print('again')", incarnation=1)

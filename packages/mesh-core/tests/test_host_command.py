@@ -45,7 +45,7 @@ def test_large_entry_reaches_its_process(recorder: Recorder, is_fresh: bool) -> 
     assert recorder.output(program, command=fresh() if is_fresh else None) == ["3000000"]
 
 
-def test_program_that_does_not_exist_is_named(recorder: Recorder) -> None:
+def test_the_error_names_a_missing_program(recorder: Recorder) -> None:
     recorder.spawn("", command=BootstrapCommand("/no/such/python"))
     (report,) = recorder.wait_for_exits(1)
     assert report.reason == (

@@ -78,7 +78,7 @@ def silence(worker: WorkerProcess, mesh: Any) -> None:
         pending.get(timeout=LIMIT_S)
 
 
-def test_a_machine_that_comes_back_ends_its_processes(workers: list[WorkerProcess]) -> None:
+def test_a_returning_machine_terminates_its_processes(workers: list[WorkerProcess]) -> None:
     # The host would otherwise wait for its owner much longer than the test.
     with configured(host_lease_s=600):
         mesh = attached(workers).spawn_procs({"procs": 2}).spawn("member", Member)
@@ -91,7 +91,7 @@ def test_a_machine_that_comes_back_ends_its_processes(workers: list[WorkerProces
     assert mesh.slice(hosts=0).echo.call(1).get(timeout=LIMIT_S).values() == [1, 1]
 
 
-def test_a_machine_that_comes_back_is_attached_again(workers: list[WorkerProcess]) -> None:
+def test_a_returning_machine_can_be_attached_again(workers: list[WorkerProcess]) -> None:
     with configured(host_lease_s=600):
         hosts = attached(workers)
         mesh = hosts.spawn_procs({"procs": 1}).spawn("member", Member)
@@ -105,7 +105,7 @@ def test_a_machine_that_comes_back_is_attached_again(workers: list[WorkerProcess
     wait_until_gone([pid])
 
 
-def test_a_machine_that_comes_back_serves_the_next_job(workers: list[WorkerProcess]) -> None:
+def test_a_returning_machine_serves_the_next_job(workers: list[WorkerProcess]) -> None:
     with configured(host_lease_s=600):
         mesh = attached(workers).spawn_procs({"procs": 1}).spawn("member", Member)
     mesh.echo.call(0).get(timeout=LIMIT_S)
@@ -118,7 +118,7 @@ def test_a_machine_that_comes_back_serves_the_next_job(workers: list[WorkerProce
     assert again.echo.call(2).get(timeout=LIMIT_S).values() == [2, 2]
 
 
-def test_nothing_that_the_old_machine_sends_arrives_after_it_was_replaced(
+def test_messages_from_a_replaced_machine_are_rejected(
     workers: list[WorkerProcess],
 ) -> None:
     with WorkerProcess() as other:

@@ -69,7 +69,7 @@ def test_a_replacement_is_reached_through_the_gateway(
         mesh.add.call().get(timeout=LIMIT_S)
 
 
-def test_a_successor_uses_the_gateways_of_the_program_before(
+def test_a_successor_uses_the_gateways_of_the_previous_program(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     addresses = [worker.address for worker in workers]
@@ -86,7 +86,7 @@ def test_a_successor_uses_the_gateways_of_the_program_before(
     assert near.add.call(1).get(timeout=LIMIT_S).values() == [3]
 
 
-def test_a_successor_may_need_a_gateway_that_the_program_before_did_not(
+def test_a_successor_can_use_a_gateway_that_the_previous_program_did_not_need(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     host, other, gateway = (worker.address for worker in workers)

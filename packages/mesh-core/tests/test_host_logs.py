@@ -23,7 +23,7 @@ def address() -> Iterator[str]:
         yield worker.address
 
 
-def test_lines_come_behind_their_place_as_those_of_this_host(address: str, tmp_path: Path) -> None:
+def test_lines_from_other_hosts_are_prefixed_like_local_lines(address: str, tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         f"""
@@ -47,7 +47,9 @@ def test_lines_come_behind_their_place_as_those_of_this_host(address: str, tmp_p
 
 
 @pytest.mark.parametrize("end", ["", "os._exit(3)", "os.kill(os.getpid(), 9)"])
-def test_no_line_is_lost_however_a_process_ends(address: str, tmp_path: Path, end: str) -> None:
+def test_no_line_is_lost_regardless_of_how_a_process_exits(
+    address: str, tmp_path: Path, end: str
+) -> None:
     ended = run(
         tmp_path,
         f"""
@@ -76,7 +78,7 @@ def test_no_line_is_lost_however_a_process_ends(address: str, tmp_path: Path, en
     assert numbers == list(range(LINES))
 
 
-def test_lines_are_shown_when_stop_returns(address: str, tmp_path: Path) -> None:
+def test_all_lines_are_shown_before_stop_returns(address: str, tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         f"""

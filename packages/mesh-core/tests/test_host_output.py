@@ -11,7 +11,7 @@ from mesh_core._processes.local_host import LocalHost
 from mesh_core._processes.process_spec import ProcSpec
 
 
-def test_streams_are_told_apart_and_keep_their_order(recorder: Recorder) -> None:
+def test_streams_are_distinguished_and_keep_their_order(recorder: Recorder) -> None:
     recorder.spawn(
         """
         import ctypes, logging, os, sys
@@ -41,7 +41,7 @@ def test_log_is_kept_in_a_file(recorder: Recorder, tmp_path: Path) -> None:
     assert (tmp_path / "logs" / "job_n__0_1-1.0.log").read_text() == "kept\n"
 
 
-def test_flood_is_complete_and_in_order(recorder: Recorder) -> None:
+def test_a_flood_of_output_is_complete_and_in_order(recorder: Recorder) -> None:
     recorder.spawn("for n in range(30000): print('line', n)", count=2)
     recorder.wait_for_exits(2)
     assert recorder.host.flush(LIMIT_S)

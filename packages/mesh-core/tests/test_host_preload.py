@@ -9,7 +9,9 @@ from host_recorder import FOREVER, LIMIT_S, Recorder, children, command_line, is
 from mesh_core._processes.process_spec import ProcSpec
 
 
-def test_preloaded_module_is_imported_once_for_all(recorder: Recorder, modules: Path) -> None:
+def test_a_preloaded_module_is_imported_once_for_all_processes(
+    recorder: Recorder, modules: Path
+) -> None:
     (modules / "once.py").write_text("import os\nprint('imported by', os.getpid())\nspot = [0]")
     show = "import sys\nprint('has', 'once' in sys.modules)\nimport once"
     recorder.spawn(show, count=3, preload=["once"])
@@ -36,7 +38,7 @@ UNSAFE = {
 
 
 @pytest.mark.parametrize("kind", UNSAFE)
-def test_unsafe_module_is_left_to_the_processes_and_harms_nobody(
+def test_an_unsafe_module_is_denied_without_affecting_other_processes(
     recorder: Recorder, modules: Path, kind: str
 ) -> None:
     (modules / "good.py").write_text("")
@@ -73,7 +75,7 @@ def test_denied_module_is_not_imported(tmp_path: Path, modules: Path) -> None:
     assert recorder.texts() == ["False"]
 
 
-def test_changed_module_is_imported_anew(recorder: Recorder, modules: Path) -> None:
+def test_a_changed_module_is_imported_again(recorder: Recorder, modules: Path) -> None:
     source = modules / "edited.py"
     source.write_text("value = 'old'")
     show = "import edited\nprint(edited.value)"

@@ -73,7 +73,7 @@ def cut_power(worker: WorkerProcess, mesh: Any) -> None:
         pending.get(timeout=LIMIT_S)
 
 
-def test_all_handles_reach_what_is_on_the_machine_that_replaces_a_dead_one(
+def test_all_handles_reach_the_replacement_of_a_dead_machine(
     workers: list[WorkerProcess],
 ) -> None:
     hosts = attached(workers[:2])
@@ -94,7 +94,7 @@ def test_all_handles_reach_what_is_on_the_machine_that_replaces_a_dead_one(
     assert again.add.call().get(timeout=LIMIT_S).values() == [1, 1]
 
 
-def test_survivors_go_on_while_a_host_is_dead(workers: list[WorkerProcess]) -> None:
+def test_survivors_continue_while_a_host_is_dead(workers: list[WorkerProcess]) -> None:
     hosts = attached(workers[:2])
     mesh = hosts.spawn_procs({"procs": 1}).spawn("member", Member)
     mesh.echo.call(0).get(timeout=LIMIT_S)
@@ -106,7 +106,7 @@ def test_survivors_go_on_while_a_host_is_dead(workers: list[WorkerProcess]) -> N
         hosts.spawn_procs({"procs": 1})
 
 
-def test_a_place_can_be_taken_again_and_again(workers: list[WorkerProcess]) -> None:
+def test_a_host_can_be_replaced_repeatedly(workers: list[WorkerProcess]) -> None:
     hosts = attached(workers[:1])
     mesh = hosts.spawn_procs({"procs": 1}).spawn("member", Member)
     caller = this_host().spawn_procs().spawn("caller", Caller, mesh)
@@ -120,7 +120,7 @@ def test_a_place_can_be_taken_again_and_again(workers: list[WorkerProcess]) -> N
         assert caller.epoch.call_one().get(timeout=LIMIT_S) == taken
 
 
-def test_a_rank_that_was_not_started_again_is_refused_at_once(
+def test_a_call_to_a_rank_that_was_not_restarted_fails_immediately(
     workers: list[WorkerProcess],
 ) -> None:
     hosts = attached(workers[:1])
@@ -185,7 +185,9 @@ def test_an_actor_replaces_a_host_that_it_uses(workers: list[WorkerProcess]) -> 
     assert theirs.add.call().get(timeout=LIMIT_S).values() == [1]
 
 
-def test_an_owner_is_told_once_of_all_that_a_dead_host_had(workers: list[WorkerProcess]) -> None:
+def test_an_owner_gets_one_failure_with_all_meshes_of_a_dead_host(
+    workers: list[WorkerProcess],
+) -> None:
     hosts = attached(workers[:2])
     owner = this_host().spawn_procs().spawn("owner", Owner, hosts.slice(hosts=1))
     theirs = owner.spawn_there.call_one().get(timeout=LIMIT_S)
@@ -200,7 +202,7 @@ def test_an_owner_is_told_once_of_all_that_a_dead_host_had(workers: list[WorkerP
     assert lost == ["ProcMesh", "ProcMesh", "ActorMesh", "ActorMesh"]
 
 
-def test_a_host_that_lives_is_not_replaced(workers: list[WorkerProcess]) -> None:
+def test_replacing_a_live_host_is_refused(workers: list[WorkerProcess]) -> None:
     hosts = attached(workers[:1])
     mesh = hosts.spawn_procs().spawn("member", Member)
     assert mesh.add.call().get(timeout=LIMIT_S).values() == [1]
@@ -213,7 +215,7 @@ def test_a_host_that_lives_is_not_replaced(workers: list[WorkerProcess]) -> None
     assert mesh.add.call().get(timeout=LIMIT_S).values() == [2]
 
 
-def test_where_no_machine_can_be_had_it_is_said_why(workers: list[WorkerProcess]) -> None:
+def test_the_error_says_why_no_replacement_is_available(workers: list[WorkerProcess]) -> None:
     with configured(attach_timeout_s=0.1):
         hosts = attached(workers[:1])
     procs = hosts.spawn_procs()
@@ -229,7 +231,7 @@ def test_where_no_machine_can_be_had_it_is_said_why(workers: list[WorkerProcess]
     assert mesh.add.call().get(timeout=LIMIT_S).values() == [1]
 
 
-def test_standby_workers_are_added_later(workers: list[WorkerProcess]) -> None:
+def test_standby_workers_can_be_added_later(workers: list[WorkerProcess]) -> None:
     hosts = attached(workers[:1])
     procs = hosts.spawn_procs()
     mesh = procs.spawn("member", Member)
@@ -275,7 +277,7 @@ def test_meshes_with_a_dead_host_stop_without_an_error(workers: list[WorkerProce
     hosts.shutdown().get(timeout=LIMIT_S)
 
 
-def test_meshes_stop_that_were_not_brought_back_on_a_replaced_host(
+def test_meshes_not_restarted_on_a_replaced_host_can_be_stopped(
     workers: list[WorkerProcess],
 ) -> None:
     hosts = attached(workers[:1])

@@ -47,7 +47,7 @@ def until_answered(mesh: Any) -> list[int]:
             return values
 
 
-def test_a_spare_takes_the_place_of_a_dead_host(workers: list[WorkerProcess]) -> None:
+def test_a_standby_worker_replaces_a_dead_host(workers: list[WorkerProcess]) -> None:
     hosts = with_standby(workers)
     assert hosts.extent == {"hosts": 1}
     mesh = hosts.spawn_procs({"procs": 2}).spawn("member", Member)
@@ -57,7 +57,9 @@ def test_a_spare_takes_the_place_of_a_dead_host(workers: list[WorkerProcess]) ->
     assert mesh.add.call().get(timeout=LIMIT_S).values() == [1, 1]
 
 
-def test_replacing_a_rank_of_a_dead_host_takes_a_spare(workers: list[WorkerProcess]) -> None:
+def test_replacing_a_rank_of_a_dead_host_uses_a_standby_worker(
+    workers: list[WorkerProcess],
+) -> None:
     procs = with_standby(workers).spawn_procs({"procs": 2})
     mesh = procs.spawn("member", Member)
     assert mesh.add.call().get(timeout=LIMIT_S).values() == [1, 1]
@@ -68,7 +70,9 @@ def test_replacing_a_rank_of_a_dead_host_takes_a_spare(workers: list[WorkerProce
     assert mesh.host_epoch == 1
 
 
-def test_a_restart_policy_takes_spares_until_none_is_left(workers: list[WorkerProcess]) -> None:
+def test_a_restart_policy_uses_standby_workers_until_none_is_left(
+    workers: list[WorkerProcess],
+) -> None:
     procs = with_standby(workers).spawn_procs({"procs": 2})
     mesh = procs.spawn("member", Member, restart="transient")
     for lost in workers[:2]:
@@ -84,7 +88,7 @@ def test_a_restart_policy_takes_spares_until_none_is_left(workers: list[WorkerPr
         procs.replace(0)
 
 
-def test_a_spare_that_has_died_itself_is_left_out(workers: list[WorkerProcess]) -> None:
+def test_a_dead_standby_worker_is_skipped(workers: list[WorkerProcess]) -> None:
     with configured(host_lease_s=0.6):
         hosts = with_standby(workers)
     mesh = hosts.spawn_procs({"procs": 1}).spawn("member", Member)
@@ -95,7 +99,7 @@ def test_a_spare_that_has_died_itself_is_left_out(workers: list[WorkerProcess]) 
     assert mesh.add.call().get(timeout=LIMIT_S).values() == [1]
 
 
-def test_a_spare_serves_nobody_else_and_is_free_after_the_job(
+def test_a_standby_worker_is_reserved_for_its_job_and_free_afterwards(
     workers: list[WorkerProcess], tmp_path: Path
 ) -> None:
     from whole_program import run
@@ -141,7 +145,7 @@ class Importing(Member):
         return found
 
 
-def test_a_spare_imports_modules_before_it_is_needed(workers: list[WorkerProcess]) -> None:
+def test_a_standby_worker_preloads_modules(workers: list[WorkerProcess]) -> None:
     with configured(host_lease_s=1.0):
         hosts = with_standby(workers[:2])
     hosts.preload("numpy")
@@ -156,7 +160,7 @@ def test_a_spare_imports_modules_before_it_is_needed(workers: list[WorkerProcess
     wait_until(lambda: template not in retained_templates(workers[1]), LIMIT_S)
 
 
-def test_a_spare_that_is_released_forgets_what_it_imported(workers: list[WorkerProcess]) -> None:
+def test_a_released_standby_worker_discards_preloaded_modules(workers: list[WorkerProcess]) -> None:
     with configured(host_lease_s=1.0):
         hosts = with_standby(workers[:2])
     hosts.preload("numpy")
@@ -166,6 +170,6 @@ def test_a_spare_that_is_released_forgets_what_it_imported(workers: list[WorkerP
 
 
 @pytest.mark.parametrize("standby", [-1, 3, 4])
-def test_at_least_one_worker_is_a_host(workers: list[WorkerProcess], standby: int) -> None:
+def test_at_least_one_worker_must_be_a_host(workers: list[WorkerProcess], standby: int) -> None:
     with pytest.raises(ValueError, match="at least one worker must be a host"):
         attached(workers, standby=standby)

@@ -23,7 +23,7 @@ from host_recorder import (
 )
 
 
-def test_close_lets_processes_finish_and_then_kills(recorder: Recorder) -> None:
+def test_close_lets_processes_finish_and_then_kills_them(recorder: Recorder) -> None:
     leave = "def leave(*_): print('leaving'); raise SystemExit(5)\n"
     recorder.spawn("import signal\n" + leave + "signal.signal(signal.SIGTERM, leave)\n" + FOREVER)
     stubborn = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + FOREVER
@@ -37,7 +37,7 @@ def test_close_lets_processes_finish_and_then_kills(recorder: Recorder) -> None:
     assert not recorder.job_dir.exists()
 
 
-def test_close_may_come_again_and_from_any_thread(recorder: Recorder) -> None:
+def test_close_can_be_called_repeatedly_and_from_any_thread(recorder: Recorder) -> None:
     recorder.react = lambda report: recorder.host.close(0)
     recorder.spawn(FOREVER, count=3)
     recorder.wait_for_lines(3, "up")
@@ -52,13 +52,13 @@ def test_close_may_come_again_and_from_any_thread(recorder: Recorder) -> None:
         recorder.spawn("")
 
 
-def test_host_that_started_nothing_can_be_closed(recorder: Recorder) -> None:
+def test_an_unused_host_can_be_closed(recorder: Recorder) -> None:
     recorder.host.close(0)
     recorder.host.kill(1)
     assert recorder.host.flush(LIMIT_S)
 
 
-def test_nothing_is_left_open(tmp_path: Path, modules: Path) -> None:
+def test_close_leaks_no_descriptors_or_threads(tmp_path: Path, modules: Path) -> None:
     descriptors, threads = len(os.listdir("/proc/self/fd")), set(threading.enumerate())
     recorder = Recorder(tmp_path)
     recorder.spawn(FOREVER, count=5, preload=["json"])
@@ -135,7 +135,7 @@ def controlled(
 @pytest.mark.parametrize(
     "end", ["exit", "exception", "exec", "fork", signal.SIGKILL, signal.SIGTERM, signal.SIGINT]
 )
-def test_nothing_survives_the_controller(
+def test_no_process_survives_the_controller(
     tmp_path: Path, modules: Path, end: str | signal.Signals, preload: tuple[str, ...]
 ) -> None:
     with controlled(tmp_path / "job", str(end), *preload) as (controller, pids):
@@ -152,7 +152,9 @@ def test_nothing_survives_the_controller(
             os.kill(pid, signal.SIGKILL)
 
 
-def test_nothing_survives_a_frozen_controller_that_is_killed(tmp_path: Path, modules: Path) -> None:
+def test_no_process_survives_a_frozen_controller_that_is_killed(
+    tmp_path: Path, modules: Path
+) -> None:
     with controlled(tmp_path / "job", "pause") as (controller, pids):
         controller.send_signal(signal.SIGSTOP)
         os.kill(pids[0], signal.SIGKILL)
@@ -163,7 +165,9 @@ def test_nothing_survives_a_frozen_controller_that_is_killed(tmp_path: Path, mod
 
 
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
-def test_death_of_the_supervisor_is_named_and_survived(recorder: Recorder, sig: int) -> None:
+def test_the_host_reports_and_survives_the_death_of_its_supervisor(
+    recorder: Recorder, sig: int
+) -> None:
     program = "import subprocess\nprint('child', subprocess.Popen(['sleep', '99']).pid)\n"
     recorder.spawn(program + FOREVER, count=3)
     recorder.wait_for_lines(3, "up")
@@ -181,7 +185,9 @@ def test_death_of_the_supervisor_is_named_and_survived(recorder: Recorder, sig: 
     assert recorder.output("print('risen')", first=9) == ["risen"]
 
 
-def test_death_of_a_template_harms_no_process(recorder: Recorder, modules: Path) -> None:
+def test_the_death_of_a_template_process_affects_no_other_process(
+    recorder: Recorder, modules: Path
+) -> None:
     (modules / "good.py").write_text("")
     recorder.spawn(FOREVER, preload=["good"])
     recorder.wait_for_lines(1, "up")
@@ -195,7 +201,7 @@ def test_death_of_a_template_harms_no_process(recorder: Recorder, modules: Path)
     assert is_alive(pid)
 
 
-def test_deaths_in_random_order_leave_nothing(tmp_path: Path, modules: Path) -> None:
+def test_deaths_in_random_order_leave_no_processes(tmp_path: Path, modules: Path) -> None:
     dice = random.Random(7)
     for number in range(8):
         with controlled(tmp_path / f"job{number}", "pause", "json") as (controller, pids):

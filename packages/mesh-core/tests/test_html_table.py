@@ -19,7 +19,7 @@ def cells(html: str) -> list[list[str]]:
     ]
 
 
-def test_the_last_dimension_of_a_mesh_has_the_columns() -> None:
+def test_the_last_dimension_of_a_mesh_is_shown_as_columns() -> None:
     values = ValueMesh(Extent(["hosts", "gpus"], [2, 3]), range(6))
     html = values._repr_html_()
     assert cells(html) == [
@@ -36,7 +36,7 @@ def test_a_slice_shows_its_ranks() -> None:
         assert cells(procs.slice(a=1, b=0)._repr_html_()) == [["2"]]
 
 
-def test_values_are_not_interpreted_and_are_cut() -> None:
+def test_values_are_escaped_and_truncated() -> None:
     values = ValueMesh(Extent(["x"], [2]), ["<b>", "y" * 1000])
     (_, (first, second)) = cells(values._repr_html_())
     assert first == "&#x27;&lt;b&gt;&#x27;"
@@ -44,7 +44,7 @@ def test_values_are_not_interpreted_and_are_cut() -> None:
     assert len(second) < 100
 
 
-def test_large_meshes_are_cut() -> None:
+def test_large_meshes_are_truncated() -> None:
     values = ValueMesh(Extent(["hosts", "gpus"], [100, 100]), range(10_000))
     html = values._repr_html_()
     assert len(cells(html)) == 33

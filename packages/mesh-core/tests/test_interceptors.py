@@ -61,7 +61,7 @@ def noting(function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
     return serve
 
 
-def test_endpoints_are_guarded_from_their_next_call_on_until_that_is_removed() -> None:
+def test_an_interceptor_wraps_endpoint_calls_until_it_is_removed() -> None:
     worker = this_proc().spawn("worker", Worker)
     other = this_proc().spawn("other", AsyncWorker)
     assert worker.add.call_one(1).get(LIMIT_S) == 2
@@ -84,7 +84,7 @@ def test_endpoints_are_guarded_from_their_next_call_on_until_that_is_removed() -
     other.stop().get(LIMIT_S)
 
 
-def test_an_actor_hears_that_it_is_to_end() -> None:
+def test_a_running_endpoint_can_detect_that_its_actor_is_stopping() -> None:
     assert not current_process.is_actor_ending()
     procs = this_host().spawn_procs(name="team")
     sleeper = procs.spawn("sleeper", Sleeper)

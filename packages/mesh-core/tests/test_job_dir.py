@@ -39,7 +39,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(made)
 
 
-def test_a_directory_without_a_living_process_is_removed_by_the_next_program(folder: Path) -> None:
+def test_the_next_program_removes_a_directory_without_a_live_process(folder: Path) -> None:
     left = JobDir.new_path()
     left.mkdir()
     (left / "1.sock").touch()
@@ -49,7 +49,7 @@ def test_a_directory_without_a_living_process_is_removed_by_the_next_program(fol
     job.close()
 
 
-def test_a_directory_that_a_process_holds_stays(folder: Path) -> None:
+def test_a_directory_held_by_a_process_is_not_removed(folder: Path) -> None:
     job = JobDir(JobDir.new_path())
     job.make(lambda: None)
     (held,) = folder.iterdir()
@@ -64,7 +64,7 @@ def test_a_directory_that_a_process_holds_stays(folder: Path) -> None:
     assert not held.exists()
 
 
-def test_directories_of_others_stay(folder: Path) -> None:
+def test_unrelated_directories_and_symlinks_are_not_removed(folder: Path) -> None:
     other_name = folder / "mesh-something-else"
     other_name.mkdir()
     link = folder / "mesh-link.job"
@@ -75,7 +75,7 @@ def test_directories_of_others_stay(folder: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory of another user")
-def test_a_directory_of_another_user_stays(folder: Path) -> None:
+def test_a_directory_of_another_user_is_not_removed(folder: Path) -> None:
     theirs = JobDir.new_path()
     theirs.mkdir()
     os.chown(theirs, 54321, 54321)
@@ -83,12 +83,12 @@ def test_a_directory_of_another_user_stays(folder: Path) -> None:
     assert theirs.is_dir()
 
 
-def test_a_directory_that_is_gone_cannot_be_held(folder: Path) -> None:
+def test_a_missing_directory_cannot_be_held(folder: Path) -> None:
     with pytest.raises(FileNotFoundError):
         hold(folder / "gone")
 
 
-def test_the_next_program_removes_what_a_program_has_left_whose_processes_were_all_killed(
+def test_the_next_program_removes_the_directory_of_a_killed_program(
     tmp_path: Path, folder: Path
 ) -> None:
     script = tmp_path / "program.py"

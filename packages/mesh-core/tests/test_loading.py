@@ -85,7 +85,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     return lambda: len(seen)
 
 
-def test_a_process_that_imports_for_long_is_not_taken_for_dead(
+def test_a_process_with_a_slow_import_is_not_considered_dead(
     late: _Import, looks: Callable[[], int]
 ) -> None:
     procs = this_host().spawn_procs({"procs": 1})
@@ -102,7 +102,7 @@ def test_a_process_that_imports_for_long_is_not_taken_for_dead(
     procs.stop().get()
 
 
-def test_an_actor_is_stopped_while_it_is_loaded(late: _Import) -> None:
+def test_an_actor_can_be_stopped_while_its_module_is_imported(late: _Import) -> None:
     procs = this_host().spawn_procs({"procs": 1})
     coming = procs.spawn("late", late.actor)
     asked = coming.pid.call_one()
@@ -116,7 +116,7 @@ def test_an_actor_is_stopped_while_it_is_loaded(late: _Import) -> None:
     procs.stop().get()
 
 
-def test_what_was_asked_before_a_stop_is_answered_once_it_is_loaded(late: _Import) -> None:
+def test_calls_sent_before_a_stop_are_served_after_a_slow_import(late: _Import) -> None:
     procs = this_host().spawn_procs({"procs": 1})
     coming = procs.spawn("late", late.actor)
     asked = coming.pid.call_one()

@@ -54,7 +54,7 @@ def keep_authority(home: Path, valid_for_s: float) -> Path:
     return folder
 
 
-def test_an_authority_that_is_due_is_renewed(home: Path) -> None:
+def test_an_authority_due_for_rotation_is_renewed(home: Path) -> None:
     folder = keep_authority(home, 60)
     assert Credentials.local().generation == 2
     assert [path.name for path in folder.iterdir()] == ["authority-2.pem"]
@@ -89,7 +89,7 @@ def homeless(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home.parent / "tmp"
 
 
-def test_a_user_without_folders_uses_a_private_one_among_temporary_files(homeless: Path) -> None:
+def test_a_user_without_a_home_or_runtime_folder_uses_a_temporary_folder(homeless: Path) -> None:
     homeless.mkdir()
     homeless.chmod(0o1777)
     Credentials.local()
@@ -99,7 +99,7 @@ def test_a_user_without_folders_uses_a_private_one_among_temporary_files(homeles
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_a_folder_that_another_user_has_made_among_temporary_files_is_refused(
+def test_a_temporary_folder_created_by_another_user_is_refused(
     homeless: Path,
 ) -> None:
     taken = homeless / f"mesh-local-{os.geteuid()}"
@@ -115,7 +115,7 @@ def test_without_a_folder_the_error_says_what_to_do() -> None:
         Credentials.local()
 
 
-def test_a_folder_that_others_can_enter_is_refused(home: Path) -> None:
+def test_a_folder_accessible_to_other_users_is_refused(home: Path) -> None:
     Credentials.local()
     (home / ".mesh" / "local").chmod(0o755)
     with pytest.raises(CredentialsError, match="chmod 700 it"):
@@ -140,7 +140,7 @@ def test_a_worker_without_credentials_serves_programs_of_its_user(home: Path) ->
 
 
 @pytest.mark.usefixtures("fresh_job")
-def test_a_program_has_workers_of_its_user_beside_those_of_a_job(home: Path) -> None:
+def test_a_program_attaches_to_workers_with_local_and_with_job_credentials(home: Path) -> None:
     job = Credentials.create()
     job.issue(role="worker", name="one").save(home / "worker")
     with WorkerProcess(credentials=home / "worker") as one, WorkerProcess() as other:

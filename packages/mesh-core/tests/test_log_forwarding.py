@@ -47,7 +47,7 @@ def printed(folder: Path, rest: str) -> Any:
     return ended
 
 
-def test_all_that_is_printed_comes_once_and_under_its_name(tmp_path: Path) -> None:
+def test_all_output_is_forwarded_once_with_the_prefix_of_its_process(tmp_path: Path) -> None:
     ended = printed(tmp_path, "    mesh.slice(n=1).all_ways.call_one().get()")
     both = ended.out + ended.err
     for way in ("print", "stderr", "logging", "the actor's logger", "C", "write", "a child"):
@@ -70,7 +70,7 @@ def test_lines_keep_their_order_within_a_process(tmp_path: Path) -> None:
         assert mine == sorted(mine, key=lambda n: (int(n) % 2, int(n)))
 
 
-def test_nothing_is_lost_at_the_end_of_the_program(tmp_path: Path) -> None:
+def test_no_output_is_lost_when_the_program_exits(tmp_path: Path) -> None:
     ended = printed(
         tmp_path,
         """
@@ -83,7 +83,7 @@ def test_nothing_is_lost_at_the_end_of_the_program(tmp_path: Path) -> None:
     assert sum("no end of line" in line for line in both) == 1
 
 
-def test_last_words_before_a_death_come_and_are_in_the_error(tmp_path: Path) -> None:
+def test_the_last_output_of_a_dead_process_is_printed_and_in_the_error(tmp_path: Path) -> None:
     ended = printed(
         tmp_path,
         """
@@ -97,7 +97,7 @@ def test_last_words_before_a_death_come_and_are_in_the_error(tmp_path: Path) -> 
     assert "tail: ('last words',)" in ended.out
 
 
-def test_tail_is_as_long_as_is_configured() -> None:
+def test_the_log_tail_has_the_configured_length() -> None:
     with this_host().spawn_procs() as procs:
         mesh = procs.spawn("worker", Worker)
         mesh.print.call_one(*[f"line {n}" for n in range(100)]).get()
@@ -107,7 +107,7 @@ def test_tail_is_as_long_as_is_configured() -> None:
         assert caught.value.log_tail[-2] == "line 99"
 
 
-def test_equal_lines_are_gathered_and_different_ones_never(tmp_path: Path) -> None:
+def test_only_equal_lines_are_grouped(tmp_path: Path) -> None:
     # The window outlasts the program, so that even a slow process is within it.
     ended = run(
         tmp_path,
@@ -140,7 +140,7 @@ def ranks_of(line: str) -> list[int]:
     return ranks
 
 
-def test_level_is_of_logging_alone(tmp_path: Path) -> None:
+def test_the_level_applies_only_to_logging_records(tmp_path: Path) -> None:
     ended = printed(
         tmp_path,
         """
@@ -154,7 +154,7 @@ def test_level_is_of_logging_alone(tmp_path: Path) -> None:
     assert "by the actor's logger" not in ended.out + ended.err
 
 
-def test_prefix_can_be_left_out(tmp_path: Path) -> None:
+def test_the_prefix_can_be_disabled(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         f"""{SPEAKER}
@@ -190,7 +190,7 @@ async def test_wrong_options_are_refused() -> None:
         await procs.logging_option(stream_to_client=True, aggregate_window_sec=1, level=10)
 
 
-def test_log_files_hold_what_each_process_has_printed(tmp_path: Path) -> None:
+def test_log_files_contain_the_output_of_each_process(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         f"""{SPEAKER}

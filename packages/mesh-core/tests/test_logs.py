@@ -63,7 +63,7 @@ def split(*pieces: bytes) -> list[tuple[Stream, str]]:
         ((), []),
     ],
 )
-def test_output_is_cut_into_lines_of_two_streams(
+def test_output_is_split_into_lines_of_two_streams(
     pieces: tuple[bytes, ...], lines: list[tuple[Stream, str]]
 ) -> None:
     assert split(*pieces) == lines
@@ -73,7 +73,9 @@ def test_output_is_cut_into_lines_of_two_streams(
     st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.text("ab\u00fc\u20ac"))),
     st.lists(st.integers(1, 7), min_size=1),
 )
-def test_lines_survive_any_tearing(lines: list[tuple[Stream, str]], sizes: list[int]) -> None:
+def test_lines_are_reassembled_from_arbitrary_chunks(
+    lines: list[tuple[Stream, str]], sizes: list[int]
+) -> None:
     written = b"".join(
         stderr(text + "\n") if stream == "stderr" else text.encode() + b"\n"
         for stream, text in lines
@@ -87,14 +89,14 @@ def test_lines_survive_any_tearing(lines: list[tuple[Stream, str]], sizes: list[
     assert split(*pieces) == lines
 
 
-def test_overlong_line_is_cut_with_a_mark_and_the_next_is_whole() -> None:
+def test_an_overlong_line_is_truncated_with_a_marker_and_the_next_is_intact() -> None:
     (_, cut), (_, after) = split(b"x" * LINE_LEN_MAX, b"y" * 1000, b"\nafter\n")
     assert cut.startswith("x" * LINE_LEN_MAX + " [cut")
     assert "y" not in cut
     assert after == "after"
 
 
-def test_line_of_exactly_the_limit_is_not_cut() -> None:
+def test_a_line_of_exactly_the_limit_is_not_truncated() -> None:
     assert split(b"x" * LINE_LEN_MAX + b"\n") == [("stdout", "x" * LINE_LEN_MAX)]
 
 
@@ -103,7 +105,7 @@ def test_long_stderr_line_is_one_line() -> None:
     assert split(stderr(text + "\n")) == [("stderr", text)]
 
 
-def test_progress_bar_is_let_through_once_a_second_and_at_its_end() -> None:
+def test_a_progress_bar_is_shown_once_a_second_and_at_its_end() -> None:
     clock = Clock()
     splitter = LineSplitter(clock)
     seen = []
@@ -119,7 +121,7 @@ def open_log(tmp_path: Path, tail_lines: int = 3) -> tuple[ProcLog, int]:
     return ProcLog(1, 0, "job{gpus: 1/2}", read, tail_lines, tmp_path / "logs" / "1.log"), write
 
 
-def test_log_keeps_tail_and_file(tmp_path: Path) -> None:
+def test_a_log_keeps_its_tail_and_writes_a_file(tmp_path: Path) -> None:
     log, write = open_log(tmp_path)
     os.write(write, b"1\n2\n3\n" + stderr("4\n") + b"5")
     lines = log.finish()
@@ -132,7 +134,7 @@ def test_log_keeps_tail_and_file(tmp_path: Path) -> None:
     log.close()
 
 
-def test_log_that_cannot_be_kept_is_still_passed_on(
+def test_output_is_forwarded_even_if_the_log_file_cannot_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "logs").write_text("in the way")
@@ -157,7 +159,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_first_line_is_printed_at_once_and_repeats_as_one(
+def test_the_first_line_is_printed_immediately_and_repeats_as_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     log, clock = printer()
@@ -187,7 +189,7 @@ def test_repeats_of_one_process_are_counted(capsys: pytest.CaptureFixture[str]) 
     assert printed(capsys) == ["[job{gpus: 3/8}] again", "[job 4 more: rank 3] again"]
 
 
-def test_window_closes_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_window_closes_without_further_output(capsys: pytest.CaptureFixture[str]) -> None:
     shown = threading.Event()
 
     class Stdout:
@@ -208,7 +210,7 @@ def test_window_closes_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
         assert shown.wait(10)
 
 
-def test_lines_that_differ_are_never_put_together(capsys: pytest.CaptureFixture[str]) -> None:
+def test_different_lines_are_never_grouped(capsys: pytest.CaptureFixture[str]) -> None:
     log, _ = printer()
     for rank in range(3):
         log(line(rank, f"loss {rank}"))
@@ -223,14 +225,16 @@ def test_lines_that_differ_are_never_put_together(capsys: pytest.CaptureFixture[
     assert captured.err == "[job{gpus: 0/8}] x\n"
 
 
-def test_meshes_are_not_put_together(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_of_different_meshes_are_not_grouped(capsys: pytest.CaptureFixture[str]) -> None:
     log, _ = printer()
     log(line(0, "ready"))
     log(LogLine(9, 0, "other{gpus: 0/8}", "stdout", "ready", 0.0))
     assert printed(capsys) == ["[job{gpus: 0/8}] ready", "[other{gpus: 0/8}] ready"]
 
 
-def test_two_meshes_of_one_name_may_repeat_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+def test_equal_lines_of_meshes_with_the_same_name_are_grouped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     log, _ = printer()
     for size in (8, 4, 2):
         log(line(0, "ready", size=size))
@@ -260,7 +264,7 @@ def expand(shown: list[str]) -> list[tuple[int, str]]:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abcd"), st.booleans()), max_size=40))
-def test_each_process_keeps_its_order_and_loses_nothing(
+def test_grouping_keeps_the_order_and_number_of_lines_of_each_process(
     events: list[tuple[int, str, bool]],
 ) -> None:
     shown: list[str] = []
@@ -284,7 +288,7 @@ def collapse(texts: list[str]) -> list[str]:
     return [text for index, text in enumerate(texts) if index == 0 or texts[index - 1] != text]
 
 
-def test_closed_stdout_is_no_failure() -> None:
+def test_a_closed_stdout_is_not_an_error() -> None:
     class Closed:
         def write(self, text: str) -> None:
             raise BrokenPipeError
@@ -306,11 +310,11 @@ def test_closed_stdout_is_no_failure() -> None:
         ("odd{what ever}", ("odd{what ever}", 77)),
     ],
 )
-def test_mesh_and_rank_are_read_from_a_name(name: str, place: tuple[str, int]) -> None:
+def test_mesh_and_rank_are_parsed_from_a_name(name: str, place: tuple[str, int]) -> None:
     assert split_name(name, 77) == place
 
 
-def test_ranks_are_listed_in_short() -> None:
+def test_ranks_are_abbreviated_as_ranges() -> None:
     assert ranges([3, 1, 2, 7, 9, 8, 12]) == "1-3,7-9,12"
 
 
@@ -318,7 +322,7 @@ def forward(on_log: Callable[[LogLine], None], on_room: Callable[[], None]) -> L
     return LogForwarder(on_log, on_room, queue_len_max=4, queue_chars_max=1000)
 
 
-def test_slow_reader_fills_the_queue_and_room_is_told() -> None:
+def test_a_slow_reader_fills_the_queue_and_free_space_is_reported() -> None:
     go, has_room = threading.Event(), threading.Event()
     seen: list[str] = []
 
@@ -339,7 +343,7 @@ def test_slow_reader_fills_the_queue_and_room_is_told() -> None:
     assert forwarder.close(10)
 
 
-def test_what_comes_nearer_is_waited_for_however_slowly() -> None:
+def test_a_wait_continues_while_there_is_progress() -> None:
     shown = itertools.count()
     last = 0
 
@@ -354,7 +358,7 @@ def test_what_comes_nearer_is_waited_for_however_slowly() -> None:
         assert not wait_while_moving(condition, lambda: False, lambda: last, 0.001)
 
 
-def test_failing_reader_gets_the_next_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_reader_that_raises_receives_the_next_line(capsys: pytest.CaptureFixture[str]) -> None:
     seen: list[str] = []
 
     def fail_first(item: LogLine) -> None:

@@ -84,15 +84,15 @@ def test_all_items_have_results(workers: Any) -> None:
     assert sorted(workers.square.map(range(500))) == [n * n for n in range(500)]
 
 
-def test_results_can_have_the_order_of_the_items(workers: Any) -> None:
+def test_results_can_be_returned_in_the_order_of_the_items(workers: Any) -> None:
     assert list(workers.square.map(range(300), ordered=True)) == [n * n for n in range(300)]
 
 
-def test_further_iterables_are_further_arguments(workers: Any) -> None:
+def test_each_iterable_supplies_one_argument(workers: Any) -> None:
     assert list(workers.add.map([1, 2, 3], [10, 20], ordered=True)) == [11, 22]
 
 
-def test_nothing_is_mapped_to_nothing(workers: Any) -> None:
+def test_an_empty_iterable_has_no_results(workers: Any) -> None:
     assert list(workers.square.map([])) == []
 
 
@@ -100,7 +100,7 @@ def test_all_ranks_take_part(workers: Any) -> None:
     assert len(set(workers.pid.map(range(100)))) == 4
 
 
-def test_no_more_items_are_taken_than_are_in_flight(workers: Any) -> None:
+def test_items_are_consumed_only_up_to_the_in_flight_limit(workers: Any) -> None:
     taken = 0
 
     def items() -> Iterator[int]:
@@ -117,7 +117,7 @@ def test_no_more_items_are_taken_than_are_in_flight(workers: Any) -> None:
     assert list(results) == []
 
 
-def test_a_slow_item_does_not_hold_up_others_for_ever(all_procs: ProcMesh) -> None:
+def test_a_slow_item_blocks_no_other_map_and_its_backlog_is_bounded(all_procs: ProcMesh) -> None:
     workers: Any = all_procs.spawn("gated", Worker)
     taken: list[int] = []
     results = workers.wait.map((taken.append(n) or n for n in range(1000)), ordered=True)
@@ -129,14 +129,14 @@ def test_a_slow_item_does_not_hold_up_others_for_ever(all_procs: ProcMesh) -> No
     assert list(results) == list(range(1000))
 
 
-def test_an_event_loop_iterates_asynchronously(workers: Any) -> None:
+def test_results_can_be_iterated_on_an_event_loop(workers: Any) -> None:
     async def main() -> list[int]:
         return [n async for n in workers.square.map(range(200), ordered=True)]
 
     assert asyncio.run(main()) == [n * n for n in range(200)]
 
 
-def test_an_event_loop_is_not_blocked(workers: Any) -> None:
+def test_synchronous_iteration_on_an_event_loop_is_refused(workers: Any) -> None:
     async def main() -> None:
         with pytest.raises(RuntimeError, match="use 'async for' with map"):
             list(workers.square.map(range(2)))
@@ -153,7 +153,7 @@ def test_an_exception_ends_the_iteration_and_names_the_item(workers: Any) -> Non
     assert list(results) == []
 
 
-def test_exceptions_can_be_values(workers: Any) -> None:
+def test_exceptions_can_be_returned_as_results(workers: Any) -> None:
     endpoint = workers.odd.options(return_exceptions=True)
     found = list(endpoint.map([1, 2, 3], ordered=True))
     assert [type(one) for one in found] == [int, type(found[1]), int]
@@ -166,12 +166,12 @@ def test_items_that_cannot_be_sent_are_refused_at_the_call(workers: Any) -> None
 
 
 @pytest.mark.parametrize("options", [{"max_in_flight": 0}, {"retries": -1}])
-def test_numbers_that_make_no_sense_are_refused(workers: Any, options: dict[str, int]) -> None:
+def test_out_of_range_options_are_refused(workers: Any, options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="must be positive"):
         workers.square.map([1], **options)
 
 
-def test_a_death_is_raised_where_the_endpoint_may_not_run_twice() -> None:
+def test_a_death_is_raised_if_the_endpoint_is_not_idempotent() -> None:
     workers: Any = this_host().spawn_procs({"n": 2}).spawn("mortal", Worker)
     with pytest.raises(ProcDied):
         list(workers.die.map(range(10)))
@@ -179,7 +179,7 @@ def test_a_death_is_raised_where_the_endpoint_may_not_run_twice() -> None:
 
 
 @pytest.mark.parametrize("policy", [None, RestartPolicy("permanent", intensity_max=3, period_s=60)])
-def test_an_idempotent_item_is_repeated_after_a_death(tmp_path: Path, policy: Any) -> None:
+def test_an_idempotent_item_is_retried_after_a_death(tmp_path: Path, policy: Any) -> None:
     workers: Any = this_host().spawn_procs({"n": 2}).spawn("mortal", Worker, restart=policy)
     marks = [str(tmp_path / "mark")] * 100
     assert list(workers.die_once.map(range(100), marks, ordered=True)) == list(range(100))
@@ -194,20 +194,20 @@ def test_a_restarted_rank_gets_items_again(tmp_path: Path) -> None:
     workers._procs.stop().get(LIMIT_S)
 
 
-def test_retries_end_where_no_rank_is_left(tmp_path: Path) -> None:
+def test_retries_stop_when_no_rank_is_left(tmp_path: Path) -> None:
     workers: Any = this_host().spawn_procs().spawn("single", Worker)
     with pytest.raises(ProcDied):
         list(workers.die_once.map([3], [str(tmp_path / "mark")], retries=5))
     workers._procs.stop().get(LIMIT_S)
 
 
-def test_an_actor_maps_over_others(workers: Any, all_procs: ProcMesh) -> None:
+def test_an_actor_can_map_over_other_actors(workers: Any, all_procs: ProcMesh) -> None:
     caller: Any = all_procs.slice(gpus=0).spawn("caller", Worker)
     found = caller.squares_of.call_one(workers, 50).get(LIMIT_S)
     assert found == [n * n for n in range(50)]
 
 
-def test_an_actor_that_maps_over_itself_is_told(all_procs: ProcMesh) -> None:
+def test_an_actor_that_maps_over_itself_gets_a_deadlock_error(all_procs: ProcMesh) -> None:
     caller: Any = all_procs.slice(gpus=0).spawn("caller", Worker)
     with pytest.raises(Exception, match="waits in 'map_on_itself' for its own endpoint 'square'"):
         caller.map_on_itself.call_one(caller).get(LIMIT_S)

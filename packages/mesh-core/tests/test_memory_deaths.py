@@ -46,7 +46,7 @@ def _unified(machine: Machine, kills: int) -> None:
     machine.write("cgroup/job/step/memory.events", f"low 0\noom {kills}\noom_kill {kills}\n")
 
 
-def test_a_limit_above_the_cgroup_is_named(machine: Machine) -> None:
+def test_the_error_names_the_limit_of_a_parent_cgroup(machine: Machine) -> None:
     _unified(machine, 1)
     deaths = machine.deaths()
     place = deaths.cgroup_of(7)
@@ -58,7 +58,7 @@ def test_a_limit_above_the_cgroup_is_named(machine: Machine) -> None:
     assert deaths.cause(place, 150 * MIB) is None
 
 
-def test_cgroups_of_the_first_version(machine: Machine) -> None:
+def test_the_error_names_the_limit_of_a_cgroup_v1(machine: Machine) -> None:
     machine.write("proc/self/cgroup", "4:memory:/\n0::/\n")
     machine.write("proc/7/cgroup", "5:cpu:/x\n4:memory:/job\n0::/\n")
     machine.write("cgroup/memory/job/memory.oom_control", "oom_kill_disable 0\noom_kill 1\n")
@@ -73,7 +73,7 @@ def test_cgroups_of_the_first_version(machine: Machine) -> None:
     assert cause.endswith("the largest one left is loader (pid 8) with 2.0 GiB")
 
 
-def test_a_machine_without_memory(machine: Machine) -> None:
+def test_a_machine_out_of_memory_is_named_as_the_cause(machine: Machine) -> None:
     deaths = machine.deaths()
     assert deaths.cause(None, 150 * MIB) is None
     machine.write("proc/vmstat", "oom_kill 4\n")
@@ -84,7 +84,7 @@ def test_a_machine_without_memory(machine: Machine) -> None:
     assert "the machine, which has 64.0 GiB, ran out of memory" in cause
 
 
-def test_a_machine_that_shows_nothing(tmp_path: Path) -> None:
+def test_no_cause_is_reported_if_the_kernel_files_are_missing(tmp_path: Path) -> None:
     deaths = MemoryDeaths(tmp_path / "none", tmp_path / "nothing")
     assert deaths.cause(deaths.cgroup_of(7), MIB) is None
 
@@ -119,7 +119,7 @@ for end in ("hoard", "kill"):
 """
 
 
-def test_the_death_of_a_process_names_the_limit(limited: Path, tmp_path: Path) -> None:
+def test_the_error_for_an_oom_killed_process_names_the_limit(limited: Path, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
     done = subprocess.run(

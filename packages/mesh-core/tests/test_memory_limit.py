@@ -149,7 +149,7 @@ def test_a_process_that_grows_is_killed_at_its_limit(
     assert hoarders[0].allocate.call_one(1).get(LIMIT_S) == MIB
 
 
-def test_one_huge_allocation_is_killed(spawned: Callable[..., ProcMesh]) -> None:
+def test_a_process_is_killed_for_one_huge_allocation(spawned: Callable[..., ProcMesh]) -> None:
     hoarder = spawned().spawn("hoarder", Hoarder)
     died = death(hoarder.allocate.call_one(2000))
     assert died.reason is not None
@@ -157,7 +157,9 @@ def test_one_huge_allocation_is_killed(spawned: Callable[..., ProcMesh]) -> None
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_a_child_process_that_grows_is_named(spawned: Callable[..., ProcMesh], method: str) -> None:
+def test_the_error_names_the_largest_child_process(
+    spawned: Callable[..., ProcMesh], method: str
+) -> None:
     hoarder = spawned().spawn("hoarder", Hoarder)
     died = death(hoarder.grow_child.call_one(method))
     assert died.reason is not None
@@ -172,7 +174,7 @@ def test_a_child_process_that_grows_is_named(spawned: Callable[..., ProcMesh], m
     wait_until(lambda: not os.path.exists(f"/proc/{found[2]}"))
 
 
-def test_a_descendant_that_becomes_a_daemon_counts() -> None:
+def test_a_daemonized_descendant_stays_in_the_process_tree() -> None:
     # The innermost process leads its own session.
     inner = "sh -c 'setsid sleep 600 & wait' & wait"
     with subprocess.Popen(["sh", "-c", inner], start_new_session=True) as root:
@@ -205,7 +207,7 @@ def name_of(pid: int) -> str:
         return ""
 
 
-def test_the_program_is_warned_once_for_each_crossing(
+def test_the_program_is_warned_once_per_crossing_of_the_threshold(
     spawned: Callable[..., ProcMesh], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "mesh_core")
@@ -231,7 +233,9 @@ def test_the_program_is_warned_once_for_each_crossing(
     wait_until(is_warned_again, LIMIT_S)
 
 
-def test_memory_that_children_share_counts_once(spawned: Callable[..., ProcMesh]) -> None:
+def test_memory_shared_with_child_processes_is_counted_once(
+    spawned: Callable[..., ProcMesh],
+) -> None:
     procs = spawned()
     hoarder = procs.spawn("hoarder", Hoarder)
     assert hoarder.share_with_children.call_one(80, 4).get(LIMIT_S) == 400
@@ -252,7 +256,9 @@ def test_a_replaced_rank_keeps_the_limit(spawned: Callable[..., ProcMesh]) -> No
     assert hoarders[0].allocate.call_one(1).get(LIMIT_S) == MIB
 
 
-def test_a_process_with_a_command_of_its_own_is_limited(spawned: Callable[..., ProcMesh]) -> None:
+def test_a_process_with_a_custom_bootstrap_command_is_limited(
+    spawned: Callable[..., ProcMesh],
+) -> None:
     command = BootstrapCommand.default().with_env({"MARK": "yes"})
     hoarder = spawned(bootstrap_command=command).spawn("hoarder", Hoarder)
     died = death(hoarder.grow.call_one())
@@ -295,18 +301,18 @@ def test_a_simulated_cluster_accepts_a_limit() -> None:
         ("1048576KiB", 1 << 30),
     ],
 )
-def test_sizes_have_units(limit: int | str, size: int) -> None:
+def test_sizes_with_units_are_parsed(limit: int | str, size: int) -> None:
     assert parse_memory_limit(limit) == size
 
 
 @pytest.mark.parametrize("limit", ["lots", "", "8", "GiB", "8 XiB", "-1GiB", True, 8.0, b"8GiB"])
-def test_what_is_no_size_is_an_error(limit: Any) -> None:
+def test_an_invalid_size_is_refused(limit: Any) -> None:
     with pytest.raises(ValueError, match=r'is not a size: give bytes as an int, .* as "8GiB"'):
         this_host().spawn_procs(memory_limit=limit)
 
 
 @pytest.mark.parametrize("limit", [8, 0, -1, "8B", "1MiB", 1 << 61])
-def test_a_limit_that_no_process_fits_is_an_error(limit: Any) -> None:
+def test_an_out_of_range_limit_is_refused(limit: Any) -> None:
     with pytest.raises(ValueError, match=r"bytes: give 16 MiB to 1 EiB .* such as \"8GiB\""):
         this_host().spawn_procs(memory_limit=limit)
 
@@ -337,7 +343,7 @@ for limit in ("64MiB", "8GiB"):
 """
 
 
-def test_a_kill_by_the_kernel_names_the_limit_too(limited: Path, tmp_path: Path) -> None:
+def test_the_error_for_a_kill_by_the_kernel_names_the_limit(limited: Path, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(RACE)
     command = [sys.executable, str(script), str(limited)]
@@ -348,7 +354,7 @@ def test_a_kill_by_the_kernel_names_the_limit_too(limited: Path, tmp_path: Path)
     assert high.endswith("; its memory limit is 8.0 GiB")
 
 
-def test_a_peak_that_the_kernel_saw_exceeds_the_limit() -> None:
+def test_a_kernel_kill_above_the_limit_is_attributed_to_the_limit() -> None:
     watch = MemoryWatch(lambda _pid, _text: None, lambda _pid, _why: None)
     watch.add(os.getpid(), 100 * MIB)
     cause = "the kernel's OOM killer has chosen it"
@@ -361,7 +367,7 @@ def test_a_peak_that_the_kernel_saw_exceeds_the_limit() -> None:
     assert watch.limit_cause(os.getpid(), cause, 120 * MIB) == cause
 
 
-def test_nothing_is_measured_without_a_limit() -> None:
+def test_memory_is_not_measured_without_a_limit() -> None:
     watch = MemoryWatch(lambda _pid, _text: None, lambda _pid, _why: None)
     watch.add(os.getpid(), None)
     assert watch.look_at is None

@@ -77,7 +77,7 @@ def taken(folder: Path) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_a_call_is_in_the_file_when_it_has_returned(tmp_path: Path) -> None:
+def test_a_call_is_in_the_log_file_as_soon_as_it_returns(tmp_path: Path) -> None:
     worker = this_proc().spawn("worker", Worker)
     worker.add.call_one(0).get()
     log = MessageLog(100)
@@ -99,7 +99,7 @@ def test_a_call_is_in_the_file_when_it_has_returned(tmp_path: Path) -> None:
     worker.stop().get()
 
 
-def test_what_comes_before_there_is_a_file_waits_for_it(tmp_path: Path) -> None:
+def test_records_are_buffered_until_a_file_is_added(tmp_path: Path) -> None:
     worker = this_proc().spawn("worker", Worker)
     log = MessageLog(100)
     try:
@@ -119,7 +119,7 @@ def test_what_comes_before_there_is_a_file_waits_for_it(tmp_path: Path) -> None:
     worker.stop().get()
 
 
-def test_without_a_file_the_oldest_are_dropped_and_counted(tmp_path: Path) -> None:
+def test_without_a_file_the_oldest_records_are_dropped_and_counted(tmp_path: Path) -> None:
     worker = this_proc().spawn("worker", Worker)
     worker.add.call_one(0).get()
     log = MessageLog(7)
@@ -134,7 +134,7 @@ def test_without_a_file_the_oldest_are_dropped_and_counted(tmp_path: Path) -> No
     worker.stop().get()
 
 
-def test_a_process_that_is_killed_leaves_all_it_had(
+def test_a_killed_process_leaves_all_its_records_in_the_file(
     tmp_path: Path, local_procs: LocalProcs
 ) -> None:
     procs = local_procs()
@@ -148,7 +148,7 @@ def test_a_process_that_is_killed_leaves_all_it_had(
         worker.add.call_one(0).get()
 
 
-def test_a_log_may_begin_with_the_first_messages_of_its_process(
+def test_a_log_can_include_messages_from_the_start_of_its_process(
     tmp_path: Path, local_procs: LocalProcs
 ) -> None:
     for since_start in (True, False):
@@ -191,7 +191,7 @@ def test_a_log_outlives_a_job(tmp_path: Path) -> None:
     assert len(list(records_in(folder))) > 10
 
 
-def test_a_fork_writes_to_no_log(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_write_to_the_log(tmp_path: Path) -> None:
     worker = this_proc().spawn("worker", Worker)
     log = MessageLog(100)
     try:
@@ -209,7 +209,7 @@ def test_a_fork_writes_to_no_log(tmp_path: Path) -> None:
     worker.stop().get()
 
 
-def test_a_log_that_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_buffer_size_or_file_length_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="waiting_max 0 is less than 1"):
         MessageLog(0)
     log = MessageLog(1)

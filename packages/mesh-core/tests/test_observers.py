@@ -83,7 +83,7 @@ def worker() -> Iterator[WorkerProcess]:
         yield started
 
 
-def test_a_program_looks_in_beside_another(worker: WorkerProcess) -> None:
+def test_an_observer_does_not_disturb_the_program_of_a_worker(worker: WorkerProcess) -> None:
     with program_on(worker) as program:
         lookers = (
             attach_to_workers([worker.address], observer=True).spawn_procs().spawn("l", Looker)
@@ -94,7 +94,7 @@ def test_a_program_looks_in_beside_another(worker: WorkerProcess) -> None:
         assert program.works()
 
 
-def test_a_worker_that_somebody_looks_at_is_free(worker: WorkerProcess) -> None:
+def test_a_worker_with_an_observer_is_free_for_a_program(worker: WorkerProcess) -> None:
     lookers = attach_to_workers([worker.address], observer=True).spawn_procs().spawn("l", Looker)
     first = lookers.pid.call_one().get(timeout=LIMIT_S)
     with program_on(worker) as program:
@@ -102,7 +102,7 @@ def test_a_worker_that_somebody_looks_at_is_free(worker: WorkerProcess) -> None:
     assert lookers.pid.call_one().get(timeout=LIMIT_S) == first
 
 
-def test_nothing_is_left_of_who_looked_in(worker: WorkerProcess) -> None:
+def test_an_observer_leaves_no_processes_behind(worker: WorkerProcess) -> None:
     before = set(wait_until(worker.sessions, deadline=LIMIT_S))
     lookers = attach_to_workers([worker.address], observer=True).spawn_procs().spawn("l", Looker)
     pid = lookers.pid.call_one().get(timeout=LIMIT_S)
@@ -115,7 +115,7 @@ def test_nothing_is_left_of_who_looked_in(worker: WorkerProcess) -> None:
     wait_until(lambda: set(worker.sessions()) == before, deadline=LIMIT_S)
 
 
-def test_who_looks_in_hears_that_the_worker_ends() -> None:
+def test_an_observer_is_notified_when_the_worker_exits() -> None:
     with WorkerProcess() as worker:
         lookers = (
             attach_to_workers([worker.address], observer=True).spawn_procs().spawn("l", Looker)
@@ -131,7 +131,7 @@ def test_who_looks_in_hears_that_the_worker_ends() -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_worker_serves_many_beside_each_other_and_says_when_it_is_full(
+def test_a_worker_serves_many_observers_and_refuses_more_than_its_limit(
     worker: WorkerProcess,
 ) -> None:
     for _ in range(16):
@@ -146,6 +146,6 @@ def test_a_worker_serves_many_beside_each_other_and_says_when_it_is_full(
 
 
 @pytest.mark.parametrize("kept", [{"standby": 1}, {"orphan_grace_s": 5.0}])
-def test_nothing_is_kept_for_who_looks_in(kept: dict[str, float]) -> None:
+def test_an_observer_cannot_reserve_workers(kept: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="an additional session cannot reserve workers"):
         attach_to_workers(["tcp://127.0.0.1:1", "tcp://127.0.0.1:2"], observer=True, **kept)  # type: ignore[arg-type]

@@ -91,7 +91,7 @@ def test_process_that_is_started_within_the_block_spawns_the_mock(way: str) -> N
         assert ask(procs.spawn("bank", Bank), way) == 0
 
 
-def test_processes_that_could_not_be_started_are_not_waited_for(
+def test_patching_does_not_wait_for_processes_that_failed_to_start(
     proc: ProcMesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bank = proc.spawn("bank", Bank)
@@ -115,7 +115,7 @@ def test_inner_block_replaces_the_mock_and_restores_it(proc: ProcMesh) -> None:
         assert ask(bank, "here") == 0
 
 
-def test_classes_that_travel_by_value_can_be_replaced(proc: ProcMesh) -> None:
+def test_classes_pickled_by_value_can_be_replaced(proc: ProcMesh) -> None:
     class Original(Actor):
         @endpoint
         def name(self) -> str:
@@ -137,7 +137,7 @@ def test_classes_that_travel_by_value_can_be_replaced(proc: ProcMesh) -> None:
     assert spawner.name.call_one().get() == "original"
 
 
-def test_actor_cannot_patch(proc: ProcMesh) -> None:
+def test_an_actor_cannot_patch_classes(proc: ProcMesh) -> None:
     bank = proc.spawn("bank", Bank)
     with pytest.raises(RuntimeError, match="call it in the program"):
         bank.patch.call_one().get()

@@ -75,7 +75,7 @@ def test_defect_02_processes_are_never_poisoned_and_ranks_can_be_replaced(pair: 
     assert pair.spawn("good", Worker).add.call().get().values() == [1, 1]
 
 
-def test_defect_03_use_of_a_stopped_mesh_is_an_error_and_nothing_more(tmp_path: Path) -> None:
+def test_defect_03_using_a_stopped_mesh_raises_and_has_no_other_effect(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         """
@@ -113,7 +113,7 @@ def test_defect_05_cleanup_errors_are_reported(pair: ProcMesh) -> None:
         pair.spawn("worker", Worker, cleanup="raises").stop().get()
 
 
-def test_defect_05_program_beats_environment(tmp_path: Path) -> None:
+def test_defect_05_configure_overrides_the_environment(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         "configure(log_tail_lines=7); print(Config.current().log_tail_lines)",
@@ -138,7 +138,9 @@ def test_defect_06_remote_exceptions_are_caught_by_their_own_type(pair: ProcMesh
     assert isinstance(caught.value, ActorError)
 
 
-def test_defect_06_mesh_of_a_failure_is_known_and_no_hidden_actor_shows(pair: ProcMesh) -> None:
+def test_defect_06_a_failure_identifies_its_mesh_and_shows_no_internal_actor(
+    pair: ProcMesh,
+) -> None:
     owner = pair.slice(n=0).spawn("owner", Owner, True)
     child = owner.spawn.call_one(pair.slice(n=1)).get()
     with pytest.raises(ProcDied):
@@ -202,18 +204,18 @@ class Ported(Actor):
         return os.getpid()
 
 
-def test_defect_09_second_answer_of_a_port_hurts_nobody(pair: ProcMesh) -> None:
+def test_defect_09_a_second_reply_on_a_port_is_ignored(pair: ProcMesh) -> None:
     mesh = pair.spawn("ported", Ported)
     assert mesh.twice.call().get().values() == [1, 1]
     assert mesh.twice.call().get().values() == [1, 1]
 
 
-def test_defect_09_forgotten_answer_ends_the_wait(pair: ProcMesh) -> None:
+def test_defect_09_a_missing_reply_is_an_error_for_the_caller(pair: ProcMesh) -> None:
     with pytest.raises(NoReply):
         pair.slice(n=0).spawn("ported", Ported).never.call_one().get()
 
 
-def test_defect_09_receiver_hears_of_the_death_of_who_held_its_port(pair: ProcMesh) -> None:
+def test_defect_09_a_receiver_fails_when_the_holder_of_its_port_dies(pair: ProcMesh) -> None:
     mesh = pair.slice(n=0).spawn("ported", Ported)
     port, receiver = Channel[int].open()
     mesh.keep.call_one(port).get()
@@ -239,7 +241,7 @@ async def test_defect_10_queues_are_bounded(pair: ProcMesh) -> None:
         [mesh.add.broadcast() for _ in range(100)]
 
 
-def test_defect_11_taken_names_are_refused_before_anything_is_spawned(pair: ProcMesh) -> None:
+def test_defect_11_reserved_names_are_refused_before_anything_is_spawned(pair: ProcMesh) -> None:
     class Bad(Actor):
         @endpoint
         def stop(self) -> None: ...  # type: ignore[override]
@@ -259,14 +261,14 @@ def test_defect_12_slices_of_all_kinds_can_be_called() -> None:
         assert len({mesh.slice(x=0), mesh.slice(x=0)}) == 1
 
 
-def test_defect_13_processes_start_in_no_time() -> None:
+def test_defect_13_processes_start_within_seconds() -> None:
     started = time.monotonic()
     with this_host().spawn_procs({"n": 8}) as procs:
         procs.spawn("worker", Worker).add.call().get()
     assert time.monotonic() - started < 5
 
 
-def test_defect_14_mesh_starts_again_after_a_shutdown_and_hooks_are_assigned(
+def test_defect_14_mesh_works_after_a_shutdown_and_hooks_can_be_assigned(
     tmp_path: Path,
 ) -> None:
     ended = run(
@@ -285,13 +287,13 @@ def test_defect_14_mesh_starts_again_after_a_shutdown_and_hooks_are_assigned(
     assert ended.out == "hook: worker\nhook: worker\n"
 
 
-def test_defect_14_logging_of_the_program_is_left_alone() -> None:
+def test_defect_14_the_logging_module_is_not_patched() -> None:
     import logging
 
     assert logging.Logger.addHandler.__module__ == "logging"
 
 
-def test_defect_15_logs_come_by_default_once_and_numbers_are_not_merged(tmp_path: Path) -> None:
+def test_defect_15_logs_are_forwarded_by_default_without_merging_numbers(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         """
@@ -304,7 +306,7 @@ def test_defect_15_logs_come_by_default_once_and_numbers_are_not_merged(tmp_path
     assert sorted(lines) == sorted(f"step {n} of {rank}" for n in range(20) for rank in range(2))
 
 
-def test_defect_18_everything_works_in_one_interpreter_again_and_again() -> None:
+def test_defect_18_mesh_can_be_used_repeatedly_in_one_interpreter() -> None:
     """All of these tests run in one process; this test only states it."""
     assert mesh_core.__name__ == "mesh_core"
 
@@ -345,7 +347,7 @@ class Raiser(Actor):
 
 
 @pytest.mark.parametrize("name", ["picky", "cancelled", "exits"])
-def test_further_defect_no_exception_is_too_strange_to_be_sent(pair: ProcMesh, name: str) -> None:
+def test_further_defect_any_exception_can_be_sent_to_the_caller(pair: ProcMesh, name: str) -> None:
     mesh = pair.slice(n=0).spawn("raiser", Raiser)
     with pytest.raises(ActorError) as caught:
         getattr(mesh, name).call_one().get()
@@ -355,7 +357,7 @@ def test_further_defect_no_exception_is_too_strange_to_be_sent(pair: ProcMesh, n
     assert mesh.fine.call_one().get() == 1
 
 
-def test_further_defect_children_are_cleaned_up_first_also_when_the_program_ends(
+def test_further_defect_children_are_cleaned_up_first_when_the_program_exits(
     tmp_path: Path,
 ) -> None:
     # Printed lines of two processes have no defined order, unlike lines in a file.
@@ -383,7 +385,7 @@ def test_further_defect_children_are_cleaned_up_first_also_when_the_program_ends
     assert log.read_text() == "child\nparent\n"
 
 
-def test_further_defect_a_failing_program_does_not_linger_in_its_sleep(tmp_path: Path) -> None:
+def test_further_defect_an_unhandled_failure_interrupts_a_sleeping_program(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         """
@@ -413,7 +415,7 @@ def test_further_defect_sixty_four_processes_start_on_a_loaded_machine(tmp_path:
     assert "64" in ended.out
 
 
-def test_further_defect_stopping_twice_or_a_slice_is_a_clean_error(pair: ProcMesh) -> None:
+def test_further_defect_a_second_stop_succeeds_and_stopping_a_slice_fails(pair: ProcMesh) -> None:
     mesh = pair.spawn("worker", Worker)
     with pytest.raises(ValueError, match="slice"):
         mesh.slice(n=0).stop()

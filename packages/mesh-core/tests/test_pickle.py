@@ -102,7 +102,7 @@ class Record:
     ids=repr,
 )
 @pytest.mark.parametrize("threshold", [1_024, THRESHOLD])
-def test_value_arrives_as_it_was(value: Any, threshold: int) -> None:
+def test_a_value_arrives_unchanged(value: Any, threshold: int) -> None:
     other = received(value, threshold)
     assert type(other) is type(value)
     assert other == value
@@ -148,7 +148,7 @@ def test_large_values_between_small_ones_arrive(lengths: list[int], threshold: i
         assert before[2] == after[2]
 
 
-def test_same_object_twice_stays_the_same_object() -> None:
+def test_an_object_sent_twice_keeps_its_identity() -> None:
     blob, items, zeros = bytes(LARGE), [1], np.zeros(LARGE)
     one, two, three, four, five, six = received([blob, blob, items, items, zeros, zeros])
     assert one is two
@@ -156,7 +156,7 @@ def test_same_object_twice_stays_the_same_object() -> None:
     assert five is six
 
 
-def test_circle_arrives_as_a_circle() -> None:
+def test_a_reference_cycle_is_preserved() -> None:
     circle: list[Any] = [1]
     circle.append(circle)
     other = received(circle)
@@ -182,18 +182,18 @@ def test_circle_arrives_as_a_circle() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_large_value_travels_beside_the_body_at_any_depth(value: Any) -> None:
+def test_a_large_value_is_sent_out_of_band_at_any_depth(value: Any) -> None:
     assert sizes(value) == (True, [LARGE])
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray])
-def test_large_bytes_are_handed_on_uncopied(kind: type) -> None:
+def test_large_bytes_are_not_copied(kind: type) -> None:
     value = kind(LARGE)
     _, (buffer,) = encode_value({"a": [value]}, THRESHOLD)
     assert buffer.obj is value
 
 
-def test_array_is_handed_on_uncopied() -> None:
+def test_an_array_is_not_copied() -> None:
     value = np.zeros(LARGE, np.uint8)
     _, (buffer,) = encode((1, [value]), {}, THRESHOLD)
     value[5] = 7
@@ -207,7 +207,7 @@ def test_buffers_are_flat_bytes() -> None:
     assert all((view.ndim, view.format, view.c_contiguous) == (1, "B", True) for view in buffers)
 
 
-def test_many_small_values_travel_beside_the_body_together() -> None:
+def test_many_small_values_are_sent_in_one_out_of_band_buffer() -> None:
     small, (length,) = sizes(list(range(100_000)))
     assert small
     assert length > 100_000
@@ -219,12 +219,12 @@ def test_small_values_stay_in_the_body() -> None:
     assert sizes(value)[1] == []
 
 
-def test_threshold_decides() -> None:
+def test_the_threshold_decides_which_values_are_sent_out_of_band() -> None:
     assert sizes(np.zeros(4_000, np.uint8), 4_000)[1] == [4_000]
     assert sizes(np.zeros(4_000, np.uint8), 5_000)[1] == []
 
 
-def test_message_with_hundreds_of_large_values_keeps_within_one_frame() -> None:
+def test_a_message_with_hundreds_of_large_values_fits_in_one_frame() -> None:
     value: list[Any] = [np.full(70_000, n % 251, np.uint8) for n in range(300)]
     value += [bytes([n % 251]) * 70_000 for n in range(300)]
     body, buffers = encode_value(value, THRESHOLD)
@@ -233,7 +233,7 @@ def test_message_with_hundreds_of_large_values_keeps_within_one_frame() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(value, decode(body, buffers), strict=True))
 
 
-def test_body_whose_buffers_are_missing_is_refused() -> None:
+def test_a_body_without_its_buffers_is_refused() -> None:
     body, _ = encode_value(bytes(LARGE), THRESHOLD)
     with pytest.raises(ValueError, match="pass the body with its own buffers"):
         decode(body, [])
@@ -241,7 +241,7 @@ def test_body_whose_buffers_are_missing_is_refused() -> None:
         decode(b"\x07nonsense")
 
 
-def test_body_may_be_a_view() -> None:
+def test_a_body_can_be_a_memoryview() -> None:
     for value in (1, [bytes(LARGE), 2]):
         body, buffers = encode_value(value, THRESHOLD)
         assert decode(memoryview(body), buffers) == value
@@ -281,7 +281,7 @@ def test_structured_and_masked_arrays_and_scalars_arrive() -> None:
     ],
 )
 @pytest.mark.parametrize("size", [10, 400])
-def test_views_arrive_with_what_they_show(view: Any, size: int) -> None:
+def test_an_array_view_arrives_with_its_elements(view: Any, size: int) -> None:
     value = view(np.arange(size * size).reshape(size, size))
     other = received(value)
     assert np.array_equal(other, value)
@@ -289,7 +289,7 @@ def test_views_arrive_with_what_they_show(view: Any, size: int) -> None:
 
 
 @pytest.mark.parametrize("length", [10, 100_000])
-def test_array_can_be_written_to_without_the_sender_seeing_it(length: int) -> None:
+def test_writes_to_a_received_array_are_invisible_to_the_sender(length: int) -> None:
     value = np.zeros(length)
     other = received(value)
     other[0] = 1
@@ -304,11 +304,11 @@ def test_large_array_shares_memory_with_the_buffer() -> None:
     assert other[3] == 9
 
 
-def test_array_over_memory_that_is_read_only_is_read_only() -> None:
+def test_an_array_on_read_only_memory_is_read_only() -> None:
     assert not received(np.zeros(LARGE), writable=False).flags.writeable
 
 
-def test_memoryview_arrives_as_one_of_the_same_shape() -> None:
+def test_a_memoryview_arrives_with_the_same_format_and_shape() -> None:
     matrix: Any = np.arange(12.0).reshape(3, 4)
     for value in (memoryview(b"abc"), memoryview(matrix), memoryview(b"")):
         other = received(value)
@@ -321,13 +321,15 @@ def test_memoryview_arrives_as_one_of_the_same_shape() -> None:
 # The tests below check functions and classes.
 
 
-def test_importable_things_travel_by_name() -> None:
-    body, _ = encode_value([Record, test_importable_things_travel_by_name, np.mean], THRESHOLD)
+def test_importable_objects_are_pickled_by_reference() -> None:
+    body, _ = encode_value(
+        [Record, test_importable_objects_are_pickled_by_reference, np.mean], THRESHOLD
+    )
     assert len(body) < 250
     assert received(Record) is Record
 
 
-def test_local_functions_travel_with_what_they_close_over() -> None:
+def test_local_functions_are_pickled_with_their_closures() -> None:
     factor = 3
     assert received(lambda x: x * factor)(5) == 15
 
@@ -346,7 +348,7 @@ def test_functions_sent_together_share_their_globals() -> None:
     assert space["total"] == 0
 
 
-def test_local_class_travels_by_value_and_comes_back_as_itself() -> None:
+def test_a_local_class_pickled_by_value_is_identical_when_it_returns() -> None:
     class Local:
         def __init__(self, x: int) -> None:
             self.x = x
@@ -360,7 +362,7 @@ def test_local_class_travels_by_value_and_comes_back_as_itself() -> None:
     assert received([Local, Local(1)])[0] is Local
 
 
-def test_methods_and_partials_and_descriptors_travel() -> None:
+def test_methods_partials_and_descriptors_can_be_pickled() -> None:
     class Local:
         x = 1
 
@@ -387,7 +389,7 @@ def test_methods_and_partials_and_descriptors_travel() -> None:
     assert (other().twice, other.three()) == (2, 3)
 
 
-def test_what_pickle_alone_does_not_know_travels() -> None:
+def test_objects_that_plain_pickle_does_not_support_can_be_sent() -> None:
     import os.path
 
     assert received(os.path) is os.path
@@ -397,10 +399,10 @@ def test_what_pickle_alone_does_not_know_travels() -> None:
     assert received(io.StringIO("a")).read() == "a"
     variable = typing.TypeVar("variable", bound=int)
     assert received(variable).__bound__ is int
-    assert received(type(test_importable_things_travel_by_name)) is type(lambda: 0)
+    assert received(type(test_importable_objects_are_pickled_by_reference)) is type(lambda: 0)
 
 
-def test_module_registered_with_cloudpickle_travels_by_value() -> None:
+def test_a_module_registered_with_cloudpickle_is_pickled_by_value() -> None:
     import textwrap as module
 
     assert b"co_code" not in encode_value(module.dedent, THRESHOLD)[0]
@@ -419,7 +421,7 @@ def run_script(source: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, env=path).stdout
 
 
-def test_things_of_the_main_script_reach_another_interpreter() -> None:
+def test_definitions_of_the_main_script_load_in_another_interpreter() -> None:
     source = """
         import sys
         from typing import Generic, TypeVar
@@ -439,7 +441,7 @@ def test_things_of_the_main_script_reach_another_interpreter() -> None:
     assert variable.__name__ == "T"
 
 
-def test_nothing_large_is_imported_before_it_is_needed() -> None:
+def test_large_modules_are_imported_only_when_needed() -> None:
     source = """
         import sys
         from mesh_core._serialization import pickler as _pickle
@@ -498,7 +500,7 @@ def closes_over(value: Any) -> Any:
         ((1, np.array([1, LOCK], dtype=object)), {}, "argument 'second'"),
     ],
 )
-def test_error_names_the_path_to_what_cannot_travel(
+def test_the_error_names_the_path_to_the_unpicklable_value(
     args: tuple[Any, ...], kwargs: dict[str, Any], path: str
 ) -> None:
     with pytest.raises(Unpicklable) as caught:
@@ -518,7 +520,7 @@ def test_error_keeps_the_reason_and_says_what_to_do() -> None:
         encode_value(RaisesInReduce(), THRESHOLD)
 
 
-def test_value_nested_too_deeply_is_refused_in_words() -> None:
+def test_a_value_nested_too_deeply_is_refused() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
@@ -526,12 +528,12 @@ def test_value_nested_too_deeply_is_refused_in_words() -> None:
         encode((deep,), {}, THRESHOLD)
 
 
-def test_large_neighbours_of_what_cannot_travel_do_not_matter() -> None:
+def test_large_values_next_to_an_unpicklable_one_do_not_affect_the_path() -> None:
     with pytest.raises(Unpicklable, match=r"argument 'b'\[1\]"):
         encode((), {"a": bytes(LARGE), "b": [np.zeros(LARGE), LOCK]}, THRESHOLD)
 
 
-def test_interrupt_is_passed_on() -> None:
+def test_a_keyboard_interrupt_is_propagated() -> None:
     class Interrupts:
         def __reduce__(self) -> Any:
             raise KeyboardInterrupt
@@ -540,6 +542,6 @@ def test_interrupt_is_passed_on() -> None:
         encode_value(Interrupts(), THRESHOLD)
 
 
-def test_missing_module_is_named_where_the_value_is_read() -> None:
+def test_the_error_of_the_receiver_names_a_missing_module() -> None:
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         decode(b"\x80\x05cno_such_module\nname\n.")

@@ -53,7 +53,7 @@ COUNTER = """
 """
 
 
-def test_class_that_comes_again_keeps_what_the_process_keeps_in_it() -> None:
+def test_a_class_received_again_keeps_its_state_in_the_process() -> None:
     space = script(COUNTER)
     bodies = [body_of(space["Counter"]()) for _ in range(2)]
     printed = elsewhere(
@@ -69,7 +69,7 @@ def test_class_that_comes_again_keeps_what_the_process_keeps_in_it() -> None:
     assert printed == ["5", "True 10 ['here']"]
 
 
-def test_class_that_comes_home_is_the_one_that_left_untouched() -> None:
+def test_a_class_that_returns_to_its_origin_is_the_original_class() -> None:
     space = script(COUNTER)
     cls, add = space["Counter"], space["Counter"].add
     (answer,) = elsewhere(
@@ -81,14 +81,14 @@ def test_class_that_comes_home_is_the_one_that_left_untouched() -> None:
     assert (value.add(5), space["total"]) == (5, 5)
 
 
-def test_class_is_sent_on_as_it_came() -> None:
+def test_a_received_class_is_forwarded_unchanged() -> None:
     space = script(COUNTER)
     body = body_of(space["Counter"])
     (answer,) = elsewhere("print(encode_value(decode(bodies[0]), 65536)[0].hex())", body)
     assert bytes.fromhex(answer) == body
 
 
-def test_nothing_is_packed_again_while_nothing_changes() -> None:
+def test_an_unchanged_class_is_not_pickled_again() -> None:
     space = script(COUNTER)
     assert body_of(space["Counter"]) == body_of(space["Counter"])
 
@@ -103,19 +103,19 @@ def check_change(space: dict[str, Any], change: str, before: int, after: int) ->
     assert elsewhere(source, second) == [str(after)]
 
 
-def test_method_that_is_replaced_is_sent_anew() -> None:
+def test_a_replaced_method_is_sent_again() -> None:
     check_change(script(COUNTER), "Counter.add = lambda self, n: n + 1", 5, 6)
 
 
-def test_function_that_is_defined_anew_is_sent_anew() -> None:
+def test_a_redefined_function_is_sent_again() -> None:
     check_change(script(COUNTER), "def advance(by):\n    return by * 100", 5, 500)
 
 
-def test_constant_that_is_bound_anew_is_sent_anew() -> None:
+def test_a_reassigned_constant_is_sent_again() -> None:
     check_change(script(COUNTER), "step = 3", 5, 15)
 
 
-def test_attribute_that_is_added_is_sent() -> None:
+def test_an_added_attribute_is_sent() -> None:
     space = script(COUNTER)
     first = body_of(space["Counter"])
     space["Counter"].extra = 4
@@ -123,7 +123,7 @@ def test_attribute_that_is_added_is_sent() -> None:
     assert elsewhere("print(decode(bodies[0]).extra)", body_of(space["Counter"])) == ["4"]
 
 
-def test_name_that_is_defined_later_is_sent() -> None:
+def test_a_name_defined_later_is_sent() -> None:
     space = script("class Late:\n    def go(self):\n        return helper()\n")
     first = body_of(space["Late"]())
     exec("def helper():\n    return 7\n", space)
@@ -132,7 +132,7 @@ def test_name_that_is_defined_later_is_sent() -> None:
     assert elsewhere("print(decode(bodies[0]).go())", second) == ["7"]
 
 
-def test_variable_that_is_closed_over_is_sent_anew() -> None:
+def test_a_changed_closure_variable_is_sent_again() -> None:
     def make() -> Any:
         factor = 1
 
@@ -172,7 +172,7 @@ FAMILY = """
 """
 
 
-def test_classes_that_use_each_other_stay_one_family() -> None:
+def test_classes_that_refer_to_each_other_keep_their_identity() -> None:
     space = script(FAMILY)
     values = [space["Stranger"](), space["Child"](), space["Parent"](), [space["Child"]] * 2]
     for order in (values, values[::-1]):
@@ -193,7 +193,7 @@ def test_classes_that_use_each_other_stay_one_family() -> None:
         assert printed == ["child of parent True", "True True", "True True True"]
 
 
-def test_change_in_a_base_is_noticed_in_what_derives_from_it() -> None:
+def test_a_changed_base_class_is_sent_with_its_subclass() -> None:
     space = script(FAMILY)
     first = body_of(space["Child"]())
     space["Parent"].name = lambda self: "somebody"
@@ -202,7 +202,7 @@ def test_change_in_a_base_is_noticed_in_what_derives_from_it() -> None:
     assert elsewhere("print(decode(bodies[0]).name())", second) == ["child of somebody"]
 
 
-def test_enums_dataclasses_and_abstract_classes_of_the_script_travel() -> None:
+def test_enums_dataclasses_and_abstract_classes_of_the_script_can_be_sent() -> None:
     space = script(
         """
         import abc, dataclasses, enum, typing

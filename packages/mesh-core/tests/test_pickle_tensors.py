@@ -41,7 +41,7 @@ def test_tensor_of_any_type_and_shape_arrives(dtype: str, shape: tuple[int, ...]
     assert type(other) is torch.Tensor
 
 
-def test_large_tensor_travels_beside_the_body_uncopied() -> None:
+def test_a_large_tensor_is_sent_out_of_band_without_a_copy() -> None:
     value = torch.zeros(100_000)
     body, (buffer,) = encode_value([value], THRESHOLD)
     assert len(body) < 1_000
@@ -57,7 +57,7 @@ def test_tensor_shares_memory_with_the_buffer_and_can_be_written_to() -> None:
     assert bytes(memory[:4]) == b"\x00\x00\x80?"
 
 
-def test_tensor_from_memory_that_is_read_only_is_a_copy() -> None:
+def test_a_tensor_from_read_only_memory_is_a_copy() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         other, _ = sent(torch.zeros(100_000), writable=False)
@@ -73,7 +73,7 @@ def test_strides_are_kept(size: int) -> None:
     assert other.stride() == value.stride()
 
 
-def test_gradients_are_asked_for_where_they_were() -> None:
+def test_requires_grad_is_preserved() -> None:
     leaf = torch.ones(3, requires_grad=True)
     for value in (leaf, leaf * 2, torch.nn.Parameter(torch.ones(3), requires_grad=False)):
         other, _ = sent(value)
@@ -82,7 +82,7 @@ def test_gradients_are_asked_for_where_they_were() -> None:
         assert other.is_leaf
 
 
-def test_tensors_that_share_memory_go_on_sharing_it() -> None:
+def test_tensors_that_share_memory_still_share_it_after_transfer() -> None:
     whole = torch.zeros(1_000, 100)
     (one, row, again), sizes = sent([whole, whole[5], whole])
     assert sizes == [whole.nbytes]
@@ -91,7 +91,7 @@ def test_tensors_that_share_memory_go_on_sharing_it() -> None:
     assert one is again
 
 
-def test_slice_costs_the_slice() -> None:
+def test_a_slice_transfers_only_its_own_elements() -> None:
     data = torch.randn(1_000, 1_000)
     batch, sizes = sent(data[100:200])
     assert sizes == [400_000]
@@ -99,7 +99,7 @@ def test_slice_costs_the_slice() -> None:
     assert batch.untyped_storage().nbytes() == 400_000
 
 
-def test_slices_of_one_storage_cost_what_they_span() -> None:
+def test_slices_of_one_storage_transfer_only_the_range_they_span() -> None:
     data = torch.randn(1_000, 1_000)
     value = {"a": data[100:200], "b": data[150:250], "c": data[170].view(torch.int32)}
     other, sizes = sent(value)
@@ -109,21 +109,21 @@ def test_slices_of_one_storage_cost_what_they_span() -> None:
     assert (other["b"][10] == 7).all()
 
 
-def test_column_of_a_large_tensor_travels_without_the_rest() -> None:
+def test_a_column_of_a_large_tensor_is_sent_without_the_other_columns() -> None:
     data = torch.randn(1_000, 1_000)
     column, sizes = sent(data[:, 3])
     assert sizes == []
     assert same(column, data[:, 3])
 
 
-def test_odd_slice_keeps_its_elements_whole() -> None:
+def test_an_unaligned_slice_keeps_its_elements_intact() -> None:
     data = torch.arange(100_000, dtype=torch.int16)
     other, _ = sent([data[3:70_003], data[5:9]])
     assert same(other[0], data[3:70_003])
     assert same(other[1], data[5:9])
 
 
-def test_expanded_tensor_costs_one_element() -> None:
+def test_an_expanded_tensor_transfers_one_element() -> None:
     value = torch.full((1,), 2.0).expand(1_000, 1_000)
     other, sizes = sent(value)
     assert sizes == []
@@ -151,7 +151,7 @@ def test_tied_parameters_stay_tied() -> None:
     assert other["a"].weight is other["b"].weight
 
 
-def test_tensor_with_attributes_of_its_own_keeps_them() -> None:
+def test_custom_attributes_of_a_tensor_are_preserved() -> None:
     value = torch.ones(3)
     value.tag = "mine"
     parameter = torch.nn.Parameter(torch.ones(100_000))
@@ -162,7 +162,7 @@ def test_tensor_with_attributes_of_its_own_keeps_them() -> None:
     assert sizes == [400_000]
 
 
-def test_tensors_of_other_kinds_arrive() -> None:
+def test_sparse_conjugate_and_meta_tensors_arrive() -> None:
     sparse = torch.eye(3).to_sparse()
     assert torch.equal(sent(sparse)[0].to_dense(), torch.eye(3))
     conjugate = torch.tensor([1 + 2j]).conj()
@@ -175,7 +175,7 @@ class Tagged(torch.Tensor):  # type: ignore[misc, name-defined]
     pass
 
 
-def test_subclass_arrives_as_itself() -> None:
+def test_a_tensor_subclass_keeps_its_type() -> None:
     other, sizes = sent(torch.ones(100_000).as_subclass(Tagged))
     assert type(other) is Tagged
     assert sizes == [400_000]

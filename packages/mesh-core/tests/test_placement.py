@@ -59,13 +59,13 @@ def test_nvidia_devices_are_numbered_by_their_pci_address(tmp_path: Path) -> Non
     }
 
 
-def test_devices_that_a_container_lacks_do_not_count(tmp_path: Path) -> None:
+def test_devices_missing_in_the_container_are_not_counted(tmp_path: Path) -> None:
     nvidia(tmp_path, {"0000:1a:00.0": (0, 0), "0000:9b:00.0": (1, 1)})
     (tmp_path / "dev/nvidia0").unlink()
     assert find_accelerators({}, tmp_path).devices == (Accelerator("0", 1),)
 
 
-def test_a_scheduler_may_have_chosen_the_devices(tmp_path: Path) -> None:
+def test_devices_selected_by_a_scheduler_are_used(tmp_path: Path) -> None:
     nvidia(tmp_path, {f"0000:{bus}:00.0": (n, n // 2) for n, bus in enumerate(("1a", "1b", "9a"))})
     chosen = find_accelerators({"CUDA_VISIBLE_DEVICES": "2,0"}, tmp_path)
     assert chosen.devices == (Accelerator("2", 1), Accelerator("0", 0))
@@ -75,7 +75,7 @@ def test_a_scheduler_may_have_chosen_the_devices(tmp_path: Path) -> None:
     assert [device.name for device in named.devices] == ["GPU-1b2c", "MIG-3d4e"]
 
 
-def test_amd_devices_are_the_nodes_with_processors(tmp_path: Path) -> None:
+def test_amd_devices_are_the_topology_nodes_with_simd_units(tmp_path: Path) -> None:
     nodes = "sys/class/kfd/kfd/topology/nodes"
     write(
         tmp_path,
@@ -92,7 +92,7 @@ def test_amd_devices_are_the_nodes_with_processors(tmp_path: Path) -> None:
     assert found.devices == (Accelerator("0", 3), Accelerator("1", None))
 
 
-def test_ascend_devices_are_files(tmp_path: Path) -> None:
+def test_ascend_devices_are_found_by_their_device_files(tmp_path: Path) -> None:
     write(tmp_path, {f"dev/davinci{n}": "" for n in ("10", "2", "_manager")})
     found = find_accelerators({}, tmp_path)
     assert found.variable == "ASCEND_RT_VISIBLE_DEVICES"
@@ -127,7 +127,7 @@ def test_each_process_gets_devices_and_the_processors_next_to_them() -> None:
     ]
 
 
-def test_processors_are_divided_without_devices() -> None:
+def test_processors_are_divided_on_a_host_without_devices() -> None:
     assert [one["cpus"] for one in shares({"cpus": "auto"}, 4, hardware())] == [
         "0,1",
         "2,3",
@@ -139,7 +139,7 @@ def test_processors_are_divided_without_devices() -> None:
     assert [one["cpus"] for one in crowded] == ["0", "0", "1", "1"]
 
 
-def test_a_host_without_devices_needs_no_other_program() -> None:
+def test_auto_selects_no_gpus_on_a_host_without_devices() -> None:
     assert shares({"gpus": "auto"}, 2, hardware()) == [{"gpus": ""}, {"gpus": ""}]
 
 
@@ -175,7 +175,7 @@ def test_processes_of_a_host_divide_its_processors() -> None:
     procs.stop().get(LIMIT_S)
 
 
-def test_libraries_start_no_more_threads_than_the_share_of_a_process(
+def test_libraries_use_no_more_threads_than_their_process_has_processors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)

@@ -58,29 +58,29 @@ def test_functions_run_in_other_processes(pool: Executor) -> None:
 
 
 @pytest.mark.parametrize("chunksize", [1, 7])
-def test_results_have_the_order_of_the_items(pool: Executor, chunksize: int) -> None:
+def test_results_are_in_the_order_of_the_items(pool: Executor, chunksize: int) -> None:
     found = pool.map(square, range(100), chunksize=chunksize)
     assert list(found) == [n * n for n in range(100)]
     assert list(pool.map(pow, [2, 3], [3, 2], chunksize=chunksize)) == [8, 9]
 
 
-def test_what_a_function_raises_is_raised(pool: Executor) -> None:
+def test_an_exception_of_a_function_is_raised_by_its_future(pool: Executor) -> None:
     with pytest.raises(KeyError, match="missing"):
         pool.submit(fail, "missing").result(LIMIT_S)
 
 
-def test_what_cannot_be_sent_is_refused(pool: Executor) -> None:
+def test_an_unpicklable_argument_is_refused(pool: Executor) -> None:
     with pytest.raises(TypeError, match="generator"):
         pool.submit(square, (n for n in range(3))).result(LIMIT_S)  # type: ignore[arg-type]
     assert pool.submit(square, 3).result(LIMIT_S) == 9
 
 
-def test_lambdas_are_sent_with_what_they_use(pool: Executor) -> None:
+def test_lambdas_are_sent_with_their_closures(pool: Executor) -> None:
     factor = 3
     assert list(pool.map(lambda n: factor * n, range(3))) == [0, 3, 6]
 
 
-def test_the_functions_of_the_standard_library_know_it(pool: Executor) -> None:
+def test_a_pool_works_with_concurrent_futures_and_asyncio(pool: Executor) -> None:
     futures = [pool.submit(square, n) for n in range(5)]
     assert {one.result() for one in concurrent.futures.as_completed(futures)} == {0, 1, 4, 9, 16}
     assert not concurrent.futures.wait(futures, LIMIT_S).not_done
@@ -104,12 +104,12 @@ def test_a_pool_outlives_the_death_of_all_its_processes(pool: Executor) -> None:
     assert pool.submit(square, 5).result(LIMIT_S) == 25
 
 
-def test_a_function_may_run_again_after_a_death(tmp_path: Path) -> None:
+def test_a_function_can_be_retried_after_a_death(tmp_path: Path) -> None:
     with this_host().pool(2, retries=1) as pool:
         assert pool.submit(die_once, str(tmp_path / "mark")).result(LIMIT_S) == "alive"
 
 
-def test_a_function_that_waits_can_be_cancelled(tmp_path: Path) -> None:
+def test_a_queued_function_can_be_cancelled(tmp_path: Path) -> None:
     with this_host().pool(1) as pool:
         first = pool.submit(wait_for, str(tmp_path / "go"))
         second, third = pool.submit(square, 1), pool.submit(square, 2)
@@ -120,7 +120,7 @@ def test_a_function_that_waits_can_be_cancelled(tmp_path: Path) -> None:
         first.result(LIMIT_S)
 
 
-def test_a_pool_that_is_shut_down_takes_nothing(tmp_path: Path) -> None:
+def test_a_pool_that_is_shut_down_accepts_no_functions(tmp_path: Path) -> None:
     with this_host().pool(1) as pool:
         last = pool.submit(square, 2)
     assert last.result() == 4
@@ -144,7 +144,7 @@ class Submitter(Actor):
         return future.result()
 
 
-def test_the_owner_of_a_pool_stops_it_whatever_else_runs_on_the_event_loop() -> None:
+def test_the_owner_can_stop_a_pool_from_a_program_or_an_async_endpoint() -> None:
     local = this_proc().spawn("local", Local)
     local.ping.call_one().get(LIMIT_S)
     with this_host().pool(1) as pool:
@@ -168,7 +168,7 @@ def test_an_initializer_that_fails_breaks_the_pool() -> None:
 
 
 @pytest.mark.parametrize("options", [{"procs": 0}, {"procs": 1, "retries": -1}])
-def test_numbers_that_make_no_sense_are_refused(options: Any) -> None:
+def test_out_of_range_options_are_refused(options: Any) -> None:
     with pytest.raises(ValueError, match="must be positive"):
         this_host().pool(**options)
 

@@ -39,7 +39,7 @@ def importers(hosts: Any) -> Any:
 
 
 @pytest.mark.usefixtures("fresh_job")
-def test_processes_have_what_was_imported_before() -> None:
+def test_new_processes_have_the_preloaded_modules() -> None:
     assert not any(importers(this_host()).has.call(MODULE).get(timeout=LIMIT_S).values())
     this_host().preload(MODULE, "nothing.of.this_name")
     assert MODULE not in sys.modules
@@ -47,7 +47,7 @@ def test_processes_have_what_was_imported_before() -> None:
 
 
 @pytest.mark.usefixtures("fresh_job")
-def test_other_hosts_import_modules_too() -> None:
+def test_modules_are_preloaded_on_other_hosts() -> None:
     with WorkerProcess() as worker:
         hosts = attach_to_workers([worker.address])
         hosts.preload(MODULE)
@@ -56,7 +56,7 @@ def test_other_hosts_import_modules_too() -> None:
 
 
 @pytest.mark.usefixtures("fresh_job")
-def test_the_next_test_of_a_suite_imports_nothing_again(
+def test_the_next_test_of_a_suite_reuses_the_preloaded_modules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = tmp_path / "count"
@@ -70,6 +70,6 @@ def test_the_next_test_of_a_suite_imports_nothing_again(
 
 
 @pytest.mark.parametrize("name", ["", "a b", "torch-cpu", "a..b"])
-def test_what_is_no_name_of_a_module_is_refused(name: str) -> None:
+def test_an_invalid_module_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="is not the name of a module"):
         this_host().preload("math", name)

@@ -51,7 +51,7 @@ def test_a_case_is_described_by_its_failed_actor(folder: Path) -> None:
     assert one.job == bytes(range(16)).hex()
 
 
-def test_a_damaged_file_hides_no_other_case(folder: Path) -> None:
+def test_a_damaged_file_does_not_hide_other_cases(folder: Path) -> None:
     write_case(folder / "a.case", sample())
     (folder / "b.case").write_bytes(b"damaged")
     errors = {one.path.name: one.error for one in ProgramCases().cases()}
@@ -92,7 +92,7 @@ def test_a_report_decodes_no_payload(folder: Path, tmp_path: Path) -> None:
     assert not marker.exists()
 
 
-def test_a_case_that_is_too_long_for_a_program_is_left_to_the_command(
+def test_the_error_for_an_oversized_case_refers_to_the_command(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_case(folder / "a.case", sample())
@@ -102,6 +102,6 @@ def test_a_case_that_is_too_long_for_a_program_is_left_to_the_command(
 
 
 @pytest.mark.parametrize("name", ["", "..", "../a.case", "/tmp/a.case", "notes.txt", "a\0.case"])
-def test_a_report_is_only_of_a_case_in_the_folder(folder: Path, name: str) -> None:
+def test_a_report_is_limited_to_cases_in_the_folder(folder: Path, name: str) -> None:
     with pytest.raises(CaseError, match="is not the name of a case"):
         ProgramCases().report(name)

@@ -57,7 +57,7 @@ def lose(procs: ProcMesh, counters: Any, rank: int) -> None:
         counters[rank].pid.call_one().get()
 
 
-def test_handles_of_the_mesh_reach_the_new_process_wherever_they_are(own_procs: Any) -> None:
+def test_handles_in_any_process_reach_the_replacement(own_procs: Any) -> None:
     counters = own_procs.spawn("counters", Counter, 10)
     teller = this_host().spawn_procs().spawn("teller", Teller, counters)
     part = counters.slice(n=[1, 2])
@@ -69,7 +69,7 @@ def test_handles_of_the_mesh_reach_the_new_process_wherever_they_are(own_procs: 
     assert list(part.add.call(0).get().values()) == [16, 15]
 
 
-def test_all_actors_that_the_place_had_are_spawned_there_again(own_procs: Any) -> None:
+def test_all_actors_of_a_replaced_rank_are_spawned_again(own_procs: Any) -> None:
     first = own_procs.spawn("first", Counter, 1)
     second = own_procs.spawn("second", Counter, 2)
     lose(own_procs, first, 0)
@@ -79,7 +79,7 @@ def test_all_actors_that_the_place_had_are_spawned_there_again(own_procs: Any) -
     assert first[0].pid.call_one().get() == second[0].pid.call_one().get()
 
 
-def test_what_the_dead_had_not_answered_is_not_sent_to_its_replacement(own_procs: Any) -> None:
+def test_pending_calls_are_not_sent_to_the_replacement(own_procs: Any) -> None:
     counters = own_procs.spawn("counters", Counter, 0)
     end = counters[1].exit.call_one()
     queued = [counters[1].add.call_one(1) for _ in range(100)]
@@ -90,7 +90,7 @@ def test_what_the_dead_had_not_answered_is_not_sent_to_its_replacement(own_procs
     assert counters[1].add.call_one(0).get() == 0
 
 
-def test_the_living_serve_a_call_once_although_another_rank_has_died(own_procs: Any) -> None:
+def test_live_ranks_serve_a_call_once_even_if_another_rank_died(own_procs: Any) -> None:
     counters = own_procs.spawn("counters", Counter, 0)
     kill_proc(own_procs, 2)
     with pytest.raises(ProcDied) as caught:
@@ -100,7 +100,7 @@ def test_the_living_serve_a_call_once_although_another_rank_has_died(own_procs: 
     assert list(counters.add.call(0).get().values()) == [1, 1, 0]
 
 
-def test_a_rank_may_be_replaced_again_and_again(own_procs: Any) -> None:
+def test_a_rank_can_be_replaced_repeatedly(own_procs: Any) -> None:
     counters = own_procs.spawn("counters", Counter, 0)
     pids = {counters[1].pid.call_one().get()}
     for _ in range(3):
@@ -110,7 +110,7 @@ def test_a_rank_may_be_replaced_again_and_again(own_procs: Any) -> None:
     assert len(pids) == 4
 
 
-def test_a_failed_actor_is_replaced_in_its_living_process(own_procs: Any) -> None:
+def test_a_failed_actor_is_replaced_in_its_process(own_procs: Any) -> None:
     counters = own_procs.spawn("counters", Counter, 7)
     pid = counters[0].pid.call_one().get()
     counters[0].fail.broadcast()
@@ -121,7 +121,7 @@ def test_a_failed_actor_is_replaced_in_its_living_process(own_procs: Any) -> Non
     assert counters[0].pid.call_one().get() == pid
 
 
-def test_a_living_process_is_not_replaced(own_procs: Any) -> None:
+def test_a_live_process_is_not_replaced(own_procs: Any) -> None:
     counters = own_procs.spawn("counters", Counter, 3)
     with pytest.raises(RuntimeError, match="is alive"):
         own_procs.replace(0)

@@ -117,7 +117,7 @@ def test_the_actor_must_be_recorded_and_unique(running: Running, actor: str, pro
     assert problem in done.stderr
 
 
-def test_a_program_that_ended_is_not_found(place: Path) -> None:
+def test_an_exited_program_is_not_found(place: Path) -> None:
     # The setting has the same effect as the function.
     program = Running(place, "env", env={"MESH_RECORD": "*"})
     pid = program.process.pid

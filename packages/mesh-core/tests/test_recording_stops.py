@@ -103,7 +103,7 @@ def check(
     return warnings[0]
 
 
-def test_the_actor_goes_on_when_the_disk_is_full(
+def test_the_actor_continues_when_the_disk_is_full(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # The path of a socket in it must not be too long.
@@ -120,14 +120,14 @@ def test_the_actor_goes_on_when_the_disk_is_full(
         shutil.rmtree(place)
 
 
-def test_the_actor_goes_on_when_the_log_must_not_grow(
+def test_the_actor_continues_when_the_log_reaches_a_file_size_limit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done = run(tmp_path, limit="65536")
     check(done, tmp_path, "its log could not be continued: File too large", capsys)
 
 
-def test_an_exception_without_a_text_is_recorded(tmp_path: Path) -> None:
+def test_an_exception_without_printable_text_is_recorded(tmp_path: Path) -> None:
     script = tmp_path / "strange.py"
     script.write_text(
         "from mesh_core import Actor, endpoint, this_host\n"

@@ -61,7 +61,7 @@ def test_keys_at_any_depth_are_redacted() -> None:
     assert all(map(is_redacted, found))
 
 
-def test_what_is_used_elsewhere_remains() -> None:
+def test_objects_shared_with_other_fields_are_kept() -> None:
     # The pickle of the second date refers to the class in that of the first one.
     shared = [1, [2]]
     days = [datetime.date(2026, 1, day) for day in (1, 2)]
@@ -101,14 +101,14 @@ def test_many_values_are_redacted() -> None:
     assert args[1]["after"] == "key7"
 
 
-def test_a_message_that_cannot_be_followed_is_redacted_as_a_whole() -> None:
+def test_a_message_that_cannot_be_parsed_is_redacted_entirely() -> None:
     # A tuple that contains itself.
     cycle: list[Any] = [SECRET]
     cycle.append((cycle,))
     assert is_redacted(redacted({"password": cycle[1]}))
 
 
-def test_a_message_without_such_fields_is_not_changed() -> None:
+def test_a_message_without_matching_fields_is_unchanged() -> None:
     redaction = Redaction(["password"])
     body, buffers = encode((Holder("password"), {"x": 1}), {"y": b"z" * 5_000}, THRESHOLD)
     payloads: list[Any] = [body, *buffers]

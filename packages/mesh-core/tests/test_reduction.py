@@ -108,7 +108,7 @@ def test_results_are_combined_in_the_order_of_ranks(nodes: Any, fanout: int) -> 
     assert nodes.times.reduce(max, factor=3).get(timeout=LIMIT_S) == 15
 
 
-def test_one_host_or_a_slice_is_enough(nodes: Any) -> None:
+def test_a_single_host_and_a_slice_can_be_reduced(nodes: Any) -> None:
     assert nodes.slice(hosts=1).times.reduce(operator.add).get(timeout=LIMIT_S) == 5
     assert nodes.slice(gpus=1).times.reduce(operator.add).get(timeout=LIMIT_S) == 9
     assert nodes.slice(hosts=2, gpus=0).times.reduce(operator.add).get(timeout=LIMIT_S) == 4
@@ -121,7 +121,7 @@ def test_large_results_arrive(nodes: Any) -> None:
     assert total == b"".join(bytes([rank]) * 300_000 for rank in range(6))
 
 
-async def test_it_can_be_awaited(nodes: Any) -> None:
+async def test_a_reduction_can_be_awaited(nodes: Any) -> None:
     assert await nodes.times.reduce(operator.add) == 15
 
 
@@ -139,7 +139,7 @@ def test_an_exception_of_combine_reaches_the_caller(nodes: Any) -> None:
     assert nodes.times.reduce(operator.add).get(timeout=LIMIT_S) == 15
 
 
-def test_arguments_that_do_not_fit_are_an_error_of_the_caller(nodes: Any) -> None:
+def test_invalid_arguments_are_an_error_at_the_call(nodes: Any) -> None:
     with pytest.raises(TypeError, match="times"):
         nodes.slice(hosts=0).times.reduce(operator.add, 1, 2, 3)
 
@@ -155,7 +155,7 @@ def test_a_deadline_holds_on_every_host(nodes: Any) -> None:
     wait_until(lambda: all(cancelled().get(timeout=LIMIT_S).values()), LIMIT_S)
 
 
-def test_cancelling_it_cancels_the_calls_on_every_host(nodes: Any) -> None:
+def test_cancelling_a_reduction_cancels_the_calls_on_every_host(nodes: Any) -> None:
     others = nodes.slice(hosts=slice(1, 3))
     waiting = others.wait.reduce(operator.add)
     assert waiting.cancel()
@@ -165,7 +165,7 @@ def test_cancelling_it_cancels_the_calls_on_every_host(nodes: Any) -> None:
     assert others.times.reduce(operator.add).get(timeout=LIMIT_S) == 14
 
 
-def test_a_process_that_dies_is_named() -> None:
+def test_the_error_names_the_rank_of_a_dead_process() -> None:
     local = this_host().spawn_procs({"n": 3}).spawn("mortal", Node)
     with pytest.raises(ProcDied) as raised:
         local.die.reduce(operator.add, 1).get(timeout=LIMIT_S)

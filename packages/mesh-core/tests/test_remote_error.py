@@ -65,7 +65,7 @@ def test_remote_exception_is_caught_by_its_own_type_and_as_actor_error() -> None
     assert error.message == "('bad batch', 7)"
 
 
-def test_text_shows_the_remote_traceback_and_the_place() -> None:
+def test_the_text_shows_the_remote_traceback_and_location() -> None:
     text = printed(sent(ValueError("bad batch"), **PLACE))
     _, _, ours = text.partition("mesh_core.ActorError[ValueError]: bad batch\n")
     assert ours.startswith(
@@ -135,7 +135,7 @@ def test_type_arguments_and_attributes_survive(
     ],
     ids=lambda exception: type(exception).__name__,
 )
-def test_what_would_end_or_confuse_the_caller_is_an_actor_error_alone(
+def test_control_flow_exceptions_arrive_only_as_actor_errors(
     exception: BaseException,
 ) -> None:
     error = sent(exception, **PLACE)
@@ -156,19 +156,19 @@ async def test_remote_stop_iteration_and_cancellation_pass_through_a_coroutine()
             await asyncio.create_task(fails(exception))
 
 
-def test_nearest_base_that_can_be_raised_is_kept() -> None:
+def test_the_error_derives_from_the_nearest_base_that_can_be_raised() -> None:
     assert isinstance(sent(Guarded("v")), ArithmeticError)
     assert type(sent(Guarded("v")).exception) is Guarded
 
 
-def test_class_that_breaks_every_access_still_arrives() -> None:
+def test_an_exception_with_a_broken_getattribute_still_arrives() -> None:
     error = sent(BadGetattribute("v"))
     assert isinstance(error, BadGetattribute)
     assert error.args == ("v",)
     assert "mesh_core.ActorError[BadGetattribute]: v" in printed(error)
 
 
-def test_frozen_class_bears_what_the_interpreter_sets_on_the_way() -> None:
+def test_a_frozen_exception_can_pass_through_a_context_manager() -> None:
     @contextmanager
     def block() -> Iterator[None]:
         yield
@@ -210,7 +210,7 @@ def test_class_that_the_caller_cannot_import_arrives_as_its_nearest_base() -> No
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
-def test_value_that_cannot_travel_arrives_as_its_repr() -> None:
+def test_an_unpicklable_value_arrives_as_its_repr() -> None:
     exception = ValueError("a", open)
     exception.lock = open  # type: ignore[attr-defined]
     exception.generator = (x for x in "ab")  # type: ignore[attr-defined]
@@ -219,7 +219,7 @@ def test_value_that_cannot_travel_arrives_as_its_repr() -> None:
     assert error.generator.startswith("<generator object")
 
 
-def test_value_that_the_caller_cannot_load_says_why() -> None:
+def test_a_value_that_the_caller_cannot_load_is_replaced_by_the_reason() -> None:
     value = ghost("class Value: pass", "Value")()
     body = encode_exception(ValueError("a", value))
     del sys.modules["ghost"]
@@ -229,7 +229,7 @@ def test_value_that_the_caller_cannot_load_says_why() -> None:
     assert "No module named 'ghost'" in error.args[1]
 
 
-def test_huge_message_arrives_and_its_text_is_cut() -> None:
+def test_a_huge_message_arrives_in_full_and_its_text_is_truncated() -> None:
     error = sent(ValueError("x" * 10_000_000))
     assert isinstance(error, ValueError)
     assert len(error.args[0]) == 10_000_000
@@ -237,7 +237,7 @@ def test_huge_message_arrives_and_its_text_is_cut() -> None:
     assert "characters omitted" in str(error)
 
 
-def test_exception_over_the_limit_loses_its_large_values_alone() -> None:
+def test_an_oversized_exception_loses_only_its_large_values() -> None:
     exception = ValueError("x" * 1_000_000, "small")
     body = encode_exception(exception, len_max=500_000)
     assert len(body) <= 500_000
@@ -247,7 +247,7 @@ def test_exception_over_the_limit_loses_its_large_values_alone() -> None:
     assert len(error.args[0]) < 2_000
 
 
-def test_actor_in_an_attribute_error_stays_where_it_is() -> None:
+def test_the_object_of_an_attribute_error_is_not_sent() -> None:
     class Big:
         weights = bytes(1_000_000)
 
@@ -290,14 +290,14 @@ def test_causes_contexts_and_notes_survive() -> None:
     assert "direct cause of the following" in str(error)
 
 
-def test_exceptions_that_are_each_others_cause_arrive() -> None:
+def test_exceptions_with_cyclic_causes_arrive() -> None:
     one, two = ValueError(1), KeyError(2)
     one.__cause__, two.__cause__ = two, one
     error = decode_exception(encode_exception(one))
     assert error.exception.__cause__.__cause__ is error.exception  # type: ignore[union-attr]
 
 
-def test_long_chain_is_cut_and_arrives() -> None:
+def test_a_long_exception_chain_is_truncated() -> None:
     exception = Exception(0)
     for number in range(1, 5_000):
         outer = Exception(number)
@@ -354,29 +354,29 @@ def test_frames_of_mesh_itself_are_left_out() -> None:
     assert "ConfigError(*())" in text
 
 
-def test_body_that_cannot_be_read_is_an_actor_error_as_well() -> None:
+def test_an_unreadable_body_becomes_an_actor_error() -> None:
     for body in (b"", b"nonsense", pickle.dumps(3), pickle.dumps(("", []))):
         error = decode_exception(body, actor="A")
         assert "could not be loaded" in str(error)
 
 
-def test_body_may_be_a_view() -> None:
+def test_a_body_can_be_a_memoryview() -> None:
     body = memoryview(encode_exception(ValueError(1)))
     assert isinstance(decode_exception(body), ValueError)
 
 
-def test_exception_is_hashable_and_equal_to_itself_alone() -> None:
+def test_an_exception_is_hashable_and_equal_only_to_itself() -> None:
     one, two = sent(Frozen(1)), sent(Frozen(1))
     assert len({one, two, one}) == 2
 
 
-def test_error_made_here_is_caught_by_its_type_too() -> None:
+def test_a_locally_created_actor_error_is_caught_by_its_type() -> None:
     error = as_actor_error(KeyError("k"), where=Where(actor="A"))
     assert isinstance(error, KeyError)
     assert isinstance(pickle.loads(pickle.dumps(error)), KeyError)
 
 
-def test_plain_actor_error_is_made_of_an_exception() -> None:
+def test_an_actor_error_can_be_created_from_an_exception() -> None:
     error = ActorError(KeyError("k"), "a call failed")
     assert (error.message, error.exception.args) == ("a call failed", ("k",))
     copied = pickle.loads(pickle.dumps(error))

@@ -67,7 +67,7 @@ def test_replacing_a_rank_of_actors_replaces_its_dead_process(trio: ProcMesh) ->
     assert mesh.add.call().get().values() == [1, 1, 1]
 
 
-def test_rank_may_be_counted_from_the_end_or_be_a_point(trio: ProcMesh) -> None:
+def test_a_rank_can_be_negative_or_a_point(trio: ProcMesh) -> None:
     mesh = trio.spawn("worker", Worker)
     lose(mesh.slice(n=2))
     with pytest.raises(ProcDied) as caught:
@@ -80,7 +80,7 @@ def test_rank_may_be_counted_from_the_end_or_be_a_point(trio: ProcMesh) -> None:
     assert mesh.slice(n=2).add.call_one().get() == 1
 
 
-def test_handles_that_others_hold_stay_good(trio: ProcMesh) -> None:
+def test_handles_of_other_actors_stay_valid(trio: ProcMesh) -> None:
     mesh = trio.spawn("worker", Worker)
     caller = trio.slice(n=0).spawn("caller", Caller, mesh.slice(n=1))
     assert caller.add.call_one().get() == 1
@@ -91,7 +91,7 @@ def test_handles_that_others_hold_stay_good(trio: ProcMesh) -> None:
         assert caller.add.call_one().get() == 1
 
 
-def test_replacing_goes_on_beside_calls_of_the_others(trio: ProcMesh) -> None:
+def test_a_rank_is_replaced_while_other_ranks_serve_calls(trio: ProcMesh) -> None:
     mesh = trio.spawn("worker", Worker)
     beside = [mesh.slice(n=rank).sleep.call_one(0.3) for rank in (0, 2)]
     lose(mesh.slice(n=1))
@@ -100,7 +100,7 @@ def test_replacing_goes_on_beside_calls_of_the_others(trio: ProcMesh) -> None:
     assert [call.get() for call in beside] == [0.3, 0.3]
 
 
-def test_failed_actor_is_replaced_in_its_process(trio: ProcMesh) -> None:
+def test_a_failed_actor_is_replaced_in_its_process(trio: ProcMesh) -> None:
     mesh = trio.spawn("worker", Worker)
     pids = mesh.pid.call().get().values()
     mesh.slice(n=1).fail.broadcast()
@@ -132,7 +132,7 @@ def test_stopped_process_is_killed_and_replaced(trio: ProcMesh) -> None:
     assert workers.slice(n=2).pid.call_one().get() != pid
 
 
-def test_process_that_lives_is_not_replaced(trio: ProcMesh) -> None:
+def test_a_live_process_is_not_replaced(trio: ProcMesh) -> None:
     mesh = trio.spawn("worker", Worker)
     assert mesh.add.call().get().values() == [1, 1, 1]
     with pytest.raises(RuntimeError, match="is alive"):
@@ -148,7 +148,7 @@ def test_rank_that_does_not_exist_is_refused(trio: ProcMesh, rank: int) -> None:
         trio.spawn("worker", Worker).replace(rank)
 
 
-def test_only_the_owner_replaces(trio: ProcMesh) -> None:
+def test_only_the_owner_can_replace_ranks(trio: ProcMesh) -> None:
     class Stranger(Actor):
         @endpoint
         def replace_it(self, mesh: Any) -> None:
@@ -160,7 +160,7 @@ def test_only_the_owner_replaces(trio: ProcMesh) -> None:
             stranger.replace_it.call_one(mesh).get()
 
 
-def test_actor_replaces_what_it_owns(trio: ProcMesh) -> None:
+def test_an_actor_can_replace_processes_that_it_owns(trio: ProcMesh) -> None:
     owner = trio.slice(n=0).spawn("owner", Owner, True)
     _, child = owner.spawn_procs.call_one(2).get()
     lose(child.slice(n=1))
@@ -168,7 +168,7 @@ def test_actor_replaces_what_it_owns(trio: ProcMesh) -> None:
     assert child.slice(n=1).add.call_one().get() == 1
 
 
-def test_call_of_what_does_not_come_back_with_its_process_is_refused_at_once(
+def test_a_call_to_an_actor_that_is_not_restarted_is_refused_immediately(
     trio: ProcMesh,
 ) -> None:
     lost = trio.spawn("lost", Worker)
@@ -191,7 +191,7 @@ def test_call_of_what_does_not_come_back_with_its_process_is_refused_at_once(
     assert caller.add.call_one().get() == 1
 
 
-def test_call_of_what_was_stopped_before_its_process_was_replaced_is_refused_at_once(
+def test_a_call_to_an_actor_stopped_before_a_replacement_fails_immediately(
     trio: ProcMesh,
 ) -> None:
     stopped, kept = trio.spawn("stopped", Worker), trio.spawn("kept", Worker)
@@ -206,7 +206,7 @@ def test_call_of_what_was_stopped_before_its_process_was_replaced_is_refused_at_
     assert kept.slice(n=1).add.call_one().get() == 1
 
 
-def test_failure_after_a_replacement_is_a_new_one(trio: ProcMesh) -> None:
+def test_a_failure_after_a_replacement_is_reported_as_a_new_failure(trio: ProcMesh) -> None:
     mesh = trio.spawn("worker", Worker)
     for _ in range(4):
         pid = lose(mesh.slice(n=1))

@@ -99,14 +99,14 @@ def test_a_case_is_saved_on_request(recorded: Recorded) -> None:
     assert Replay(path, trust=True).run() is None
 
 
-def test_the_death_of_a_process_is_repeated(recorded: Recorded) -> None:
+def test_the_death_of_a_process_is_replayed(recorded: Recorded) -> None:
     replay = recorded.replay("dying-its-process-was-killed-by-SIGKILL")
     assert replay.is_death
     with pytest.raises(ReplayedDeath, match=r"dying\[0\] was killed by SIGKILL"):
         replay.run_isolated()
 
 
-def test_nothing_is_executed_without_trust(
+def test_an_untrusted_case_is_not_executed(
     recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(recorded.case("adder-add-raised-TypeError"))
@@ -162,7 +162,7 @@ def run_replay(*words: str, commands: str = "") -> subprocess.CompletedProcess[s
     )
 
 
-def test_a_replay_that_differs_says_where_and_how(recorded: Recorded) -> None:
+def test_a_diverging_replay_reports_where_and_how_it_differs(recorded: Recorded) -> None:
     case = str(recorded.case("adder-add-raised-TypeError"))
     program = recorded.script.read_text()
     try:
@@ -185,7 +185,7 @@ def test_a_replay_that_differs_says_where_and_how(recorded: Recorded) -> None:
         recorded.script.write_text(program)
 
 
-def test_the_debugger_stops_at_the_failure_and_goes_back(recorded: Recorded) -> None:
+def test_the_debugger_stops_at_the_failure_and_can_step_back(recorded: Recorded) -> None:
     case = str(recorded.case("adder-add-raised-TypeError"))
     commands = "p ('at', self.total, name)\nback\np ('before', self.total, name)\nq\n"
     done = run_replay(case, "--trust", "--pdb", commands=commands)
@@ -194,13 +194,13 @@ def test_the_debugger_stops_at_the_failure_and_goes_back(recorded: Recorded) -> 
     assert "('before', 1, 'x2')" in done.stdout
 
 
-def test_it_stops_before_a_message(recorded: Recorded) -> None:
+def test_a_replay_stops_before_the_given_message(recorded: Recorded) -> None:
     case = str(recorded.case("adder-add-raised-TypeError"))
     done = run_replay(case, "--trust", "--until", "2", commands="p ('is', self.total, name)\nq\n")
     assert "('is', 0, 'x1')" in done.stdout, done.stdout + done.stderr
 
 
-def test_evicted_messages_are_named(tmp_path: Path) -> None:
+def test_a_replay_with_evicted_messages_is_refused(tmp_path: Path) -> None:
     script = tmp_path / "long.py"
     script.write_text(
         "from mesh_core import Actor, endpoint, this_host\n"
@@ -242,6 +242,6 @@ def test_virtual_time_does_not_wait() -> None:
     loop.close()
 
 
-def test_a_replay_is_not_a_divergence_error_of_users() -> None:
+def test_an_except_exception_clause_does_not_catch_a_divergence() -> None:
     # The code of an actor that catches every exception must not hide that the replay differs.
     assert not issubclass(ReplayDiverged, Exception)

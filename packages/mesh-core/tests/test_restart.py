@@ -59,7 +59,9 @@ def kill(mesh: Any) -> None:
 
 @pytest.mark.parametrize("restart", ["permanent", "transient"])
 @pytest.mark.parametrize("cls", [Worker, AsyncWorker])
-def test_failed_actor_comes_back_new(trio: ProcMesh, cls: Any, restart: str) -> None:
+def test_a_failed_actor_is_restarted_with_fresh_state(
+    trio: ProcMesh, cls: Any, restart: str
+) -> None:
     mesh = trio.spawn("worker", cls, restart=restart)
     mesh.add.call(5).get()
     pid = mesh.slice(n=1).pid.call_one().get()
@@ -70,7 +72,7 @@ def test_failed_actor_comes_back_new(trio: ProcMesh, cls: Any, restart: str) -> 
     assert mesh.slice(n=2).add.call_one(0).get() == 5
 
 
-def test_actor_comes_back_in_a_new_process_after_a_death(trio: ProcMesh) -> None:
+def test_an_actor_is_restarted_in_a_new_process_after_a_death(trio: ProcMesh) -> None:
     mesh = trio.spawn("worker", Worker, restart="permanent")
     mesh.add.call(5).get()
     one = mesh.slice(n=1)
@@ -84,7 +86,7 @@ def test_actor_comes_back_in_a_new_process_after_a_death(trio: ProcMesh) -> None
     assert mesh.slice(n=0).add.call_one(0).get() == 5
 
 
-def test_all_meshes_of_a_dead_process_with_a_policy_come_back(trio: ProcMesh) -> None:
+def test_all_meshes_with_a_policy_are_restarted_after_a_process_death(trio: ProcMesh) -> None:
     meshes = [trio.spawn(f"worker {i}", Worker, restart="permanent") for i in range(3)]
     pid = meshes[0].slice(n=1).pid.call_one().get()
     os.kill(pid, signal.SIGKILL)
@@ -95,7 +97,7 @@ def test_all_meshes_of_a_dead_process_with_a_policy_come_back(trio: ProcMesh) ->
     assert pids != {pid}
 
 
-def test_one_for_all_restarts_the_healthy_as_well(trio: ProcMesh) -> None:
+def test_one_for_all_restarts_healthy_ranks_as_well(trio: ProcMesh) -> None:
     mesh = trio.spawn("worker", Worker, restart=RestartPolicy(scope="one_for_all"))
     other = trio.spawn("other", Worker)
     mesh.add.call(5).get()
@@ -108,7 +110,7 @@ def test_one_for_all_restarts_the_healthy_as_well(trio: ProcMesh) -> None:
     assert other.add.call(0).get().values() == [5, 5, 5]
 
 
-def test_one_for_all_interrupts_what_the_healthy_do(trio: ProcMesh) -> None:
+def test_one_for_all_interrupts_running_calls_of_healthy_ranks(trio: ProcMesh) -> None:
     mesh = trio.spawn("worker", Worker, restart=RestartPolicy(scope="one_for_all"))
     mesh.add.call(5).get()
     busy = mesh.slice(n=0).spin.call_one()
@@ -118,7 +120,7 @@ def test_one_for_all_interrupts_what_the_healthy_do(trio: ProcMesh) -> None:
     wait_until(lambda: answer(mesh.slice(n=0)) < 5)
 
 
-def test_permanent_actor_comes_back_after_it_stopped_itself(trio: ProcMesh) -> None:
+def test_a_permanent_actor_is_restarted_after_it_stops_itself(trio: ProcMesh) -> None:
     mesh = trio.slice(n=0).spawn("worker", Worker, restart="permanent")
     mesh.add.call_one(5).get()
     mesh.retire.call_one().get()
@@ -126,7 +128,9 @@ def test_permanent_actor_comes_back_after_it_stopped_itself(trio: ProcMesh) -> N
 
 
 @pytest.mark.parametrize("restart", ["transient", "temporary", None])
-def test_others_stay_away_after_they_stopped_themselves(trio: ProcMesh, restart: Any) -> None:
+def test_a_non_permanent_actor_is_not_restarted_after_it_stops_itself(
+    trio: ProcMesh, restart: Any
+) -> None:
     owner = trio.slice(n=0).spawn("owner", Owner, True)
     mesh = owner.spawn.call_one(trio.slice(n=1), restart=restart).get()
     mesh.retire.call_one().get()
@@ -135,7 +139,7 @@ def test_others_stay_away_after_they_stopped_themselves(trio: ProcMesh, restart:
     assert owner.told.call_one().get() == []
 
 
-def test_temporary_actor_is_not_restarted_and_its_failure_is_told(trio: ProcMesh) -> None:
+def test_a_temporary_actor_is_not_restarted_and_its_failure_is_reported(trio: ProcMesh) -> None:
     owner = trio.slice(n=0).spawn("owner", Owner, True)
     mesh = owner.spawn.call_one(trio.slice(n=1), restart="temporary").get()
     mesh.fail.broadcast()
@@ -145,7 +149,7 @@ def test_temporary_actor_is_not_restarted_and_its_failure_is_told(trio: ProcMesh
 
 
 @pytest.mark.parametrize("how", ["actor", "process"])
-def test_owner_in_another_process_restarts_what_it_owns(trio: ProcMesh, how: str) -> None:
+def test_an_owner_in_another_process_restarts_its_actors(trio: ProcMesh, how: str) -> None:
     owner = trio.slice(n=0).spawn("owner", Owner, True)
     mesh = owner.spawn.call_one(trio.slice(n=1), restart="permanent").get()
     assert mesh.add.call_one(5).get() == 5
@@ -157,7 +161,7 @@ def test_owner_in_another_process_restarts_what_it_owns(trio: ProcMesh, how: str
     assert owner.told.call_one().get() == []
 
 
-def test_what_is_not_restarted_with_its_process_is_told_and_what_is_restarted_is_not(
+def test_only_actors_that_are_not_restarted_are_reported_to_the_owner(
     trio: ProcMesh,
 ) -> None:
     owner = trio.slice(n=0).spawn("owner", Owner, True)
@@ -171,7 +175,7 @@ def test_what_is_not_restarted_with_its_process_is_told_and_what_is_restarted_is
     assert owner.told.call_one().get() == [("lost", 0, "ProcDied")]
 
 
-def test_too_many_failures_go_to_the_owner(trio: ProcMesh) -> None:
+def test_exceeding_the_restart_limit_is_reported_to_the_owner(trio: ProcMesh) -> None:
     owner = trio.slice(n=0).spawn("owner", Owner, True)
     policy = RestartPolicy("permanent", intensity_max=2, period_s=60)
     mesh = owner.spawn.call_one(trio.slice(n=1), restart=policy).get()
@@ -184,7 +188,7 @@ def test_too_many_failures_go_to_the_owner(trio: ProcMesh) -> None:
     assert owner.told.call_one().get() == [("child", 0, "ActorFailed")]
 
 
-def test_failure_just_after_a_restart_is_another_one(
+def test_a_failure_just_after_a_restart_causes_another_restart(
     trio: ProcMesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This also holds if the program has not yet observed that the restart succeeded."""
@@ -218,14 +222,14 @@ def test_failure_just_after_a_restart_is_another_one(
     assert answer(mesh) == 1
 
 
-def test_init_that_fails_the_first_time_is_tried_again(trio: ProcMesh, tmp_path: Path) -> None:
+def test_an_init_that_fails_once_is_retried(trio: ProcMesh, tmp_path: Path) -> None:
     mesh = trio.slice(n=0).spawn(
         "worker", Worker, "once", log=str(tmp_path / "log"), restart="permanent"
     )
     assert answer(mesh) == 1
 
 
-def test_init_that_always_fails_is_given_up(tmp_path: Path) -> None:
+def test_an_init_that_always_fails_is_not_retried_forever(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         """
@@ -237,7 +241,7 @@ def test_init_that_always_fails_is_given_up(tmp_path: Path) -> None:
     assert "cannot begin" in ended.err
 
 
-def test_restarted_program_part_ends_the_program_with_no_noise(tmp_path: Path) -> None:
+def test_a_program_exits_cleanly_after_a_restart(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         """
@@ -263,7 +267,7 @@ def test_restarted_program_part_ends_the_program_with_no_noise(tmp_path: Path) -
         lambda: RestartPolicy(period_s=0),
     ],
 )
-def test_policy_refuses_what_it_does_not_know(wrong: Callable[[], object]) -> None:
+def test_a_policy_refuses_invalid_values(wrong: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match=r"restart|scope|intensity_max"):
         wrong()
 

@@ -97,7 +97,7 @@ def test_messages_that_the_race_does_not_need_are_left_out(folder: Path) -> None
     ]
 
 
-def test_a_deadlock_names_who_waits_for_whom(folder: Path) -> None:
+def test_the_error_of_a_deadlock_names_each_waiting_actor(folder: Path) -> None:
     # The program waited for the first actor before it called the second one.
     assert search_of(folder, "peers").find(100) is None
     found = found_in(search_of(folder, "peers", may_reorder=True))
@@ -106,14 +106,14 @@ def test_a_deadlock_names_who_waits_for_whom(folder: Path) -> None:
     assert "peers[1] waits for get of peers[0]" in str(found.error)
 
 
-def test_actors_that_were_not_recorded_reply_as_they_did(folder: Path) -> None:
+def test_unrecorded_actors_reply_as_in_the_recorded_run(folder: Path) -> None:
     search = search_of(folder, "listener", may_reorder=True)
     assert search.actors == ["listener[0]"]
     assert search.run_recorded() is None
     assert search.find(20) is None
 
 
-def test_actors_of_meshes_with_equal_names_are_told_apart(folder: Path) -> None:
+def test_actors_of_meshes_with_equal_names_are_distinguished(folder: Path) -> None:
     search = search_of(folder, "twins-auditor")
     assert len(set(search.actors)) == 3
     assert sum(name.startswith("twin[0] at ") for name in search.actors) == 2
@@ -157,7 +157,7 @@ def test_the_command_prints_the_shortest_order(
 
 
 @pytest.mark.slow
-def test_the_generated_test_fails_until_no_order_fails(folder: Path, tmp_path: Path) -> None:
+def test_the_generated_test_fails_until_the_race_is_fixed(folder: Path, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.read_text())
     done = subprocess.run([sys.executable, str(program), str(tmp_path / "raced")], check=False)
@@ -180,7 +180,7 @@ def test_the_generated_test_fails_until_no_order_fails(folder: Path, tmp_path: P
     assert passed.returncode == 0, passed.stdout
 
 
-def test_a_case_that_is_not_trusted_does_not_run(
+def test_an_untrusted_case_is_not_executed(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ReplayError, match="trust=True"):

@@ -93,7 +93,7 @@ def end_program() -> None:
     shutdown_context().get(timeout=LIMIT_S)
 
 
-def test_next_program_finds_imported_what_the_last_one_wanted(
+def test_the_next_program_reuses_the_imports_of_the_previous_one(
     worker: WorkerProcess, library: Library
 ) -> None:
     library.write("heavy", 1)
@@ -104,7 +104,7 @@ def test_next_program_finds_imported_what_the_last_one_wanted(
     assert library.imports() == 1
 
 
-def test_next_program_starts_processes_again_and_more_of_them(
+def test_the_next_program_can_start_more_processes_and_replace_them(
     worker: WorkerProcess, library: Library
 ) -> None:
     library.write("heavy", 1)
@@ -124,7 +124,9 @@ def test_next_program_starts_processes_again_and_more_of_them(
     assert library.imports() == 1
 
 
-def test_module_of_another_program_is_not_there(worker: WorkerProcess, library: Library) -> None:
+def test_a_module_of_another_program_is_not_imported(
+    worker: WorkerProcess, library: Library
+) -> None:
     library.write("heavy", 1)
     library.write("light", 2)
     run_program(worker, "heavy").has.call().get()
@@ -134,7 +136,7 @@ def test_module_of_another_program_is_not_there(worker: WorkerProcess, library: 
     end_program()
 
 
-def test_what_a_program_wants_beyond_is_imported_too(
+def test_additional_modules_of_the_next_program_are_imported(
     worker: WorkerProcess, library: Library
 ) -> None:
     library.write("heavy", 1)
@@ -146,7 +148,7 @@ def test_what_a_program_wants_beyond_is_imported_too(
     assert library.imports() == 2
 
 
-def test_changed_package_is_imported_anew(worker: WorkerProcess, library: Library) -> None:
+def test_a_changed_package_is_imported_again(worker: WorkerProcess, library: Library) -> None:
     library.write("heavy", 1)
     assert run_program(worker, "heavy").value.call("heavy").get().values() == [1, 1]
     end_program()
@@ -154,7 +156,7 @@ def test_changed_package_is_imported_anew(worker: WorkerProcess, library: Librar
     assert run_program(worker, "heavy").value.call("heavy").get().values() == [22, 22]
 
 
-def test_modules_of_the_user_are_not_kept(worker: WorkerProcess, library: Library) -> None:
+def test_user_modules_are_not_retained(worker: WorkerProcess, library: Library) -> None:
     library.write("mine", 1, is_installed=False)
     library.write("heavy", 1)
     run_program(worker, "mine", "heavy").has.call().get()
@@ -169,7 +171,7 @@ def retained_template_of(lookers: ActorMesh[Looker]) -> int:
     return next(pid for pid, name in line if name == "mesh-retained")
 
 
-def test_program_begins_without_a_seed_that_was_killed(
+def test_a_program_starts_even_if_the_retained_template_was_killed(
     worker: WorkerProcess, library: Library
 ) -> None:
     library.write("heavy", 1)
@@ -184,7 +186,9 @@ def test_program_begins_without_a_seed_that_was_killed(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_seed_ends_with_its_worker(library: Library, number: signal.Signals) -> None:
+def test_a_retained_template_exits_with_its_worker(
+    library: Library, number: signal.Signals
+) -> None:
     library.write("heavy", 1)
     with WorkerProcess() as worker:
         run_program(worker, "heavy").has.call().get()

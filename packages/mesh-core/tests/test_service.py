@@ -43,12 +43,12 @@ def workers(service: Service[Worker]) -> Worker:
     return service.handle
 
 
-def test_route_gives_the_result_of_one_replica(workers: Worker) -> None:
+def test_route_returns_the_result_of_one_replica(workers: Worker) -> None:
     assert workers.double.route(21).get() == 42
     assert workers.greet.route(name="you").get() == "hello you"
 
 
-def test_calls_one_after_the_other_are_spread() -> None:
+def test_sequential_calls_are_spread_over_the_replicas() -> None:
     with Service.options(num_replicas=3).spawn("workers", Worker) as service:
         service.settled().get()
         service.handle.pid.fanout().get()
@@ -56,7 +56,7 @@ def test_calls_one_after_the_other_are_spread() -> None:
         assert sorted(pids.count(pid) for pid in set(pids)) == [3, 3, 3]
 
 
-def test_calls_go_where_there_is_least_to_do() -> None:
+def test_calls_are_routed_to_the_least_loaded_replica() -> None:
     options = Service.options(num_replicas=3)
     with options.spawn("holders", Holder) as service, service.session() as busy:
         service.settled().get()
@@ -69,7 +69,7 @@ def test_calls_go_where_there_is_least_to_do() -> None:
         assert [answer.get() for answer in pending] == [busy_pid] * 4
 
 
-def test_fanout_gives_one_result_for_each_replica(workers: Worker) -> None:
+def test_fanout_returns_one_result_per_replica(workers: Worker) -> None:
     pids = workers.pid.fanout().get()
     assert pids.sizes == {"replicas": 3}
     assert len(set(pids.values())) == 3
@@ -81,7 +81,7 @@ def test_fanout_and_a_later_call_arrive_in_order(workers: Worker) -> None:
     assert all("weights" in memory for memory in told.get().values())
 
 
-def test_verbs_of_a_mesh_mean_replicas(workers: Worker) -> None:
+def test_mesh_verbs_on_a_service_address_replicas(workers: Worker) -> None:
     assert workers.double.choose(1).get() == 2
     assert workers.double.call_one(1).get() == 2
     assert workers.double.call(1).get().values() == [2, 2, 2]
@@ -91,14 +91,14 @@ def test_verbs_of_a_mesh_mean_replicas(workers: Worker) -> None:
         workers.pid.stream()
 
 
-def test_verbs_of_a_service_work_with_a_mesh(procs: ProcMesh) -> None:
+def test_service_verbs_work_on_a_mesh(procs: ProcMesh) -> None:
     mesh = procs.spawn("mesh", Worker)
     assert mesh.double.route(2).get() == 4
     assert mesh.double.fanout(2).get().values() == [4] * 4
     mesh.stop().get()
 
 
-def test_error_of_an_endpoint_keeps_its_type_and_costs_no_replica(
+def test_an_endpoint_error_keeps_its_type_and_loses_no_replica(
     service: Service[Worker], workers: Worker
 ) -> None:
     with pytest.raises(ValueError, match="this is refused") as caught:
@@ -121,14 +121,14 @@ def test_arguments_are_checked_at_the_call(workers: Worker) -> None:
         workers.stop()
 
 
-def test_await_gives_the_same(workers: Worker) -> None:
+def test_calls_can_be_awaited(workers: Worker) -> None:
     async def many() -> list[int]:
         return await asyncio.gather(*(workers.double.route(n) for n in range(200)))
 
     assert asyncio.run(many()) == [2 * n for n in range(200)]
 
 
-def test_timeout_ends_a_call(workers: Worker) -> None:
+def test_a_call_fails_when_its_timeout_expires(workers: Worker) -> None:
     with pytest.raises(DeadlineExceeded, match="double"):
         workers.double.options(timeout=0.05).route(1, 0.5).get()
     with pytest.raises(TimeoutError):
@@ -145,7 +145,7 @@ def test_handle_works_in_other_processes(workers: Worker, procs: ProcMesh) -> No
     callers.stop().get()
 
 
-def test_callers_in_different_processes_share_the_load(proc: ProcMesh) -> None:
+def test_callers_in_other_processes_avoid_a_busy_replica(proc: ProcMesh) -> None:
     options = Service.options(num_replicas=2)
     with options.spawn("holders", Holder) as service, service.session() as busy:
         service.initialized.get()
@@ -171,7 +171,7 @@ def test_replica_of_several_processes_is_called_as_one() -> None:
         assert ranks.values() == [0, 1, 0, 1]
 
 
-def test_calls_wait_for_room_and_too_many_are_refused() -> None:
+def test_calls_are_queued_up_to_a_limit_and_then_refused() -> None:
     options = Service.options(outstanding_max=2, queue_len_max=2)
     with options.spawn("holders", Holder) as service:
         holders = service.handle
@@ -190,7 +190,7 @@ def test_calls_wait_for_room_and_too_many_are_refused() -> None:
         assert [answer.get() for answer in under_way] == [first] * 3
 
 
-def test_overload_that_an_actor_meets_can_be_caught_by_its_caller(workers: Worker) -> None:
+def test_an_overload_error_raised_in_an_actor_reaches_its_caller(workers: Worker) -> None:
     with pytest.raises(ServiceOverloaded, match="another service") as caught:
         workers.overload.route().get()
     assert (caught.value.outstanding_max, caught.value.queue_len_max) == (2, 3)
@@ -203,7 +203,7 @@ def _try(call: Any) -> Any:
         return None
 
 
-def test_call_that_is_given_up_ends_where_it_runs() -> None:
+def test_a_cancelled_call_is_cancelled_in_the_replica() -> None:
     with Service.spawn("holders", Holder) as service:
         held = service.handle.hold.route()
         wait_until(lambda: service.handle.held_count.route().get() == 1)
@@ -213,7 +213,7 @@ def test_call_that_is_given_up_ends_where_it_runs() -> None:
         wait_until(lambda: service.handle.held_count.route().get() == 0)
 
 
-def test_callbacks_are_called_whatever_a_call_waits_for() -> None:
+def test_done_callbacks_run_even_for_queued_calls() -> None:
     with Service.options(outstanding_max=1).spawn("workers", Worker) as service:
         values: list[int] = []
         for n in range(20):
@@ -223,7 +223,7 @@ def test_callbacks_are_called_whatever_a_call_waits_for() -> None:
         assert sorted(values) == [2 * n for n in range(20)]
 
 
-def test_limit_of_the_program_for_its_calls_is_none_of_the_service() -> None:
+def test_the_call_timeout_does_not_apply_to_internal_calls_of_a_service() -> None:
     with configured(call_timeout_s=0.02):
         service = Service.options(num_replicas=2).spawn("workers", Worker)
         wait_until(lambda: service.handle.double.route(1).exception() is None)
@@ -233,7 +233,7 @@ def test_limit_of_the_program_for_its_calls_is_none_of_the_service() -> None:
         service.stop().get()
 
 
-def test_no_call_is_left_counted_when_futures_are_dropped() -> None:
+def test_dropped_futures_do_not_leave_calls_outstanding() -> None:
     with Service.options(outstanding_max=2).spawn("workers", Worker) as service:
         for n in range(50):
             service.handle.double.route(n)
@@ -241,7 +241,7 @@ def test_no_call_is_left_counted_when_futures_are_dropped() -> None:
         wait_until(lambda: service.status().get().outstanding == 0)
 
 
-def test_stop_lets_calls_end_and_takes_no_more() -> None:
+def test_stop_drains_running_calls_and_refuses_new_ones() -> None:
     service = Service.options(num_replicas=2).spawn("workers", Worker)
     service.initialized.get()
     pids = service.handle.pid.fanout().get().values()
@@ -256,7 +256,7 @@ def test_stop_lets_calls_end_and_takes_no_more() -> None:
     wait_until_gone(pids)
 
 
-def test_service_that_cannot_start_says_why() -> None:
+def test_the_error_of_a_service_that_cannot_start_names_the_reason() -> None:
     service = Service.options(num_replicas=2).spawn("broken", Unstartable, "no weights here")
     waiting = service.handle.pid.route()
     with pytest.raises(ActorFailed, match="no weights here"):
@@ -307,12 +307,12 @@ def test_service_belongs_to_the_actor_that_spawned_it() -> None:
         ({"queue_len_max": -1}, "0 or more"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Service.options(**options).spawn("never", Worker)
 
 
-def test_actors_are_checked_before_anything_starts() -> None:
+def test_the_actor_class_is_checked_before_anything_starts() -> None:
     with pytest.raises(TypeError, match="too many"):
         Service.spawn("never", Worker, 1, 2, 3)  # type: ignore[call-arg, arg-type]
     with pytest.raises(ValueError, match="not a subclass of Actor"):

@@ -42,7 +42,7 @@ def kill_one(service: Service[Any]) -> int:
     return pid
 
 
-def test_lost_replica_is_replaced_and_calls_go_on(proc: ProcMesh) -> None:
+def test_a_lost_replica_is_replaced_and_calls_continue(proc: ProcMesh) -> None:
     with Service.options(num_replicas=2).spawn("workers", Worker) as service:
         service.initialized.get()
         pid = kill_one(service)
@@ -57,7 +57,7 @@ def test_lost_replica_is_replaced_and_calls_go_on(proc: ProcMesh) -> None:
         caller.stop().get()
 
 
-def test_call_that_was_under_way_is_told_and_not_made_again(tmp_path: Path) -> None:
+def test_a_running_call_of_a_lost_replica_fails_and_is_not_retried(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     with Service.options(num_replicas=2).spawn("workers", Worker) as service:
         service.initialized.get()
@@ -81,7 +81,7 @@ def _pid_of(mesh: Any) -> int:
     return proc_pid(mesh)
 
 
-def test_calls_that_may_be_repeated_survive_kills_under_load() -> None:
+def test_retryable_calls_survive_kills_under_load() -> None:
     options = Service.options(num_replicas=3, retries={"double": 3}, outstanding_max=8)
 
     async def load(service: Service[Worker]) -> None:
@@ -107,7 +107,7 @@ def test_calls_that_may_be_repeated_survive_kills_under_load() -> None:
         assert is_whole(service)
 
 
-def test_every_call_is_answered_when_all_replicas_die_again_and_again() -> None:
+def test_every_call_completes_when_all_replicas_die_repeatedly() -> None:
     options = Service.options(num_replicas=2, replacements_max=100)
     with options.spawn("workers", Worker) as service:
         service.initialized.get()
@@ -140,7 +140,7 @@ def test_session_sticks_to_a_replica_and_sessions_are_spread() -> None:
                 a.__reduce__()
 
 
-def test_session_hears_once_that_it_has_moved() -> None:
+def test_a_session_is_notified_once_that_it_has_moved() -> None:
     with Service.options(num_replicas=2).spawn("workers", Worker) as service:
         service.initialized.get()
         session = service.session()
@@ -157,7 +157,7 @@ def test_session_hears_once_that_it_has_moved() -> None:
             assert session.replica != before
 
 
-def test_idle_session_hears_of_its_move_at_the_next_call() -> None:
+def test_an_idle_session_is_notified_of_its_move_at_the_next_call() -> None:
     with Service.options(num_replicas=2).spawn("workers", Worker) as service:
         service.initialized.get()
         with service.session() as told, service.session(on_move="ignore") as untold:
@@ -184,7 +184,7 @@ def test_replica_that_fails_its_health_check_is_replaced() -> None:
         assert "not well" in service.status().get().last_error
 
 
-def test_replica_that_hangs_is_killed_and_its_callers_are_told() -> None:
+def test_a_hanging_replica_is_killed_and_its_calls_fail() -> None:
     check = HealthCheck("check", period_s=0.05, timeout_s=0.3, failures_max=1)
     with Service.options(num_replicas=2, health_check=check).spawn("h", Holder) as service:
         service.initialized.get()
@@ -197,7 +197,7 @@ def test_replica_that_hangs_is_killed_and_its_callers_are_told() -> None:
         wait_until(lambda: is_whole(service))
 
 
-def test_part_of_a_replica_takes_the_whole_along() -> None:
+def test_the_death_of_one_process_removes_the_whole_replica() -> None:
     with Service.options(procs={"tp": 2}).spawn("pairs", Worker) as service:
         service.initialized.get()
         pids = service.handle.pid.call().get().values()
@@ -224,7 +224,7 @@ class Latest(Actor):
         return self.version
 
 
-def test_setup_gives_a_new_replica_what_it_has_to_know() -> None:
+def test_setup_runs_for_every_new_replica() -> None:
     async def setup(replica: Latest) -> None:
         await replica.load.call(7)
 
@@ -265,7 +265,7 @@ class Watcher(Actor):
         return True
 
 
-def test_service_that_loses_too_many_fails_and_its_owner_is_told() -> None:
+def test_a_service_that_loses_too_many_replicas_fails_and_notifies_its_owner() -> None:
     procs = this_host().spawn_procs()
     watcher = procs.spawn("watcher", Watcher)
     assert watcher.wear_out.call_one().get() == "3: ProcDied"
@@ -274,7 +274,7 @@ def test_service_that_loses_too_many_fails_and_its_owner_is_told() -> None:
     procs.stop().get()
 
 
-def test_update_that_does_not_start_leaves_the_old_ones() -> None:
+def test_a_failed_update_keeps_the_old_replicas() -> None:
     with Service.options(num_replicas=2).spawn("workers", Worker) as service:
         service.initialized.get()
         pids = service.handle.pid.fanout().get().values()

@@ -48,7 +48,7 @@ class Placed(Worker):
         return os.getppid()
 
 
-def test_replicas_are_spread_over_hosts_and_leave_a_dead_one(
+def test_replicas_are_spread_over_hosts_and_move_away_from_a_dead_host(
     machines: list[WorkerProcess],
 ) -> None:
     with configured(heartbeat_s=0.5):
@@ -69,7 +69,7 @@ def test_replicas_are_spread_over_hosts_and_leave_a_dead_one(
             assert set(left) < set(parents)
 
 
-def test_a_replica_extends_over_several_hosts(machines: list[WorkerProcess]) -> None:
+def test_a_replica_can_span_several_hosts(machines: list[WorkerProcess]) -> None:
     hosts = attach_to_workers([machine.address for machine in machines])
     options = Service.options(procs={"gpus": 2}, hosts=hosts, hosts_per_replica=2)
     with options.spawn("wide", Placed) as service:
@@ -98,7 +98,7 @@ class Keeper(Actor):
         return os.getpid()
 
 
-def test_callers_hear_that_the_owner_has_died_and_nothing_of_it_is_left() -> None:
+def test_calls_fail_and_replicas_exit_when_the_owner_dies() -> None:
     procs = this_host().spawn_procs({"n": 2})
     keeper = procs.slice(n=0).spawn("keeper", Keeper)
     service = keeper.owned.call_one().get()
@@ -121,7 +121,7 @@ def test_callers_hear_that_the_owner_has_died_and_nothing_of_it_is_left() -> Non
     procs.stop().exception()
 
 
-def test_wait_that_blocks_the_loop_that_it_needs_is_refused() -> None:
+def test_a_blocking_wait_on_its_own_event_loop_is_refused() -> None:
     procs = this_host().spawn_procs()
     keeper = procs.spawn("keeper", Keeper)
     keeper.owned.call_one().get()
@@ -157,7 +157,7 @@ class Answerer(Actor):
         port.send(word)
 
 
-def test_circle_through_a_service_is_found() -> None:
+def test_a_deadlock_through_a_service_is_detected() -> None:
     procs = this_host().spawn_procs()
     asker = procs.spawn("asker", Asker)
     with configured(deadlock_probe_s=0.1), pytest.raises(DeadlockError, match="in a cycle"):
@@ -165,7 +165,7 @@ def test_circle_through_a_service_is_found() -> None:
     procs.stop().get()
 
 
-def test_endpoint_may_answer_on_a_port() -> None:
+def test_an_endpoint_can_reply_on_a_port() -> None:
     with Service.spawn("answerers", Answerer) as service:
         assert service.handle.later.route("soon").get() == "soon"
 
@@ -182,7 +182,7 @@ def test_endpoint_may_answer_on_a_port() -> None:
         "again = Service.options(num_replicas=3).spawn('again', Worker)",
     ],
 )
-def test_program_that_has_a_service_ends_like_any_other(tmp_path: Path, rest: str) -> None:
+def test_a_program_with_a_service_exits_normally(tmp_path: Path, rest: str) -> None:
     start = """
     service = Service.options(num_replicas=2).spawn("workers", Worker)
     service.handle.add.route().get()

@@ -74,7 +74,7 @@ def service() -> Iterator[Service[Worker]]:
         yield service
 
 
-def test_no_call_is_lost_or_made_twice_while_the_size_changes(
+def test_no_call_is_lost_or_executed_twice_during_a_resize(
     service: Service[Worker], tmp_path: Path
 ) -> None:
     with Load(service.handle, tmp_path / "notes") as load:
@@ -86,7 +86,7 @@ def test_no_call_is_lost_or_made_twice_while_the_size_changes(
     load.check()
 
 
-def test_no_call_is_lost_or_made_twice_while_all_is_renewed(
+def test_no_call_is_lost_or_executed_twice_during_an_update(
     service: Service[Worker], tmp_path: Path
 ) -> None:
     pids = service.handle.pid.fanout().get().values()
@@ -100,7 +100,7 @@ def test_no_call_is_lost_or_made_twice_while_all_is_renewed(
     assert service.status().get().generation == 1
 
 
-def test_caller_that_was_idle_meanwhile_loses_nothing(
+def test_a_caller_that_was_idle_during_updates_reaches_the_new_replicas(
     service: Service[Worker], proc: ProcMesh
 ) -> None:
     caller = proc.spawn("caller", Caller, service.handle)
@@ -114,7 +114,7 @@ def test_caller_that_was_idle_meanwhile_loses_nothing(
     caller.stop().get()
 
 
-def test_replica_that_is_taken_away_ends_its_calls_first() -> None:
+def test_a_removed_replica_completes_its_calls_first() -> None:
     with Service.options(num_replicas=2).spawn("holders", Holder) as service:
         service.initialized.get()
         pending = [service.handle.hold.route() for _ in range(4)]
@@ -132,7 +132,7 @@ def test_replica_that_is_taken_away_ends_its_calls_first() -> None:
         assert len({answer.get() for answer in pending}) == 2
 
 
-def test_calls_that_do_not_end_are_cut_off_when_their_time_is_over() -> None:
+def test_unfinished_calls_are_stopped_after_the_drain_timeout() -> None:
     options = Service.options(num_replicas=2, drain_timeout_s=0.3)
     with options.spawn("holders", Holder) as service:
         service.initialized.get()
@@ -144,7 +144,7 @@ def test_calls_that_do_not_end_are_cut_off_when_their_time_is_over() -> None:
         service.handle.release.fanout().get()
 
 
-def test_session_moves_when_its_replica_is_taken_away(service: Service[Worker]) -> None:
+def test_a_session_moves_when_its_replica_is_removed(service: Service[Worker]) -> None:
     with service.session() as a, service.session() as b:
         pids = {a.pid.route().get(), b.pid.route().get()}
         assert len(pids) == 2
@@ -179,12 +179,12 @@ def test_size_follows_the_load() -> None:
             service.resize(2)
 
 
-def test_resize_refuses_what_is_no_size(service: Service[Worker]) -> None:
+def test_resize_refuses_an_invalid_size(service: Service[Worker]) -> None:
     with pytest.raises(ValueError, match="use stop"):
         service.resize(0)
 
 
-def test_service_is_ended_by_a_with_block_of_either_kind() -> None:
+def test_an_async_with_block_stops_the_service() -> None:
     async def program() -> list[int]:
         async with Service.options(num_replicas=2).spawn("workers", Worker) as service:
             await service.initialized
@@ -195,7 +195,7 @@ def test_service_is_ended_by_a_with_block_of_either_kind() -> None:
     wait_until_gone(asyncio.run(program()))
 
 
-def test_exception_that_leaves_a_with_block_waits_for_no_call() -> None:
+def test_an_exception_in_a_with_block_does_not_wait_for_calls() -> None:
     pids: list[int] = []
 
     def program() -> None:
@@ -210,7 +210,7 @@ def test_exception_that_leaves_a_with_block_waits_for_no_call() -> None:
     assert time.monotonic() - began < 10
 
 
-def test_scaler_goes_up_after_a_while_and_down_after_a_longer_one() -> None:
+def test_the_autoscaler_waits_for_the_upscale_and_downscale_delays() -> None:
     scaler = Scaler(
         Autoscale(10, target_outstanding=2, upscale_delay_s=1.0, downscale_delay_s=10.0)
     )
@@ -226,7 +226,7 @@ def test_scaler_goes_up_after_a_while_and_down_after_a_longer_one() -> None:
     assert scaler.step(0, 10, 15.0) == 3
 
 
-def test_intensity_waits_longer_after_each_start_that_fails_and_gives_up() -> None:
+def test_replacements_back_off_after_failed_starts_up_to_a_limit() -> None:
     intensity = Intensity(3, 60.0, backoff_s=1.0, backoff_max_s=3.0)
     assert not intensity.lost(0.0, was_ready=True)
     assert intensity.start_at_s == 0.0

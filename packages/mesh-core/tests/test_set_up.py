@@ -121,7 +121,7 @@ def test_bootstrap_may_wait_for_an_actor_that_it_spawns_in_its_own_process() -> 
         assert procs.initialized.get(timeout=LIMIT_S)
 
 
-def test_bootstrap_is_told_of_the_death_of_a_process_that_it_receives_from() -> None:
+def test_a_bootstrap_is_notified_when_the_sender_of_its_channel_dies() -> None:
     def prepare() -> None:
         port, receiver = Channel[int].open()
         procs = this_host().spawn_procs(bootstrap=None, name="sender")
@@ -145,7 +145,7 @@ class Keeper(Actor):
         os._exit(3)
 
 
-def test_call_of_a_third_party_waits_for_a_long_bootstrap(registry: Any) -> None:
+def test_a_call_from_another_process_waits_for_a_long_bootstrap(registry: Any) -> None:
     began, receiver = Channel[Any].open()
     # Longer than a message otherwise waits for the spawn of its receiver: 5 s.
     seconds = 6.0
@@ -162,7 +162,7 @@ def test_call_of_a_third_party_waits_for_a_long_bootstrap(registry: Any) -> None
 
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("cls", [Registry, AsyncRegistry])
-def test_actor_that_waits_for_processes_whose_bootstrap_waits_for_it_is_a_deadlock(
+def test_a_mutual_wait_of_an_actor_and_a_bootstrap_is_a_deadlock(
     watchful: ProcMesh, cls: type[Any], is_async: bool
 ) -> None:
     registry: Any = watchful.spawn("registry", cls)
@@ -173,7 +173,7 @@ def test_actor_that_waits_for_processes_whose_bootstrap_waits_for_it_is_a_deadlo
     assert "'registry' waits in 'start' for 'bootstrap'" in text
 
 
-def test_actor_that_calls_into_processes_whose_bootstrap_waits_for_it_is_a_deadlock(
+def test_a_call_to_processes_whose_bootstrap_waits_for_the_caller_is_a_deadlock(
     registry: Any,
 ) -> None:
     with pytest.raises(MeshError, match="in a cycle") as raised:
@@ -181,7 +181,7 @@ def test_actor_that_calls_into_processes_whose_bootstrap_waits_for_it_is_a_deadl
     assert "'late' waits in 'bootstrap' for 'get'" in str(raised.value)
 
 
-def test_actor_that_waits_for_an_actor_whose_init_waits_for_it_is_a_deadlock(
+def test_a_mutual_wait_of_an_actor_and_the_init_of_another_is_a_deadlock(
     registry: Any,
 ) -> None:
     with pytest.raises(MeshError, match="in a cycle") as raised:

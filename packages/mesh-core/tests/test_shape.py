@@ -53,7 +53,7 @@ class TestExtent:
         assert extent == {"hosts": 2, "gpus": 4}
         assert str(extent) == "{hosts: 2, gpus: 4}"
 
-    def test_of_no_dimensions_has_one_member(self) -> None:
+    def test_an_extent_without_dimensions_has_one_member(self) -> None:
         assert Extent([], []).nelements == 1
         assert str(Extent([], [])) == "{}"
         assert len(Extent([], []).region) == 1
@@ -77,14 +77,14 @@ class TestExtent:
             (["a", "b"], [-1, -2], "dimension 'a' has size -1: give each dimension at least one"),
         ],
     )
-    def test_refuses_what_no_mesh_can_have(
+    def test_refuses_invalid_labels_and_sizes(
         self, labels: list[str], sizes: list[int], message: str
     ) -> None:
         with pytest.raises(ShapeError) as raised:
             Extent(labels, sizes)
         assert message in str(raised.value)
 
-    def test_names_the_dimensions_there_are(self) -> None:
+    def test_the_error_for_an_unknown_dimension_lists_the_dimensions(self) -> None:
         with pytest.raises(KeyError) as raised:
             Extent(["a", "b"], [2, 3])["c"]
         assert str(raised.value) == "no dimension 'c': use one of a, b"
@@ -97,7 +97,7 @@ class TestPoint:
         for rank, coordinates in enumerate(product(range(2), range(3), range(4))):
             assert tuple(Point(rank, extent).values()) == coordinates
 
-    def test_knows_its_rank_and_extent(self) -> None:
+    def test_has_a_rank_and_an_extent(self) -> None:
         extent = Extent(["a", "b"], [2, 3])
         point = Point(5, extent)
         assert (point.rank, point.extent, point.size("b"), point.size()) == (5, extent, 3, 6)
@@ -107,12 +107,14 @@ class TestPoint:
         assert len({point, Point(5, extent), Point(4, extent)}) == 2
 
     @pytest.mark.parametrize("rank", [-1, 6])
-    def test_is_in_its_extent(self, rank: int) -> None:
+    def test_refuses_a_rank_outside_its_extent(self, rank: int) -> None:
         with pytest.raises(ValueError, match=f"rank {rank} is not in {{a: 6}}: use 0 to 5"):
             Point(rank, Extent(["a"], [6]))
 
     @pytest.mark.parametrize("error", [KeyError, ValueError, TypeError, MeshError])
-    def test_unknown_label_is_what_a_reader_would_catch(self, error: type[Exception]) -> None:
+    def test_the_error_for_an_unknown_label_has_all_expected_types(
+        self, error: type[Exception]
+    ) -> None:
         with pytest.raises(error):
             Point(0, Extent(["a"], [6]))["b"]
 
@@ -135,14 +137,14 @@ class TestSlicing:
             ({}, list(range(8)), {"hosts": 2, "gpus": 4}),
         ],
     )
-    def test_keeps_the_members_selected(
+    def test_keeps_the_selected_members(
         self, dims: dict[str, Any], ranks: list[int], sizes: dict[str, int] | None
     ) -> None:
         part = HOSTS.slice(**dims)
         assert part.ranks() == ranks
         assert sizes is None or part.sizes == sizes
 
-    def test_slices_select_what_they_select_of_a_list(self) -> None:
+    def test_slices_behave_like_list_slices(self) -> None:
         four = mesh(gpus=4)
         bounds = [None, *range(-6, 7)]
         for start, stop, step in product(bounds, bounds, [None, -5, -2, -1, 1, 2, 5]):
@@ -154,7 +156,7 @@ class TestSlicing:
                 with pytest.raises(ShapeError, match="is empty"):
                     four.slice(gpus=part)
 
-    def test_takes_numpy_numbers(self) -> None:
+    def test_accepts_numpy_numbers(self) -> None:
         numpy = pytest.importorskip("numpy")
         part = HOSTS.slice(hosts=numpy.int64(1), gpus=numpy.array([2, 1]))
         assert part.ranks() == [6, 5]
@@ -183,7 +185,7 @@ class TestSlicing:
             ({"gpus": slice("a", 2)}, SelectorError, "cannot select 'a'"),
         ],
     )
-    def test_says_what_is_wrong_and_what_to_do(
+    def test_the_error_says_what_is_wrong_and_what_to_do(
         self, dims: dict[str, Any], error: type[ShapeError], message: str
     ) -> None:
         with pytest.raises(error) as raised:
@@ -205,7 +207,7 @@ class TestSlicing:
 
 
 class TestReshaping:
-    def test_splits_and_computes_one_size(self) -> None:
+    def test_split_infers_one_size(self) -> None:
         assert HOSTS.split(gpus=("dp", "tp"), tp=2).sizes == {"hosts": 2, "dp": 2, "tp": 2}
         both = HOSTS.split(hosts=("a", "b"), gpus=("c", "d"), a=1, d=4)
         assert both.sizes == {"a": 1, "b": 2, "c": 1, "d": 4}
@@ -233,7 +235,7 @@ class TestReshaping:
             ),
         ],
     )
-    def test_refuses_a_split_that_cannot_be(
+    def test_refuses_an_invalid_split(
         self, dims: dict[str, Any], error: type[ShapeError], message: str
     ) -> None:
         with pytest.raises(error) as raised:
@@ -263,7 +265,7 @@ class TestReshaping:
 
 
 class TestMesh:
-    def test_knows_its_sizes(self) -> None:
+    def test_reports_its_sizes(self) -> None:
         assert HOSTS.size() == len(HOSTS) == 8
         assert HOSTS.size("gpus") == 4
         assert HOSTS.size(["hosts", "gpus"]) == 8
@@ -271,7 +273,7 @@ class TestMesh:
         with pytest.raises(KeyError, match="no dimension"):
             HOSTS.size("cpus")
 
-    def test_iterates_over_meshes_of_one(self) -> None:
+    def test_iterates_over_single_member_meshes(self) -> None:
         part = HOSTS.slice(gpus=slice(None, None, -3))
         assert [one.ranks() for one in part] == [[3], [0], [7], [4]]
         assert all(one.sizes == {} and len(one) == 1 for one in part)
@@ -288,7 +290,7 @@ class TestMesh:
             (range(1, 3), [2, 5], {"rank": 2}),
         ],
     )
-    def test_is_indexed_by_flat_place(
+    def test_is_indexed_by_flat_position(
         self, index: Any, ranks: list[int], sizes: dict[str, int]
     ) -> None:
         part = HOSTS.slice(gpus=slice(1, 3))[index]
@@ -308,7 +310,7 @@ class TestMesh:
             (slice(8, None), ValueError, "is empty"),
         ],
     )
-    def test_says_what_is_wrong_with_an_index(
+    def test_the_error_says_what_is_wrong_with_an_index(
         self, index: Any, error: type[Exception], message: str
     ) -> None:
         with pytest.raises(error) as raised:
@@ -332,7 +334,7 @@ class TestRegion:
         copy = pickle.loads(dumps(region))
         assert (copy, hash(copy), copy.ranks()) == (region, hash(region), region.ranks())
 
-    def test_is_equal_however_it_was_made(self) -> None:
+    def test_equality_does_not_depend_on_construction(self) -> None:
         flat = HOSTS.slice(gpus=slice(0, 3)).flatten("x")
         listed = HOSTS.flatten("x").slice(x=[0, 1, 2, 4, 5, 6])
         assert flat._region == listed._region
@@ -359,25 +361,25 @@ class TestRegion:
         with pytest.raises(IndexError):
             region.coordinates(-(2**63))
 
-    def test_shows_its_first_ranks(self) -> None:
+    def test_repr_shows_the_first_ranks(self) -> None:
         assert repr(HOSTS.slice(gpus=[3, 1])._region) == (
             "Region({hosts: 2, gpus: 2}, ranks=[3, 1, 7, 5])"
         )
         assert repr(mesh(a=100)._region).endswith("6, 7, ...])")
 
-    def test_of_huge_meshes_is_described_not_listed(self) -> None:
+    def test_a_huge_region_is_encoded_compactly(self) -> None:
         part = mesh(hosts=50_000, gpus=8).slice(hosts=slice(1, None, 3), gpus=slice(None, None, -2))
         flat = part.flatten("w").slice(w=slice(5, None, 7))
         assert len(flat._region.encode()) < 40
         assert flat._region.index_of(flat._region.rank_at(1234)) == 1234
 
-    def test_bytes_that_are_no_region_are_refused(self) -> None:
+    def test_invalid_bytes_are_refused(self) -> None:
         with pytest.raises(ShapeError, match="not a region"):
             Region.decode(b"\x01\x01")
 
 
 class TestSlice:
-    def test_lays_numbers_out(self) -> None:
+    def test_computes_numbers_from_offset_sizes_and_strides(self) -> None:
         numbers = Slice(offset=3, sizes=[2, 2], strides=[10, 2])
         assert list(numbers) == [3, 5, 13, 15]
         assert (len(numbers), numbers.ndim, numbers.offset) == (4, 2, 3)
@@ -417,14 +419,14 @@ class TestSlice:
         assert (str(shape), dict(shape.extent)) == ("{a: 2, b: 2}", {"a": 2, "b": 2})
         assert Shape.unity().ranks() == [0]
 
-    def test_shape_without_constant_strides_says_so(self) -> None:
+    def test_a_region_without_constant_strides_cannot_become_a_slice(self) -> None:
         region = HOSTS.slice(gpus=slice(0, 3)).flatten("x")._region
         with pytest.raises(ShapeError, match="no constant strides: use its ranks"):
             region.slice()
 
 
 class TestTable:
-    def test_the_last_dimension_has_columns_and_the_one_before_has_rows(self) -> None:
+    def test_the_last_two_dimensions_are_rows_and_columns(self) -> None:
         lines = HOSTS.to_table().splitlines()
         assert [line.split() for line in lines] == [
             ["hosts\\gpus", "0", "1", "2", "3"],

@@ -97,7 +97,7 @@ def test_a_frozen_buffer_can_only_be_read(sender: SharedSender, receiver: Shared
         sender.release(parts[0][0], parts[0][1], READER)
 
 
-def test_writes_of_a_receiver_are_seen_by_nobody_else(sender: SharedSender) -> None:
+def test_writes_of_a_receiver_are_invisible_to_others(sender: SharedSender) -> None:
     ours, theirs = SharedReceiver(), SharedReceiver()
     source = pattern(1)
     fd, parts = sender.fill([source], [READER, OTHER])
@@ -112,7 +112,7 @@ def test_writes_of_a_receiver_are_seen_by_nobody_else(sender: SharedSender) -> N
     np.testing.assert_array_equal(late, source)
 
 
-def test_writes_of_the_sender_afterwards_are_seen_by_nobody(
+def test_later_writes_of_the_sender_are_invisible_to_receivers(
     sender: SharedSender, receiver: SharedReceiver
 ) -> None:
     source = pattern(1)
@@ -121,7 +121,7 @@ def test_writes_of_the_sender_afterwards_are_seen_by_nobody(
     np.testing.assert_array_equal(array_of(buffer), pattern(1))
 
 
-def test_arrays_keep_the_message_alive_and_the_last_gives_it_back(
+def test_a_message_is_released_with_the_last_array_on_it(
     sender: SharedSender, receiver: SharedReceiver
 ) -> None:
     released: list[bool] = []
@@ -139,7 +139,7 @@ def test_arrays_keep_the_message_alive_and_the_last_gives_it_back(
     assert released == [True]
 
 
-def test_the_next_message_does_not_show_what_was_written_to_the_last(
+def test_writes_to_one_message_do_not_appear_in_the_next(
     sender: SharedSender, receiver: SharedReceiver
 ) -> None:
     for seed in range(4):
@@ -169,7 +169,7 @@ def test_pickle_builds_arrays_on_the_shared_bytes(
     np.testing.assert_array_equal(arrived["bias"], np.ones(3))
 
 
-def test_a_lie_about_a_part_is_an_error(sender: SharedSender, receiver: SharedReceiver) -> None:
+def test_an_invalid_part_is_an_error(sender: SharedSender, receiver: SharedReceiver) -> None:
     fd, [(segment, generation, _, _)] = sender.fill([b"bytes"], [READER])
     receiver.learn(segment, fd)
     with pytest.raises(OSError, match="beyond the end of the segment"):
@@ -217,7 +217,7 @@ del array, buffer
 """
 
 
-def test_two_processes_write_to_one_message_without_seeing_each_other(
+def test_writes_of_two_processes_to_one_message_are_isolated(
     sender: SharedSender,
 ) -> None:
     source = pattern(1)
@@ -247,7 +247,7 @@ def test_two_processes_write_to_one_message_without_seeing_each_other(
                 assert rest.split() == [str(value * LEN), "released"]
 
 
-def test_a_forked_child_keeps_what_was_prepared(
+def test_a_forked_child_keeps_the_received_bytes(
     sender: SharedSender, receiver: SharedReceiver
 ) -> None:
     fd, parts = sender.fill([pattern(1)], [READER])

@@ -49,7 +49,7 @@ def returns_to(before: int, count: Callable[[], int]) -> bool:
     return count() <= before
 
 
-def test_arguments_are_given_back_when_the_callee_has_let_go(procs: ProcMesh) -> None:
+def test_the_memory_of_arguments_is_released_when_the_callee_drops_them(procs: ProcMesh) -> None:
     store = procs.spawn("store", Store)
     array = np.ones(LEN, np.uint8)
     before = shared_bytes_in_use()
@@ -58,7 +58,7 @@ def test_arguments_are_given_back_when_the_callee_has_let_go(procs: ProcMesh) ->
     assert returns_to(before, shared_bytes_in_use)
 
 
-def test_results_that_nobody_looks_at_are_given_back(procs: ProcMesh) -> None:
+def test_the_memory_of_unread_results_is_released(procs: ProcMesh) -> None:
     store = procs.spawn("store", Store)
     before = max(store.bytes_in_use.call().get().values())
     for _ in range(5):
@@ -67,7 +67,7 @@ def test_results_that_nobody_looks_at_are_given_back(procs: ProcMesh) -> None:
     assert returns_to(before, lambda: max(store.bytes_in_use.call().get().values()))
 
 
-def test_results_of_calls_that_were_given_up_are_given_back(procs: ProcMesh) -> None:
+def test_the_memory_of_results_of_cancelled_calls_is_released(procs: ProcMesh) -> None:
     store = procs.spawn("store", Store)
     before = max(store.bytes_in_use.call().get().values())
     futures = [store.give.call(LEN) for _ in range(5)]
@@ -76,7 +76,7 @@ def test_results_of_calls_that_were_given_up_are_given_back(procs: ProcMesh) -> 
     assert returns_to(before, lambda: max(store.bytes_in_use.call().get().values()))
 
 
-def test_arguments_for_a_stopped_actor_are_given_back(procs: ProcMesh) -> None:
+def test_the_memory_of_arguments_for_a_stopped_actor_is_released(procs: ProcMesh) -> None:
     store = procs.spawn("store", Store)
     held = procs.spawn("holder", Holder, store)
     one = held.slice(gpus=0)
@@ -100,7 +100,7 @@ class Holder(Store):
         self.store.take.call(np.ones(count, np.uint8)).get()
 
 
-def test_arguments_for_a_dead_process_are_given_back() -> None:
+def test_the_memory_of_arguments_for_a_dead_process_is_released() -> None:
     procs = this_host().spawn_procs({"gpus": 2})
     store = procs.spawn("store", Store)
     one = store.slice(gpus=0)
@@ -114,7 +114,7 @@ def test_arguments_for_a_dead_process_are_given_back() -> None:
     procs.stop().get()
 
 
-def test_forked_child_keeps_what_it_has_received(procs: ProcMesh) -> None:
+def test_a_forked_child_keeps_received_arrays(procs: ProcMesh) -> None:
     store = procs.spawn("store", Store).slice(gpus=0)
     received = store.give.call_one(LEN).get()
     read, write = os.pipe()

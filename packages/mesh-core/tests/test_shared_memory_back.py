@@ -107,7 +107,7 @@ def theirs(keeper: Keeper) -> int:
     return keeper.bytes_in_use.call_one().get()
 
 
-def test_an_echo_uses_the_memory_of_the_caller_alone(keeper: Keeper) -> None:
+def test_an_echo_uses_only_the_memory_of_the_caller(keeper: Keeper) -> None:
     array = pattern(1)
     before, theirs_before = ours(), theirs(keeper)
     answers = [keeper.echo.call_one(array).get() for _ in range(3)]
@@ -119,7 +119,7 @@ def test_an_echo_uses_the_memory_of_the_caller_alone(keeper: Keeper) -> None:
     assert returns_to(before, ours)
 
 
-def test_what_comes_back_is_the_callers_to_write(keeper: Keeper) -> None:
+def test_the_caller_can_write_to_returned_arrays_without_side_effects(keeper: Keeper) -> None:
     array = pattern(2)
     keeper.keep.call_one(array).get()
     first = keeper.kept_now.call_one().get()
@@ -135,7 +135,7 @@ def test_what_comes_back_is_the_callers_to_write(keeper: Keeper) -> None:
 
 
 @pytest.mark.parametrize("at", [0, LEN // 2, LEN - 1])
-def test_what_the_callee_wrote_before_it_answered_comes_back(keeper: Keeper, at: int) -> None:
+def test_writes_of_the_callee_before_its_reply_are_returned(keeper: Keeper, at: int) -> None:
     array = pattern(3)
     answer = keeper.write.call_one(array, at).get()
     expected = pattern(3)
@@ -144,13 +144,13 @@ def test_what_the_callee_wrote_before_it_answered_comes_back(keeper: Keeper, at:
     np.testing.assert_array_equal(array, pattern(3))
 
 
-def test_what_the_callee_writes_after_it_has_answered_stays_there(keeper: Keeper) -> None:
+def test_writes_of_the_callee_after_its_reply_are_not_visible(keeper: Keeper) -> None:
     for seed in range(4):
         answer = keeper.answer_then_write.call_one(pattern(seed)).get()
         np.testing.assert_array_equal(answer, pattern(seed))
 
 
-def test_slices_come_back_apart_however_they_overlap(keeper: Keeper) -> None:
+def test_overlapping_slices_are_returned_as_independent_arrays(keeper: Keeper) -> None:
     before = ours()
     array, half = pattern(4), LEN // 2
     parts = keeper.parts_of.call_one(array).get()
@@ -164,7 +164,7 @@ def test_slices_come_back_apart_however_they_overlap(keeper: Keeper) -> None:
     assert returns_to(before, ours)
 
 
-def test_several_arrays_come_back_beside_one_that_is_new(keeper: Keeper) -> None:
+def test_several_arrays_are_returned_together_with_new_values(keeper: Keeper) -> None:
     before, theirs_before = ours(), theirs(keeper)
     sent = {"a": pattern(1), "b": pattern(2, LEN + 9), "text": "x" * LEN, "raw": b"y" * LEN}
     answer = keeper.echo.call_one(sent).get()
@@ -176,14 +176,14 @@ def test_several_arrays_come_back_beside_one_that_is_new(keeper: Keeper) -> None
     assert returns_to(theirs_before, lambda: theirs(keeper))
 
 
-def test_a_small_slice_does_not_keep_all_that_it_is_of(keeper: Keeper) -> None:
+def test_a_small_slice_does_not_keep_the_whole_array_alive(keeper: Keeper) -> None:
     before = ours()
     answer = keeper.slice_of.call_one(pattern(5), 1 << 17).get()
     assert returns_to(before, ours)
     np.testing.assert_array_equal(answer, pattern(5, 1 << 17))
 
 
-def test_thousands_of_echoes_leave_nothing_behind(keeper: Keeper) -> None:
+def test_thousands_of_echoes_leak_neither_memory_nor_descriptors(keeper: Keeper) -> None:
     def descriptors() -> int:
         return len(os.listdir("/proc/self/fd"))
 
@@ -201,7 +201,7 @@ def test_thousands_of_echoes_leave_nothing_behind(keeper: Keeper) -> None:
     assert descriptors() <= open_before + 32
 
 
-def test_answers_of_calls_that_were_given_up_are_given_back(keeper: Keeper) -> None:
+def test_the_memory_of_results_of_cancelled_calls_is_released(keeper: Keeper) -> None:
     before = ours()
     futures = [keeper.echo.call_one(pattern(seed)) for seed in range(8)]
     while futures:
@@ -211,9 +211,7 @@ def test_answers_of_calls_that_were_given_up_are_given_back(keeper: Keeper) -> N
     assert returns_to(before, ours)
 
 
-def test_what_came_back_goes_on_to_others_in_the_same_memory(
-    keeper: Keeper, procs: ProcMesh
-) -> None:
+def test_returned_arrays_are_forwarded_in_the_same_memory(keeper: Keeper, procs: ProcMesh) -> None:
     others = procs.slice(gpus=slice(1, 3)).spawn("others", Keeper)
     before = ours()
     answer = keeper.echo.call_one(pattern(7)).get()
@@ -234,7 +232,7 @@ def test_what_came_back_goes_on_to_others_in_the_same_memory(
     others.stop().get()
 
 
-def test_answers_outlive_the_process_that_handed_them_back(procs: ProcMesh) -> None:
+def test_returned_arrays_outlive_the_process_that_returned_them(procs: ProcMesh) -> None:
     doomed = this_host().spawn_procs({"gpus": 1})
     keeper = doomed.spawn("keeper", Keeper)
     other = procs.slice(gpus=0).spawn("other", Keeper)
@@ -253,7 +251,7 @@ def test_answers_outlive_the_process_that_handed_them_back(procs: ProcMesh) -> N
     other.stop().get()
 
 
-def test_a_caller_that_is_killed_leaves_nothing_in_use(keeper: Keeper) -> None:
+def test_the_memory_held_by_a_killed_caller_is_released(keeper: Keeper) -> None:
     doomed = this_host().spawn_procs({"gpus": 1})
     caller = doomed.spawn("caller", Caller, keeper)
     before = theirs(keeper)
@@ -267,7 +265,7 @@ def test_a_caller_that_is_killed_leaves_nothing_in_use(keeper: Keeper) -> None:
     doomed.stop().get()
 
 
-def test_what_was_passed_on_does_not_depend_on_who_passed_it_on(keeper: Keeper) -> None:
+def test_forwarded_arrays_outlive_the_process_that_forwarded_them(keeper: Keeper) -> None:
     doomed = this_host().spawn_procs({"gpus": 1})
     caller = doomed.spawn("caller", Caller, keeper)
     caller.pass_on.call_one(pattern(9)).get()
@@ -279,7 +277,7 @@ def test_what_was_passed_on_does_not_depend_on_who_passed_it_on(keeper: Keeper) 
     doomed.stop().get()
 
 
-def test_a_forked_child_keeps_what_came_back(keeper: Keeper) -> None:
+def test_a_forked_child_keeps_returned_arrays(keeper: Keeper) -> None:
     answer = keeper.echo.call_one(pattern(1)).get()
     read, write = os.pipe()
     child = os.fork()

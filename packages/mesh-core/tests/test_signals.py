@@ -30,7 +30,7 @@ with on_signals((signal.SIGTERM, signal.SIGUSR1), act):
 """
 
 
-def test_a_signal_that_comes_amid_a_lock_is_heard() -> None:
+def test_a_signal_is_handled_while_the_main_thread_holds_a_lock() -> None:
     command = [sys.executable, "-c", _WAITS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -39,7 +39,7 @@ def test_a_signal_that_comes_amid_a_lock_is_heard() -> None:
         assert process.wait(30) == 0
 
 
-def test_handlers_are_as_before_afterwards() -> None:
+def test_the_previous_handlers_are_restored() -> None:
     before = signal.getsignal(signal.SIGUSR2)
     heard = threading.Event()
     with on_signals((signal.SIGUSR2,), heard.set):

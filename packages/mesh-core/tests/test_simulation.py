@@ -149,7 +149,7 @@ def test_equal_seeds_have_equal_traces() -> None:
     assert len({one[0] for one in first}) == 6
 
 
-def test_what_threads_of_the_standard_library_wait_for() -> None:
+def test_queues_threads_and_executors_work() -> None:
     class Worker(Actor):
         @endpoint
         def work(self) -> list[int]:
@@ -237,7 +237,7 @@ def test_a_lost_host_is_noticed() -> None:
         assert counters.slice(hosts=0).add.call_one(1).get() == 2
 
 
-def test_a_short_partition_only_delays() -> None:
+def test_a_short_partition_only_delays_calls() -> None:
     with simulated(hosts=2, seed=12) as cluster:
         counters = cluster.hosts.spawn_procs().spawn("counters", Counter)
         counters.add.call(1).get()
@@ -247,7 +247,7 @@ def test_a_short_partition_only_delays() -> None:
         assert cluster.now_s - start >= 1.0
 
 
-def test_a_wait_without_end_is_reported_with_its_place() -> None:
+def test_an_endless_wait_is_reported_with_its_location() -> None:
     def waits_for_nothing() -> None:
         threading.Event().wait()
 
@@ -277,7 +277,7 @@ def test_a_lost_host_is_replaced() -> None:
         assert cluster.now_s >= 3.0
 
 
-def test_a_standby_host_takes_the_place_of_a_lost_one() -> None:
+def test_a_standby_host_replaces_a_lost_host() -> None:
     with simulated(hosts=2, seed=20, standby=1) as cluster:
         counters = cluster.hosts.spawn_procs().spawn("counters", Counter, restart="permanent")
         counters.add.call(1).get()
@@ -305,12 +305,12 @@ def test_a_stopped_process_continues() -> None:
         assert cluster.now_s >= 5.0
 
 
-def test_simulations_are_not_nested() -> None:
+def test_simulations_cannot_be_nested() -> None:
     with simulated(seed=15), pytest.raises(RuntimeError, match="already"):
         simulated(seed=16).__enter__()
 
 
-def test_a_real_job_goes_on_beside_a_simulation(local_procs: LocalProcs) -> None:
+def test_a_real_job_continues_during_a_simulation(local_procs: LocalProcs) -> None:
     real = local_procs().spawn("real", Counter)
     real.add.call_one(1).get()
     with simulated(seed=17):
@@ -320,7 +320,7 @@ def test_a_real_job_goes_on_beside_a_simulation(local_procs: LocalProcs) -> None
     assert real.pid.call_one().get() != os.getpid()
 
 
-def test_other_threads_of_the_process_go_on() -> None:
+def test_other_threads_of_the_process_keep_running() -> None:
     ended = threading.Event()
     waits: list[bool] = []
 
@@ -341,7 +341,7 @@ def test_other_threads_of_the_process_go_on() -> None:
     assert not any(waits)
 
 
-def test_a_signal_ends_a_program_that_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_interrupts_a_program_that_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "_TURN_S", 0.2)
 
     def raise_timeout(_number: int, _frame: object) -> None:
@@ -381,12 +381,12 @@ def test_coroutines_are_run_under_each_seed() -> None:
     test()
 
 
-def test_no_seeds_are_refused() -> None:
+def test_an_empty_set_of_seeds_is_refused() -> None:
     with pytest.raises(ValueError, match="no seed"):
         mesh_simulation(seeds=0)
 
 
-def test_a_failure_that_does_not_repeat_says_so() -> None:
+def test_a_failure_that_is_not_repeatable_is_reported_as_such() -> None:
     parent = os.getpid()
 
     @mesh_simulation(seeds=4, faults=None, processes=2)

@@ -71,7 +71,7 @@ def test_processes_are_requested_by_number_or_by_dimensions(
         (None, {"x": "y"}, "no option 'x': use per_host, bootstrap, name"),
     ],
 )
-def test_wrong_options_of_processes_name_the_right_ones(
+def test_the_error_for_wrong_options_lists_the_valid_ones(
     per_host: Any, named: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(TypeError, match=message):
@@ -90,7 +90,7 @@ def test_wrong_options_of_processes_name_the_right_ones(
         (("env", print), ValueError, "is not a class"),
     ],
 )
-def test_wrong_arguments_of_a_spawn_show_the_right_ones(
+def test_the_error_for_wrong_spawn_arguments_shows_the_correct_call(
     args: tuple[Any, ...], kind: type[Exception], message: str
 ) -> None:
     spawn: Any = this_host().spawn_procs().spawn
@@ -111,7 +111,7 @@ def test_bootstrap_runs_in_each_process_before_any_actor() -> None:
             assert len(set(procs.spawn("env", Env).get.call("PREPARED").get().values())) == 2
 
 
-def test_bootstrap_that_raises_is_raised_by_all_that_needs_it() -> None:
+def test_a_bootstrap_error_is_raised_by_initialized_and_by_every_call() -> None:
     def prepare() -> None:
         raise FileNotFoundError("no data here")
 
@@ -126,7 +126,7 @@ def test_bootstrap_that_raises_is_raised_by_all_that_needs_it() -> None:
                 outcome.get()
 
 
-def test_bootstrap_that_raises_ends_a_program_that_does_not_look(tmp_path: Path) -> None:
+def test_an_unhandled_bootstrap_error_terminates_the_program(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         """
@@ -141,7 +141,7 @@ def test_bootstrap_that_raises_ends_a_program_that_does_not_look(tmp_path: Path)
     assert "unprepared" in ended.err
 
 
-def test_bootstrap_that_exits_is_a_death() -> None:
+def test_a_bootstrap_that_exits_is_reported_as_a_process_death() -> None:
     with this_host().spawn_procs(bootstrap=lambda: os._exit(5)) as procs:
         with pytest.raises(ProcDied) as caught:
             procs.initialized.get()
@@ -159,7 +159,9 @@ def test_bootstrap_that_exits_is_a_death() -> None:
     ],
     ids=["missing", "not executable", "too large", "fails", "is another program"],
 )
-def test_command_that_cannot_start_says_why(command: BootstrapCommand, why: str) -> None:
+def test_the_error_for_a_command_that_cannot_start_names_the_reason(
+    command: BootstrapCommand, why: str
+) -> None:
     started = time.monotonic()
     with this_host().spawn_procs({"n": 2}, bootstrap_command=command) as procs:
         mesh = procs.spawn("worker", Worker)
@@ -170,7 +172,7 @@ def test_command_that_cannot_start_says_why(command: BootstrapCommand, why: str)
     assert time.monotonic() - started < PROMPT_S
 
 
-def test_what_spawns_a_mesh_may_be_long() -> None:
+def test_bootstrap_class_and_arguments_of_a_spawn_can_be_large() -> None:
     load = os.urandom(2 << 20)
 
     def keep() -> None:
@@ -193,7 +195,7 @@ def test_what_spawns_a_mesh_may_be_long() -> None:
             assert laden.all_of_it.call_one(load).get() == [True] * 3
 
 
-def test_command_and_environment_are_followed() -> None:
+def test_the_bootstrap_command_and_its_environment_are_used() -> None:
     command = BootstrapCommand.default().with_env({"COLOUR": "blue"})
     with this_host().spawn_procs(bootstrap_command=command) as procs:
         assert procs.spawn("env", Env).get.call_one("COLOUR").get() == "blue"
@@ -219,7 +221,7 @@ class Spawner(Actor):
             return procs.spawn("spawner", Spawner).inner.call_one(name).get()
 
 
-def test_python_executable_reaches_processes_that_actors_spawn(tmp_path: Path) -> None:
+def test_processes_spawned_by_actors_inherit_the_python_executable(tmp_path: Path) -> None:
     # A wrapper, because other interpreters of this machine have other packages.
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nOWN_PYTHON=yes exec {sys.executable} "$@"\n')
@@ -230,7 +232,7 @@ def test_python_executable_reaches_processes_that_actors_spawn(tmp_path: Path) -
         assert spawner.innermost.call_one("OWN_PYTHON").get() == ["yes", "yes"]
 
 
-def test_command_may_depend_on_the_place() -> None:
+def test_the_command_can_depend_on_the_point() -> None:
     def command(point: Any) -> BootstrapCommand:
         return BootstrapCommand.default().with_env({"PLACE": str(point["n"])})
 
@@ -238,7 +240,9 @@ def test_command_may_depend_on_the_place() -> None:
         assert procs.spawn("env", Env).get.call("PLACE").get().values() == ["0", "1"]
 
 
-def test_class_that_cannot_be_imported_there_is_named(proc: ProcMesh, tmp_path: Path) -> None:
+def test_the_error_names_a_class_that_the_process_cannot_import(
+    proc: ProcMesh, tmp_path: Path
+) -> None:
     (tmp_path / "only_here.py").write_text(
         "from mesh_core import Actor, endpoint\n"
         "class Local(Actor):\n"
@@ -289,7 +293,7 @@ def test_wrong_spawns_are_refused_at_once(proc: ProcMesh) -> None:
         proc.spawn("worker", Worker, mailbox_len_max=0)
 
 
-def test_processes_without_dimensions_are_one() -> None:
+def test_a_process_mesh_without_dimensions_has_one_process() -> None:
     with this_host().spawn_procs() as procs:
         assert len(procs) == 1
         assert procs.spawn("worker", Worker).add.call_one().get() == 1
@@ -338,7 +342,7 @@ def test_sixty_four_processes_start_and_stop() -> None:
     assert time.monotonic() - started < 60
 
 
-def test_endpoint_that_fails_in_many_processes_names_them_all() -> None:
+def test_the_error_of_an_endpoint_names_all_failed_ranks() -> None:
     with this_host().spawn_procs({"n": 8}) as procs:
         with pytest.raises(ActorError) as caught:
             procs.spawn("worker", Worker).fail.call().get()

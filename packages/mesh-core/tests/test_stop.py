@@ -49,7 +49,7 @@ def brisk() -> Iterator[ProcMesh]:
 
 
 @pytest.mark.parametrize("cls", [Worker, AsyncWorker])
-def test_stop_serves_first_what_is_queued(proc: ProcMesh, cls: Any) -> None:
+def test_stop_serves_queued_calls_first(proc: ProcMesh, cls: Any) -> None:
     mesh = proc.spawn("worker", cls)
     mesh.sleep.broadcast(0.1)
     calls = [mesh.add.call_one() for _ in range(5)]
@@ -57,14 +57,14 @@ def test_stop_serves_first_what_is_queued(proc: ProcMesh, cls: Any) -> None:
     assert [call.get() for call in calls] == [1, 2, 3, 4, 5]
 
 
-def test_stop_waits_for_endpoints_that_run_beside(proc: ProcMesh) -> None:
+def test_stop_waits_for_concurrent_endpoints(proc: ProcMesh) -> None:
     mesh = proc.spawn("worker", AsyncWorker)
     beside = mesh.sleep_beside.call_one(0.2)
     mesh.stop().get()
     assert beside.get() == 0.2
 
 
-def test_stop_waits_as_long_as_the_queue_moves(brisk: ProcMesh) -> None:
+def test_stop_waits_while_the_queue_makes_progress(brisk: ProcMesh) -> None:
     mesh = brisk.spawn("worker", Worker)
     calls = [mesh.sleep.call(GRACE_S / 2) for _ in range(6)]
     mesh.stop().get()
@@ -95,7 +95,7 @@ def test_threads_that_stop_the_same_processes_all_return(monkeypatch: pytest.Mon
     assert [stop.get(timeout=30) for stop in stops] == [None, None]
 
 
-def test_stopped_mesh_takes_no_call_and_nothing_else_happens(proc: ProcMesh) -> None:
+def test_a_stopped_mesh_refuses_calls_without_other_effects(proc: ProcMesh) -> None:
     mesh = proc.spawn("worker", Worker)
     mesh.stop().get()
     for verb in ("call", "call_one", "choose", "broadcast", "stream"):
@@ -106,7 +106,7 @@ def test_stopped_mesh_takes_no_call_and_nothing_else_happens(proc: ProcMesh) -> 
     assert proc.spawn("worker", Worker).add.call_one().get() == 1
 
 
-def test_stopped_processes_take_no_call_and_no_spawn(brisk: ProcMesh) -> None:
+def test_stopped_processes_refuse_calls_and_spawns(brisk: ProcMesh) -> None:
     mesh = brisk.spawn("worker", Worker)
     brisk.stop().get()
     assert brisk.stop().get() is None
@@ -118,7 +118,7 @@ def test_stopped_processes_take_no_call_and_no_spawn(brisk: ProcMesh) -> None:
         brisk.spawn("worker", Worker)
 
 
-def test_slices_are_not_stopped(procs: ProcMesh) -> None:
+def test_a_slice_cannot_be_stopped(procs: ProcMesh) -> None:
     mesh = procs.spawn("worker", Worker)
     with pytest.raises(ValueError, match="slice"):
         mesh.slice(gpus=0).stop()
@@ -143,7 +143,7 @@ class Stranger(Actor):
         mesh.stop().get()
 
 
-def test_references_are_not_stopped(procs: ProcMesh) -> None:
+def test_only_the_owner_can_stop_a_mesh(procs: ProcMesh) -> None:
     mesh = procs.spawn("worker", Worker)
     stranger = procs.slice(gpus=0).spawn("stranger", Stranger)
     for reference in (mesh, procs):
@@ -153,7 +153,7 @@ def test_references_are_not_stopped(procs: ProcMesh) -> None:
 
 
 @pytest.mark.parametrize("cls", [Worker, AsyncWorker])
-def test_cleanup_that_raises_is_raised_by_stop(proc: ProcMesh, cls: Any) -> None:
+def test_stop_raises_a_cleanup_error(proc: ProcMesh, cls: Any) -> None:
     mesh = proc.spawn("worker", cls, cleanup="raises")
     with pytest.raises(OSError, match="cannot clean up"):
         mesh.stop().get()
@@ -161,7 +161,7 @@ def test_cleanup_that_raises_is_raised_by_stop(proc: ProcMesh, cls: Any) -> None
 
 
 @pytest.mark.parametrize("cls", [Worker, AsyncWorker])
-def test_cleanup_that_hangs_is_given_up(brisk: ProcMesh, cls: Any) -> None:
+def test_a_hanging_cleanup_times_out(brisk: ProcMesh, cls: Any) -> None:
     mesh = brisk.spawn("worker", cls, cleanup="hangs")
     started = time.monotonic()
     with pytest.raises(TimeoutError):
@@ -180,7 +180,7 @@ def test_cleanup_that_hangs_is_given_up(brisk: ProcMesh, cls: Any) -> None:
         (AsyncWorker, "plain_sleep", (1000,)),
     ],
 )
-def test_endpoint_that_does_not_return_is_given_up(
+def test_stop_times_out_for_an_endpoint_that_does_not_return(
     brisk: ProcMesh, cls: Any, name: str, args: tuple[Any, ...]
 ) -> None:
     mesh = brisk.spawn("worker", cls)
@@ -197,7 +197,7 @@ def test_endpoint_that_does_not_return_is_given_up(
 
 
 @pytest.mark.parametrize("name", ["spin", "sleep"])
-def test_processes_with_an_endpoint_that_does_not_return_are_ended(
+def test_processes_with_an_endpoint_that_does_not_return_are_stopped(
     brisk: ProcMesh, name: str
 ) -> None:
     mesh = brisk.spawn("worker", Worker)
@@ -209,7 +209,7 @@ def test_processes_with_an_endpoint_that_does_not_return_are_ended(
         pending.get()
 
 
-def test_process_that_gives_no_sign_of_life_is_killed(brisk: ProcMesh) -> None:
+def test_stop_kills_an_unresponsive_process(brisk: ProcMesh) -> None:
     pids = brisk.spawn("worker", Worker).pid.call().get().values()
     os.kill(pids[0], signal.SIGSTOP)
     started = time.monotonic()
@@ -224,7 +224,7 @@ class Holder(Worker):
         ctypes.PyDLL(None).sleep(1000)
 
 
-def test_actor_that_lets_nothing_else_run_is_ended_with_its_process(brisk: ProcMesh) -> None:
+def test_stop_kills_the_process_of_an_actor_that_holds_the_gil(brisk: ProcMesh) -> None:
     holder = brisk.spawn("holder", Holder)
     other = brisk.spawn("other", Worker)
     assert other.add.call().get().values() == [1, 1]
@@ -239,7 +239,7 @@ def test_actor_that_lets_nothing_else_run_is_ended_with_its_process(brisk: ProcM
     assert other.slice(n=0).add.call_one().get() == 2
 
 
-def test_process_that_is_still_being_set_up_is_not_taken_for_silent(tmp_path: Path) -> None:
+def test_a_process_in_its_bootstrap_is_not_considered_unresponsive(tmp_path: Path) -> None:
     latch = tmp_path / "latch"
     os.mkfifo(latch)
 
@@ -257,7 +257,7 @@ def test_process_that_is_still_being_set_up_is_not_taken_for_silent(tmp_path: Pa
         procs.stop().get()
 
 
-def test_actor_that_fails_while_it_drains_is_told_by_stop(proc: ProcMesh, tmp_path: Path) -> None:
+def test_stop_raises_the_failure_of_a_draining_actor(proc: ProcMesh, tmp_path: Path) -> None:
     mesh = proc.spawn("worker", Worker)
     mesh.wait_for.broadcast(str(tmp_path / "stop is under way"))
     mesh.fail.broadcast("on the way")
@@ -267,7 +267,7 @@ def test_actor_that_fails_while_it_drains_is_told_by_stop(proc: ProcMesh, tmp_pa
         stopped.get()
 
 
-def test_actor_that_fails_while_its_processes_drain_is_told_by_their_stop(tmp_path: Path) -> None:
+def test_stopping_processes_raises_the_failure_of_a_draining_actor(tmp_path: Path) -> None:
     procs = this_host().spawn_procs({"n": 2})
     mesh = procs.spawn("worker", Worker)
     mesh.slice(n=1).wait_for.broadcast(str(tmp_path / "stop is under way"))
@@ -280,7 +280,7 @@ def test_actor_that_fails_while_its_processes_drain_is_told_by_their_stop(tmp_pa
     assert procs.stop().exception() is None
 
 
-def test_exception_that_leaves_a_with_block_is_kept_whatever_the_stop_runs_into() -> None:
+def test_an_exception_in_a_with_block_takes_precedence_over_stop_errors() -> None:
     def plain() -> None:
         with this_host().spawn_procs() as procs:
             procs.spawn("worker", Worker).fail.broadcast("on the way")
@@ -300,7 +300,7 @@ def test_exception_that_leaves_a_with_block_is_kept_whatever_the_stop_runs_into(
     assert "on the way" in "".join(raised.value.__notes__)
 
 
-def test_with_block_that_ends_well_raises_what_its_stop_runs_into() -> None:
+def test_a_successful_with_block_raises_the_error_of_its_stop() -> None:
     with pytest.raises(ActorFailed, match="on the way"), this_host().spawn_procs() as procs:
         procs.spawn("worker", Worker).fail.broadcast("on the way")
 
@@ -319,7 +319,7 @@ def hold_news(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threadi
     return is_told, may_hear
 
 
-def test_failure_of_which_the_stop_overtakes_the_news_is_told_by_stop(
+def test_stop_raises_a_failure_that_has_not_been_reported_yet(
     proc: ProcMesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_told, may_hear = hold_news(monkeypatch)
@@ -331,7 +331,7 @@ def test_failure_of_which_the_stop_overtakes_the_news_is_told_by_stop(
     may_hear.set()
 
 
-def test_spawn_that_was_refused_is_told_by_stop_if_it_was_not_before(
+def test_stop_raises_a_spawn_error_that_has_not_been_reported_yet(
     proc: ProcMesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_told, may_hear = hold_news(monkeypatch)
@@ -342,7 +342,7 @@ def test_spawn_that_was_refused_is_told_by_stop_if_it_was_not_before(
     may_hear.set()
 
 
-def test_actor_that_has_failed_before_is_stopped_quietly(proc: ProcMesh) -> None:
+def test_an_actor_whose_failure_was_raised_is_stopped_without_an_error(proc: ProcMesh) -> None:
     mesh = proc.spawn("worker", Worker)
     mesh.fail.broadcast()
     with pytest.raises(ActorFailed):
@@ -350,7 +350,7 @@ def test_actor_that_has_failed_before_is_stopped_quietly(proc: ProcMesh) -> None
     assert mesh.stop().get() is None
 
 
-def test_mesh_with_a_dead_rank_is_stopped_quietly(brisk: ProcMesh) -> None:
+def test_a_mesh_with_a_dead_rank_is_stopped_without_an_error(brisk: ProcMesh) -> None:
     mesh = brisk.spawn("worker", Worker)
     os.kill(mesh.slice(n=0).pid.call_one().get(), signal.SIGKILL)
     with pytest.raises(ProcDied):
@@ -380,7 +380,7 @@ def test_leaving_a_with_statement_stops_the_processes(tmp_path: Path, what: str)
     assert ended.out == "all gone\n", ended.err
 
 
-def test_children_are_cleaned_before_their_owner(proc: ProcMesh, tmp_path: Path) -> None:
+def test_children_are_cleaned_up_before_their_owner(proc: ProcMesh, tmp_path: Path) -> None:
     log = tmp_path / "log"
     owner = proc.spawn("owner", Owner, True, str(log))
     owner.spawn.call_one(proc).get()
@@ -388,7 +388,7 @@ def test_children_are_cleaned_before_their_owner(proc: ProcMesh, tmp_path: Path)
     assert log.read_text().splitlines() == ["cleanup of worker: None", "cleanup of owner: NoneType"]
 
 
-def test_spawning_on_processes_is_over_when_their_mesh_is_left(proc: ProcMesh) -> None:
+def test_spawning_after_a_with_block_is_refused(proc: ProcMesh) -> None:
     async def program() -> int:
         async with this_host().spawn_procs({"n": 2}) as procs:
             counts = await procs.spawn("worker", Worker).add.call()
@@ -448,7 +448,7 @@ def test_mesh_can_be_used_again_after_a_shutdown(tmp_path: Path) -> None:
     assert ended.out.count("mesh: MeshStopped") == 3
 
 
-def test_shutdown_wakes_those_who_wait(tmp_path: Path) -> None:
+def test_shutdown_wakes_waiting_callers(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         """
@@ -469,7 +469,7 @@ def test_shutdown_wakes_those_who_wait(tmp_path: Path) -> None:
     assert "woken: " in ended.out
 
 
-def test_timeout_of_a_shutdown_must_be_a_number() -> None:
+def test_the_shutdown_timeout_must_be_a_finite_non_negative_number() -> None:
     for wrong in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="host_timeout"):
             shutdown_context(wrong)

@@ -65,7 +65,7 @@ def test_callers_get_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
             clerks.stop().get(LIMIT_S)
 
 
-def test_the_processes_end_and_take_no_more_actors() -> None:
+def test_the_processes_stop_and_refuse_new_actors() -> None:
     procs = this_host().spawn_procs(name="office")
     clerks = procs.spawn("clerks", Clerk)
     clerks.write.call_one().get(LIMIT_S)
@@ -77,7 +77,7 @@ def test_the_processes_end_and_take_no_more_actors() -> None:
     procs.stop().get(LIMIT_S)
 
 
-def test_what_an_actor_owns_is_stopped_in_its_process() -> None:
+def test_a_mesh_owned_by_an_actor_is_stopped_in_its_process() -> None:
     with this_host().spawn_procs(name="office") as procs:
         chief = procs.spawn("chief", Chief)
         assert chief.hire.call_one().get(LIMIT_S) == 1
@@ -85,6 +85,6 @@ def test_what_an_actor_owns_is_stopped_in_its_process() -> None:
         assert chief.order.call_one().get(LIMIT_S) == WHY
 
 
-def test_what_this_process_does_not_own_is_refused() -> None:
+def test_a_mesh_that_this_process_does_not_own_is_refused() -> None:
     with pytest.raises(LookupError, match="owns no mesh 123456789"):
         stop_owned(123456789, WHY)

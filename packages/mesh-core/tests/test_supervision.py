@@ -41,7 +41,7 @@ def error_of_end(mesh: Any) -> SupervisionError:
 
 
 @pytest.mark.parametrize("cls", [Owner, AsyncOwner])
-def test_owner_is_told_once_which_mesh_which_rank_and_why(trio: ProcMesh, cls: Any) -> None:
+def test_the_owner_is_notified_once_with_mesh_rank_and_cause(trio: ProcMesh, cls: Any) -> None:
     owner = trio.slice(n=0).spawn("owner", cls, True)
     child = owner.spawn.call_one(trio.slice(n=slice(1, 3))).get()
     child.slice(n=1).fail.broadcast()
@@ -51,7 +51,7 @@ def test_owner_is_told_once_which_mesh_which_rank_and_why(trio: ProcMesh, cls: A
     assert child.slice(n=0).add.call_one().get() == 1
 
 
-def test_async_owner_is_told_in_the_middle_of_an_endpoint(trio: ProcMesh) -> None:
+def test_an_async_owner_is_notified_while_an_endpoint_runs(trio: ProcMesh) -> None:
     owner = trio.slice(n=0).spawn("owner", AsyncOwner, True)
     child = owner.spawn.call_one(trio.slice(n=1)).get()
     told = owner.wait_until_told.call_one()
@@ -59,7 +59,7 @@ def test_async_owner_is_told_in_the_middle_of_an_endpoint(trio: ProcMesh) -> Non
     assert told.get() == 1
 
 
-def test_death_of_a_process_is_one_failure_however_many_meshes_it_takes(trio: ProcMesh) -> None:
+def test_a_process_death_is_one_failure_even_if_it_affects_many_meshes(trio: ProcMesh) -> None:
     owner = trio.slice(n=0).spawn("owner", Owner, True)
     meshes = [owner.spawn.call_one(trio.slice(n=1), f"child {i}").get() for i in range(3)]
     held = kill_held(meshes[0])
@@ -72,7 +72,7 @@ def test_death_of_a_process_is_one_failure_however_many_meshes_it_takes(trio: Pr
 
 
 @pytest.mark.parametrize("verdict", [False, None, 0])
-def test_owner_that_does_not_handle_a_failure_fails_of_it(trio: ProcMesh, verdict: Any) -> None:
+def test_an_owner_that_does_not_handle_a_failure_fails_itself(trio: ProcMesh, verdict: Any) -> None:
     owner = trio.slice(n=0).spawn("owner", Owner, verdict)
     child = owner.spawn.call_one(trio.slice(n=1)).get()
     child.fail.broadcast("deep down")
@@ -86,7 +86,7 @@ def test_owner_that_does_not_handle_a_failure_fails_of_it(trio: ProcMesh, verdic
     assert "deep down" in str(cause.__cause__)
 
 
-def test_owner_that_raises_over_a_failure_fails_of_both(trio: ProcMesh) -> None:
+def test_an_owner_that_raises_in_supervise_fails_with_both_causes(trio: ProcMesh) -> None:
     owner = trio.slice(n=0).spawn("owner", Owner, "raises")
     owner.spawn.call_one(trio.slice(n=1)).get().fail.broadcast("deep down")
     error = error_of_end(owner)
@@ -96,7 +96,7 @@ def test_owner_that_raises_over_a_failure_fails_of_both(trio: ProcMesh) -> None:
     assert isinstance(error.__cause__.__cause__.__cause__, KeyError)
 
 
-def test_failure_goes_up_from_owner_to_owner_until_one_handles_it(trio: ProcMesh) -> None:
+def test_a_failure_propagates_up_the_owners_until_one_handles_it(trio: ProcMesh) -> None:
     outer = trio.slice(n=0).spawn("outer", Owner, True)
     inner = outer.spawn_owner.call_one(trio.slice(n=1), False).get()
     child = inner.spawn.call_one(trio.slice(n=2)).get()
@@ -108,7 +108,7 @@ def test_failure_goes_up_from_owner_to_owner_until_one_handles_it(trio: ProcMesh
     assert outer.add.call_one().get() == 1
 
 
-def test_failing_owner_is_cut_short_in_what_it_does(trio: ProcMesh) -> None:
+def test_the_running_endpoint_of_a_failing_owner_is_interrupted(trio: ProcMesh) -> None:
     owner = trio.slice(n=0).spawn("owner", AsyncOwner, False)
     child = owner.spawn.call_one(trio.slice(n=1)).get()
     pending = owner.wait.call_one()
@@ -117,7 +117,7 @@ def test_failing_owner_is_cut_short_in_what_it_does(trio: ProcMesh) -> None:
         pending.get()
 
 
-def test_children_end_with_their_failed_owner_and_are_cleaned_up_first(
+def test_children_of_a_failed_owner_are_stopped_and_cleaned_up_first(
     trio: ProcMesh, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
@@ -137,7 +137,7 @@ def test_children_end_with_their_failed_owner_and_are_cleaned_up_first(
     assert "KeyError" in log.read_text().splitlines()[0]
 
 
-def test_actors_end_with_the_process_of_their_owner(trio: ProcMesh, tmp_path: Path) -> None:
+def test_actors_stop_when_the_process_of_their_owner_dies(trio: ProcMesh, tmp_path: Path) -> None:
     log = tmp_path / "log"
     owner = trio.slice(n=0).spawn("owner", Owner, True, str(log))
     child = owner.spawn.call_one(trio.slice(n=1)).get()
@@ -149,7 +149,7 @@ def test_actors_end_with_the_process_of_their_owner(trio: ProcMesh, tmp_path: Pa
         held.get()
 
 
-def test_processes_end_with_the_actor_that_owns_them(trio: ProcMesh, tmp_path: Path) -> None:
+def test_processes_exit_when_their_owner_stops(trio: ProcMesh, tmp_path: Path) -> None:
     owner = trio.slice(n=0).spawn("owner", Owner, True, str(tmp_path / "log"))
     _, child = owner.spawn_procs.call_one(2).get()
     pids = child.pid.call().get().values()
@@ -163,7 +163,7 @@ def test_processes_end_with_the_actor_that_owns_them(trio: ProcMesh, tmp_path: P
     ]
 
 
-def test_processes_end_with_the_process_of_the_actor_that_owns_them(trio: ProcMesh) -> None:
+def test_processes_exit_when_the_process_of_their_owner_dies(trio: ProcMesh) -> None:
     owner = trio.slice(n=0).spawn("owner", Owner, True)
     _, child = owner.spawn_procs.call_one(2).get()
     pids = child.pid.call().get().values()
@@ -173,7 +173,7 @@ def test_processes_end_with_the_process_of_the_actor_that_owns_them(trio: ProcMe
         wait_until(lambda pid=pid: not is_running(pid))
 
 
-def test_actor_in_the_programs_own_process_is_an_owner_like_others(trio: ProcMesh) -> None:
+def test_an_actor_in_the_process_of_the_program_can_own_a_mesh(trio: ProcMesh) -> None:
     owner = this_proc().spawn("owner", Owner, True)
     child = owner.spawn.call_one(trio.slice(n=1)).get()
     child.fail.broadcast()
@@ -183,7 +183,7 @@ def test_actor_in_the_programs_own_process_is_an_owner_like_others(trio: ProcMes
         child.add.call_one().get()
 
 
-def test_held_call_counts_as_waiting(tmp_path: Path) -> None:
+def test_a_pending_future_keeps_a_failure_from_ending_the_program(tmp_path: Path) -> None:
     """The failure does not end the program while the result of the call may still be read."""
     ended = run(
         tmp_path,
@@ -209,7 +209,7 @@ def test_held_call_counts_as_waiting(tmp_path: Path) -> None:
     assert ended.err == ""
 
 
-def test_held_call_that_is_never_looked_at_keeps_its_failure_to_the_end(tmp_path: Path) -> None:
+def test_a_failure_held_by_an_unread_future_does_not_end_the_program(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         """
@@ -225,7 +225,7 @@ def test_held_call_that_is_never_looked_at_keeps_its_failure_to_the_end(tmp_path
     assert "Unhandled failure" not in ended.err
 
 
-def test_failure_that_a_caller_was_given_never_ends_the_program(tmp_path: Path) -> None:
+def test_a_failure_raised_to_a_caller_does_not_end_the_program(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         """
@@ -257,7 +257,7 @@ def test_failure_that_a_caller_was_given_never_ends_the_program(tmp_path: Path) 
         "signal.pause()",
     ],
 )
-def test_failure_that_nobody_takes_ends_the_program(tmp_path: Path, waiting: str) -> None:
+def test_an_unhandled_failure_ends_the_program(tmp_path: Path, waiting: str) -> None:
     ended = run(
         tmp_path,
         f"""
@@ -293,7 +293,7 @@ def test_report_of_a_death_names_the_actors_of_the_process(tmp_path: Path) -> No
         assert f"actor lost actor 'Worker' of mesh '{name}', rank 1 (n=1)" in ended.err
 
 
-def test_report_of_a_death_has_the_last_words(tmp_path: Path) -> None:
+def test_the_report_of_a_death_contains_the_last_output(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         """
@@ -307,7 +307,7 @@ def test_report_of_a_death_has_the_last_words(tmp_path: Path) -> None:
     assert "  | last words" in ended.err
 
 
-def test_failure_that_is_left_when_the_program_ends_decides_its_status(tmp_path: Path) -> None:
+def test_an_unhandled_failure_at_exit_sets_the_exit_status(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         """
@@ -323,7 +323,7 @@ def test_failure_that_is_left_when_the_program_ends_decides_its_status(tmp_path:
 
 
 @pytest.mark.parametrize("way", ["mesh_core.unhandled_fault_hook = hook", "set_it(hook)"])
-def test_hook_may_take_what_nobody_has_taken(tmp_path: Path, way: str) -> None:
+def test_a_hook_can_handle_an_unhandled_failure(tmp_path: Path, way: str) -> None:
     ended = run(
         tmp_path,
         f"""
@@ -366,12 +366,12 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_async_worker_is_a_child_like_others(trio: ProcMesh) -> None:
+def test_an_async_worker_can_be_spawned_as_a_child(trio: ProcMesh) -> None:
     mesh = trio.spawn("worker", AsyncWorker)
     assert mesh.add.call().get().values() == [1, 1, 1]
 
 
-def test_owner_is_told_what_hit_it_when_another_owner_was_told_by_a_call(trio: ProcMesh) -> None:
+def test_an_owner_is_notified_of_a_death_that_another_owner_saw_in_a_call(trio: ProcMesh) -> None:
     """The program and an actor in its process own actors in the process that dies."""
     mine: Any = trio.spawn("mine", Worker)
     owner: Any = this_proc().spawn("owner", Owner, True)

@@ -89,7 +89,7 @@ def taken_over(
     return take_over(addresses(workers), credentials=credentials)
 
 
-def test_a_successor_finds_what_there_was_as_it_was(
+def test_a_successor_finds_the_job_unchanged(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     job = taken_over(workers, credentials, tmp_path)
@@ -106,7 +106,7 @@ def test_a_successor_finds_what_there_was_as_it_was(
     assert others.add.call(0).get(timeout=30).values() == [7, 7]
 
 
-def test_names_that_are_wrong_say_what_there_is(
+def test_the_error_for_a_wrong_name_lists_the_existing_names(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     twice = """
@@ -125,7 +125,7 @@ def test_names_that_are_wrong_say_what_there_is(
     assert list(job.actors) == ["counter", "twin"]
 
 
-def test_a_class_that_only_the_lost_program_had_can_be_given_anew(
+def test_a_successor_can_use_actors_of_a_class_that_it_cannot_import(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     code = """
@@ -146,7 +146,7 @@ def test_a_class_that_only_the_lost_program_had_can_be_given_anew(
     assert job.actor("local", Counter).add.call(1).get(timeout=30).values() == [5]
 
 
-def test_what_the_lost_program_waited_for_is_cancelled(
+def test_pending_calls_of_the_lost_program_are_cancelled(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     code = """
@@ -163,7 +163,7 @@ def test_what_the_lost_program_waited_for_is_cancelled(
     assert counters.add.call(1).get(timeout=30).values() == [11, 11]
 
 
-def test_what_actors_own_lives_on_with_them(
+def test_meshes_owned_by_actors_survive_a_take_over(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     code = """
@@ -181,7 +181,7 @@ while not all(worker.is_held for worker in runtime().places.standby._workers):
 """
 
 
-def test_spares_are_the_successors(
+def test_the_successor_takes_over_the_standby_hosts(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     attach = ATTACH_AND_HOLD.replace("orphan_grace_s=60", "orphan_grace_s=60, standby=1")
@@ -203,7 +203,7 @@ def test_spares_are_the_successors(
     assert counters.add.call(1).get(timeout=30).values() == [11, 11]
 
 
-def test_failures_while_nobody_ran_the_job_are_told(
+def test_process_deaths_before_the_take_over_are_reported(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     code = """
@@ -226,7 +226,7 @@ def test_failures_while_nobody_ran_the_job_are_told(
     assert counters.add.call(1).get(timeout=30).values() == [12, 11]
 
 
-def test_an_actor_that_has_failed_meanwhile_is_told(
+def test_actor_failures_before_the_take_over_are_reported(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     code = """
@@ -243,7 +243,7 @@ def test_an_actor_that_has_failed_meanwhile_is_told(
     assert failed.mesh_name == "counter"
 
 
-def test_restart_policies_hold_for_the_successor(
+def test_restart_policies_apply_after_the_take_over(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     code = """
@@ -272,7 +272,7 @@ def until_answered(counter: Counter) -> int:
 
 
 @pytest.mark.slow
-def test_what_was_spawned_with_more_than_the_journal_takes_is_not_spawned_again(
+def test_an_actor_too_large_for_the_journal_cannot_be_respawned(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     laden = """
@@ -294,7 +294,7 @@ def test_what_was_spawned_with_more_than_the_journal_takes_is_not_spawned_again(
     assert again.add.call(0).get(timeout=30).values() == [7, 7]
 
 
-def test_the_output_of_the_actors_comes_to_the_successor(
+def test_the_output_of_actors_is_forwarded_to_the_successor(
     workers: list[WorkerProcess],
     credentials: Credentials,
     tmp_path: Path,
@@ -307,7 +307,7 @@ def test_the_output_of_the_actors_comes_to_the_successor(
     assert capfd.readouterr().out.count("heard by whom") == 2
 
 
-def test_what_the_successor_stops_is_gone_and_the_workers_are_free(
+def test_a_successor_can_stop_the_job_and_free_its_workers(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     job = taken_over(workers, credentials, tmp_path)
@@ -329,7 +329,7 @@ def test_one_worker_is_enough_to_find_the_others(
     assert job.actor("counter", Counter).add.call(1).get(timeout=30).values() == [16] * 4
 
 
-def test_the_job_goes_on_without_a_worker_that_was_lost_too(
+def test_the_job_continues_without_a_lost_worker(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     with LostProgram(tmp_path, addresses(workers), ATTACH_AND_HOLD, SPAWN) as program:
@@ -345,7 +345,7 @@ def test_the_job_goes_on_without_a_worker_that_was_lost_too(
         counters.slice(hosts=0).add.call(1).get(timeout=30)
 
 
-def test_a_successor_can_be_lost_as_well(
+def test_the_job_of_a_lost_successor_can_be_taken_over(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     with LostProgram(tmp_path, addresses(workers), ATTACH_AND_HOLD, SPAWN) as program:
@@ -362,7 +362,7 @@ def test_a_successor_can_be_lost_as_well(
     assert job.actor("late", Counter).add.call(1).get(timeout=30).values() == [51] * 4
 
 
-def test_a_program_that_comes_back_after_its_successor_can_do_nothing(
+def test_a_program_that_resumes_after_a_take_over_cannot_call_actors(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     code = """
@@ -385,7 +385,7 @@ def test_a_program_that_comes_back_after_its_successor_can_do_nothing(
         assert counters.add.call(1).get(timeout=30).values() == [17] * 4
 
 
-def test_a_job_whose_program_lives_is_not_given_away(
+def test_the_job_of_a_live_program_cannot_be_taken_over(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     with (
@@ -396,7 +396,7 @@ def test_a_job_whose_program_lives_is_not_given_away(
         take_over(addresses(workers), credentials=credentials)
 
 
-def test_only_one_of_two_successors_that_come_together_wins(
+def test_only_one_of_two_concurrent_successors_wins(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     with LostProgram(tmp_path, addresses(workers), ATTACH_AND_HOLD, SPAWN) as program:
@@ -423,7 +423,7 @@ def test_only_one_of_two_successors_that_come_together_wins(
     assert said == ["lost", "won [16, 16, 16, 16]"]
 
 
-def test_a_successor_that_finds_another_on_its_way_gives_up(
+def test_a_successor_fails_if_another_has_claimed_the_job(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     with LostProgram(tmp_path, addresses(workers), ATTACH_AND_HOLD, SPAWN) as program:
@@ -437,7 +437,7 @@ def test_a_successor_that_finds_another_on_its_way_gives_up(
         take_over(addresses(workers), credentials=credentials)
 
 
-def test_a_worker_cannot_take_the_job_of_its_controller_over(
+def test_only_controller_credentials_of_the_job_can_take_it_over(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     with LostProgram(tmp_path, addresses(workers), ATTACH_AND_HOLD, SPAWN) as program:
@@ -453,7 +453,7 @@ def test_a_worker_cannot_take_the_job_of_its_controller_over(
         take_over(addresses(workers), credentials=stranger)
 
 
-def test_there_is_nothing_to_take_over_where_nothing_was_held(
+def test_a_take_over_from_workers_without_a_held_job_is_an_error(
     workers: list[WorkerProcess], credentials: Credentials
 ) -> None:
     with (
@@ -464,7 +464,7 @@ def test_there_is_nothing_to_take_over_where_nothing_was_held(
 
 
 @pytest.mark.slow
-def test_a_job_is_held_only_for_its_time(
+def test_a_job_is_held_only_for_its_grace_period(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     attach = ATTACH_AND_HOLD.replace("orphan_grace_s=60", "orphan_grace_s=0.5")
@@ -476,7 +476,7 @@ def test_a_job_is_held_only_for_its_time(
     assert mesh.spawn("counter", Counter, 1).add.call(1).get(timeout=30).values() == [2, 2]
 
 
-def test_holding_needs_credentials_and_taking_over_a_free_program(
+def test_invalid_orphan_grace_and_take_over_requests_are_refused(
     workers: list[WorkerProcess], credentials: Credentials
 ) -> None:
     with pytest.raises(ValueError, match="a successor that has the job"):

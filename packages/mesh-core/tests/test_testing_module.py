@@ -32,7 +32,7 @@ def test_fixture_spawns_processes(local_procs: LocalProcs) -> None:
     assert len(set(workers.pid.call().get().values())) == 2
 
 
-def test_processes_end_with_the_test() -> None:
+def test_processes_are_stopped_at_the_end_of_the_test() -> None:
     procs = LocalProcs()
     pid = proc_pid(procs())
     assert not is_gone(pid)
@@ -40,11 +40,11 @@ def test_processes_end_with_the_test() -> None:
     assert is_gone(pid)
 
 
-def test_processes_may_have_ended_before(local_procs: LocalProcs) -> None:
+def test_processes_can_be_stopped_before_the_end_of_the_test(local_procs: LocalProcs) -> None:
     local_procs().stop().get()
 
 
-def test_pid_is_that_of_the_rank(procs: ProcMesh) -> None:
+def test_proc_pid_returns_the_pid_of_the_rank(procs: ProcMesh) -> None:
     workers = procs.spawn("workers", Worker)
     assert [
         proc_pid(procs, rank) for rank in range(len(procs))
@@ -52,7 +52,7 @@ def test_pid_is_that_of_the_rank(procs: ProcMesh) -> None:
     assert proc_pid(workers, 1) == proc_pid(procs, 1)
 
 
-def test_killed_process_is_noticed(local_procs: LocalProcs) -> None:
+def test_a_killed_process_is_reported(local_procs: LocalProcs) -> None:
     procs = local_procs({"gpus": 2})
     workers = procs.spawn("workers", Worker)
     pid = kill_proc(workers, 1)
@@ -70,11 +70,11 @@ def test_other_signals_can_be_sent(local_procs: LocalProcs) -> None:
         worker.pid.call_one().get(timeout=10)
 
 
-def test_wait_until_gives_what_came_true() -> None:
+def test_wait_until_returns_the_first_true_value() -> None:
     values = iter([0, 0, 7])
     assert wait_until(lambda: next(values)) == 7
 
 
-def test_wait_until_gives_up() -> None:
+def test_wait_until_fails_after_its_deadline() -> None:
     with pytest.raises(AssertionError, match=r"did not become true in 0\.01 s"):
         wait_until(lambda: False, deadline=0.01)

@@ -103,7 +103,7 @@ def self_port() -> int:
     return address.port
 
 
-def test_span_tells_when_it_begins_and_ends(stream: EventStream) -> None:
+def test_a_span_emits_begin_and_end_events(stream: EventStream) -> None:
     with span("load", {"rows": 3}):
         pass
     begin, end = stream.poll()
@@ -112,14 +112,14 @@ def test_span_tells_when_it_begins_and_ends(stream: EventStream) -> None:
     assert begin.time_ns <= end.time_ns
 
 
-def test_span_knows_the_span_around_it(stream: EventStream) -> None:
+def test_a_span_refers_to_its_enclosing_span(stream: EventStream) -> None:
     with span("outer"), span("inner"):
         pass
     outer, inner, _, _ = stream.poll()
     assert (outer.size, inner.size) == (0, outer.call)
 
 
-def test_span_says_that_an_exception_ended_it(stream: EventStream) -> None:
+def test_a_span_records_that_an_exception_ended_it(stream: EventStream) -> None:
     with pytest.raises(KeyError), span("load"):
         raise KeyError
     assert [event.code for event in stream.poll()] == [0, 1]
@@ -180,7 +180,7 @@ def test_measurement_carries_its_instrument(stream: EventStream) -> None:
     )
 
 
-def test_counter_does_not_fall() -> None:
+def test_a_counter_cannot_decrease() -> None:
     with pytest.raises(ValueError, match="use an up_down_counter"):
         get_meter().create_counter("steps").add(-1)
 
@@ -200,7 +200,7 @@ def test_span_belongs_to_the_actor_that_runs(stream: EventStream) -> None:
     worker.stop().get()
 
 
-def test_spans_of_one_block_are_one_trace(stream: EventStream) -> None:
+def test_nested_spans_share_one_trace(stream: EventStream) -> None:
     with span("outer"):
         with span("first"):
             pass
@@ -229,7 +229,7 @@ def test_a_call_runs_in_the_span_of_its_caller(stream: EventStream, proc: ProcMe
     assert tracer.now.call_one().get() is None
 
 
-def test_spans_are_one_trace_across_processes(stream: EventStream, proc: ProcMesh) -> None:
+def test_spans_share_one_trace_across_processes(stream: EventStream, proc: ProcMesh) -> None:
     near, far = this_proc().spawn("near", Tracer), proc.spawn("far", Tracer)
     far.listen.call_one().get()
     with span("program"):
@@ -244,7 +244,7 @@ def test_spans_are_one_trace_across_processes(stream: EventStream, proc: ProcMes
     near.stop().get()
 
 
-def test_a_trace_of_somebody_else_goes_on(stream: EventStream, proc: ProcMesh) -> None:
+def test_an_external_trace_is_continued(stream: EventStream, proc: ProcMesh) -> None:
     tracer = proc.spawn("tracer", Tracer)
     theirs = TraceContext.from_traceparent(HEADER)
     with with_trace_context(theirs):
@@ -256,7 +256,7 @@ def test_a_trace_of_somebody_else_goes_on(stream: EventStream, proc: ProcMesh) -
     assert (own.trace_id, parent) == (theirs.trace_id, theirs)
 
 
-def test_a_trace_that_is_not_sampled_stays_so(stream: EventStream, proc: ProcMesh) -> None:
+def test_an_unsampled_trace_stays_unsampled(stream: EventStream, proc: ProcMesh) -> None:
     tracer = proc.spawn("tracer", Tracer)
     with with_trace_context(TraceContext.from_traceparent(HEADER[:-1] + "0")), span("quiet"):
         there = tracer.now.call_one().get()
@@ -271,7 +271,9 @@ def test_without_subscriber_no_trace_is_sent(proc: ProcMesh) -> None:
         assert tracer.now.call_one().get() is None
 
 
-def test_a_span_of_a_message_ends_with_it(stream: EventStream, proc: ProcMesh) -> None:
+def test_the_span_of_a_message_does_not_leak_into_the_next_message(
+    stream: EventStream, proc: ProcMesh
+) -> None:
     tracer = proc.spawn("tracer", Tracer)
     with span("one"):
         traced_call = tracer.now.call_one()
@@ -309,7 +311,7 @@ def test_an_endpoint_with_a_port_is_in_the_span_of_its_caller(stream: EventStrea
     teller.stop().get()
 
 
-def test_trace_context_is_a_value() -> None:
+def test_a_trace_context_is_a_hashable_picklable_value() -> None:
     context = TraceContext.from_traceparent(f" {HEADER}\n")
     assert context.traceparent == HEADER
     assert context == TraceContext(context.trace_id, context.span_id) != HEADER
@@ -332,12 +334,12 @@ def test_trace_context_is_a_value() -> None:
         HEADER[:-1],
     ],
 )
-def test_what_is_no_trace_context_is_refused(text: str) -> None:
+def test_an_invalid_trace_context_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="write it like"):
         TraceContext.from_traceparent(text)
 
 
-def test_address_of_an_actor_can_be_taken_apart(proc: ProcMesh) -> None:
+def test_an_actor_address_can_be_split_into_its_parts(proc: ProcMesh) -> None:
     address = ActorAddr("big/0.3:17", "trainer")
     assert (address.proc_id, address.proc_name, address.port) == ("big/0.3", "0.3", 17)
     assert (address.actor_name, address.label, address.addr) == ("trainer", "trainer", "big/0.3:17")
@@ -347,7 +349,7 @@ def test_address_of_an_actor_can_be_taken_apart(proc: ProcMesh) -> None:
 
 
 @pytest.mark.parametrize("value", [ActorAddr("big/0.3:17", "x"), ProcId("big/0.3"), Uid("0" * 16)])
-def test_names_are_strings_that_travel(value: ActorAddr | ProcId | Uid) -> None:
+def test_addresses_and_ids_survive_pickling_and_parsing(value: ActorAddr | ProcId | Uid) -> None:
     copy = pickle.loads(pickle.dumps(value))
     assert (copy, type(copy)) == (value, type(value))
     assert type(value).from_string(str(value)) == value
@@ -368,7 +370,7 @@ def test_uids_are_unique_and_labelled() -> None:
         Uid.instance("data loader")
 
 
-def test_own_address_is_one() -> None:
+def test_the_address_of_the_program_is_a_root_address() -> None:
     me = context().actor_instance
     assert me.actor_id.is_root
     assert me.proc_id == me.actor_id.proc_id

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 LINE = "a call has raised an exception that nobody has seen, because its future was dropped"
 
 
-def test_a_forgotten_get_does_not_hide_an_exception(tmp_path: Path) -> None:
+def test_an_exception_of_a_dropped_future_is_reported(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         """

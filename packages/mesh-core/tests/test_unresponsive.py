@@ -90,7 +90,7 @@ def continued(pid: int) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_stopped_process_is_killed_once_it_was_stopped_for_too_long(
+def test_a_process_that_is_stopped_for_too_long_is_killed(
     local_procs: LocalProcs,
 ) -> None:
     actors, pid = member(local_procs({"procs": 2}))
@@ -103,7 +103,7 @@ def test_a_stopped_process_is_killed_once_it_was_stopped_for_too_long(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_stopped_process_that_continues_in_time_lives(local_procs: LocalProcs) -> None:
+def test_a_stopped_process_that_continues_in_time_is_not_killed(local_procs: LocalProcs) -> None:
     actors, pid = member(local_procs({"procs": 1}))
     until = time.monotonic() + LONGER_S
     while time.monotonic() < until:
@@ -127,7 +127,9 @@ def test_a_process_that_cannot_open_a_connection_tries_again(local_procs: LocalP
     assert actors.pid.call_one().get(timeout=LIMIT_S) == pid
 
 
-def test_a_process_that_closes_what_it_waits_on_ends_at_once(local_procs: LocalProcs) -> None:
+def test_a_process_that_closes_all_its_descriptors_exits_immediately(
+    local_procs: LocalProcs,
+) -> None:
     actors, pid = member(local_procs({"procs": 1}))
     with pytest.raises(ProcDied, match="it closed its connections") as raised:
         actors.close_everything.call_one().get(timeout=LIMIT_S)
@@ -145,7 +147,7 @@ def test_a_process_that_holds_the_interpreter_is_not_unresponsive(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_process_that_a_debugger_stops_is_left_alone(local_procs: LocalProcs) -> None:
+def test_a_process_stopped_by_a_debugger_is_not_killed(local_procs: LocalProcs) -> None:
     actors, pid = member(local_procs({"procs": 1}))
     with traced(pid):
         assert state(pid) == "t"
@@ -155,7 +157,7 @@ def test_a_process_that_a_debugger_stops_is_left_alone(local_procs: LocalProcs) 
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_stopped_supervisor_holds_up_no_calls_and_no_end(local_procs: LocalProcs) -> None:
+def test_a_stopped_supervisor_blocks_neither_calls_nor_stops(local_procs: LocalProcs) -> None:
     procs = local_procs({"procs": 1})
     actors, pid = member(procs)
     supervisor = parent(pid)
@@ -202,7 +204,7 @@ def test_a_stopped_template_is_replaced(local_procs: LocalProcs) -> None:
             continued(template)
 
 
-def test_a_wait_that_ends_names_who_was_stopped(local_procs: LocalProcs) -> None:
+def test_a_timeout_error_names_the_stopped_process(local_procs: LocalProcs) -> None:
     actors, pid = member(local_procs({"procs": 2}))
     freeze(pid)
     answer = actors.echo.call(1)
@@ -213,7 +215,7 @@ def test_a_wait_that_ends_names_who_was_stopped(local_procs: LocalProcs) -> None
     assert answer.get(timeout=LIMIT_S).values() == [1, 1]
 
 
-def test_a_wait_that_ends_names_who_is_busy(local_procs: LocalProcs) -> None:
+def test_a_timeout_error_names_the_busy_process(local_procs: LocalProcs) -> None:
     actors, pid = member(local_procs({"procs": 1}))
     answer = actors.hold_the_interpreter.call_one(1.0)
     with pytest.raises(TimeoutError, match=rf"rank 0 \(pid {pid} on .*\) has not replied$"):
@@ -221,7 +223,7 @@ def test_a_wait_that_ends_names_who_is_busy(local_procs: LocalProcs) -> None:
     assert answer.get(timeout=LIMIT_S) == "done"
 
 
-def test_a_wait_for_the_end_of_a_stopped_process_names_it(local_procs: LocalProcs) -> None:
+def test_a_timeout_of_a_stop_names_the_stopped_process(local_procs: LocalProcs) -> None:
     procs = local_procs({"procs": 1})
     _, pid = member(procs)
     freeze(pid)
@@ -231,7 +233,7 @@ def test_a_wait_for_the_end_of_a_stopped_process_names_it(local_procs: LocalProc
     ended.get(timeout=LIMIT_S)
 
 
-def test_a_wait_for_a_start_names_the_stopped_supervisor(local_procs: LocalProcs) -> None:
+def test_a_timeout_of_a_start_names_the_stopped_supervisor(local_procs: LocalProcs) -> None:
     _, pid = member(local_procs({"procs": 1}))
     supervisor = parent(pid)
     freeze(supervisor)

@@ -18,7 +18,7 @@ EXTENT = Extent(["hosts", "gpus"], [2, 3])
 LETTERS = ValueMesh(EXTENT, "abcdef")
 
 
-def test_values_are_found_by_place() -> None:
+def test_values_are_found_by_coordinates_rank_and_point() -> None:
     assert LETTERS.item(hosts=1, gpus=0) == "d"
     assert LETTERS.item(hosts=-1, gpus=-1) == "f"
     assert (LETTERS.get(4), LETTERS[4], LETTERS[-1]) == ("e", "e", "f")
@@ -45,7 +45,7 @@ def test_points_of_a_slice_are_numbered_from_0() -> None:
     assert part.slice(hosts=1, gpus=0).item() == "f"
 
 
-def test_flat_slices_are_meshes_of_values() -> None:
+def test_a_flat_slice_is_a_value_mesh() -> None:
     assert list(LETTERS[1:4].values()) == ["b", "c", "d"]
     assert LETTERS[[5, 0]].sizes == {"rank": 2}
     assert list(LETTERS.flatten("all").split(all=("a", "b"), b=2).slice(b=0).values()) == list(
@@ -61,7 +61,7 @@ def test_flat_slices_are_meshes_of_values() -> None:
         Extent(["gpus"], [2]),
     ],
 )
-def test_places_are_those_of_the_mesh_at_hand(shape: Region | Shape | Extent) -> None:
+def test_points_are_numbered_from_0_for_every_kind_of_shape(shape: Region | Shape | Extent) -> None:
     values = ValueMesh(shape, ["x", "y"])
     assert [(point.rank, value) for point, value in values] == [(0, "x"), (1, "y")]
     assert values.extent == {"gpus": 2}
@@ -76,7 +76,7 @@ def test_places_are_those_of_the_mesh_at_hand(shape: Region | Shape | Extent) ->
         ({"hosts": 0, "gpus": slice(1)}, SelectorError, "several values are selected along gpus"),
     ],
 )
-def test_item_says_what_is_wrong(
+def test_the_error_of_item_says_what_is_wrong(
     coordinates: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error) as raised:
@@ -90,7 +90,7 @@ def test_rank_out_of_range_is_a_value_error_and_an_index_error() -> None:
             LETTERS.get(6)
 
 
-def test_each_place_has_a_value() -> None:
+def test_each_position_must_have_a_value() -> None:
     with pytest.raises(ShapeError, match=r"5 values for the 6 places of {hosts: 2, gpus: 3}"):
         ValueMesh(EXTENT, "abcde")
 
@@ -104,7 +104,7 @@ def test_values_may_be_given_by_rank() -> None:
         ValueMesh.from_indexed(EXTENT, [*pairs, (6, "g")])
 
 
-def test_values_are_decoded_once_and_only_when_looked_at() -> None:
+def test_values_are_decoded_once_on_first_access() -> None:
     decoded: list[str] = []
 
     def decode(raw: str) -> list[str]:
@@ -121,7 +121,7 @@ def test_values_are_decoded_once_and_only_when_looked_at() -> None:
     assert decoded == ["d", "a", "b", "c", "e", "f"]
 
 
-def test_value_that_cannot_be_decoded_raises_again_and_spares_the_others() -> None:
+def test_a_value_that_cannot_be_decoded_does_not_affect_the_others() -> None:
     values = ValueMesh(EXTENT, "012x45", int)
     for _ in range(2):
         with pytest.raises(ValueError, match="invalid literal"):
@@ -129,7 +129,7 @@ def test_value_that_cannot_be_decoded_raises_again_and_spares_the_others() -> No
     assert values.get(4) == 4
 
 
-def test_threads_see_one_value() -> None:
+def test_all_threads_get_the_same_value() -> None:
     barrier = Barrier(8, timeout=60)
 
     def decode(raw: object) -> object:
@@ -153,7 +153,7 @@ def test_threads_see_one_value() -> None:
 
 
 @pytest.mark.parametrize("dumps", [pickle.dumps, cloudpickle.dumps])
-def test_pickle_holds_decoded_values_of_the_slice_alone(dumps: Callable[[object], bytes]) -> None:
+def test_a_pickled_slice_contains_only_its_decoded_values(dumps: Callable[[object], bytes]) -> None:
     part = ValueMesh(EXTENT, "123456", lambda raw: int(raw)).slice(hosts=1)
     copy = pickle.loads(dumps(part))
     assert copy == part
@@ -161,7 +161,7 @@ def test_pickle_holds_decoded_values_of_the_slice_alone(dumps: Callable[[object]
     assert list(copy.slice(gpus=[2, 0]).values()) == [6, 4]
 
 
-def test_equal_when_places_and_values_are() -> None:
+def test_meshes_with_equal_extents_and_values_are_equal() -> None:
     assert (
         ValueMesh(EXTENT, "123456", dict(zip("123456", "abcdef", strict=True)).__getitem__)
         == LETTERS
@@ -174,7 +174,7 @@ def test_equal_when_places_and_values_are() -> None:
         hash(ValueMesh(Extent([], []), [[]]))
 
 
-def test_shows_dimensions_and_first_values() -> None:
+def test_repr_shows_dimensions_and_first_values() -> None:
     assert repr(LETTERS.slice(hosts=0)) == "ValueMesh({gpus: 3}, ['a', 'b', 'c'])"
     many = ValueMesh(Extent(["n"], [100]), range(100))
     assert repr(many) == "ValueMesh({n: 100}, [0, 1, 2, 3, 4, 5, 6, 7, ... 92 more])"

@@ -21,7 +21,7 @@ HERE = ".".join(map(str, sys.version_info[:3]))
 OTHER = {"python": "3.8.1", "torchmesh-core": "0.1.0", "pytest": "1.0", "no-such-package": "1.0"}
 
 
-def test_the_versions_of_a_program_contain_what_it_has_imported() -> None:
+def test_versions_of_a_program_include_its_imported_packages() -> None:
     found = versions_here()
     assert found["python"] == HERE
     assert found["pytest"] == pytest.__version__
@@ -68,7 +68,7 @@ def test_another_feature_version_of_python_is_refused_and_both_are_named() -> No
     assert refusal({}) is None
 
 
-def test_other_packages_are_described() -> None:
+def test_differing_package_versions_are_described() -> None:
     assert differences(OTHER) == [f"pytest {pytest.__version__} instead of 1.0"]
     assert differences(versions_here()) == []
 
@@ -77,7 +77,7 @@ def test_builds_of_one_version_do_not_differ() -> None:
     assert differences({"pytest": f"{pytest.__version__}+cu130"}) == []
 
 
-def test_versions_come_out_as_they_went_in() -> None:
+def test_versions_survive_encoding() -> None:
     config: dict[str, object] = {}
     request = AttachRequest(
         b"j" * 16, b"t" * 32, 3, "someone", 10.0, config, [], versions={"python": "3.11.1"}
@@ -88,7 +88,9 @@ def test_versions_come_out_as_they_went_in() -> None:
     assert reply.differences == ["a 1 instead of 2"]
 
 
-def test_a_worker_with_another_python_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_with_a_different_python_version_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(attach_request, "versions_here", lambda: OTHER)
     with WorkerProcess() as worker, configured(attach_timeout_s=10 * LIMIT_S):
         hosts = attach_to_workers([worker.address])
@@ -100,7 +102,7 @@ def test_a_worker_with_another_python_is_not_taken(monkeypatch: pytest.MonkeyPat
         hosts.detach().get(timeout=LIMIT_S)
 
 
-def test_a_package_in_another_version_is_named_once(
+def test_a_different_package_version_is_reported_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(joining, "_warned", set())

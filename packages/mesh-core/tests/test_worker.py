@@ -43,7 +43,7 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
 
-def test_the_command_says_what_it_takes() -> None:
+def test_the_help_of_the_command_lists_its_options() -> None:
     ended = command("--help")
     assert ended.returncode == 0
     for word in ("--listen", "--credentials", "--until-shutdown", "tcp://127.0.0.1:26600"):
@@ -59,7 +59,7 @@ def test_the_command_says_what_it_takes() -> None:
         (["--what"], "unrecognized arguments"),
     ],
 )
-def test_the_command_ends_with_2_where_it_cannot_begin(words: list[str], why: str) -> None:
+def test_the_command_exits_with_status_2_if_it_cannot_start(words: list[str], why: str) -> None:
     ended = command(*words)
     assert ended.returncode == 2
     assert why in ended.stderr
@@ -79,7 +79,7 @@ def is_free(port: int) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.usefixtures("fresh_job")
-def test_a_signal_ends_the_worker_and_its_job_in_good_order(number: signal.Signals) -> None:
+def test_a_signal_shuts_down_the_worker_and_its_job_gracefully(number: signal.Signals) -> None:
     with WorkerProcess() as worker:
         mesh = attach_to_workers([worker.address]).spawn_procs().spawn("worker", Worker)
         pid = mesh.pid.call_one().get(timeout=LIMIT_S)
@@ -101,7 +101,7 @@ def test_a_signal_ends_the_worker_and_its_job_in_good_order(number: signal.Signa
 
 
 @pytest.mark.usefixtures("fresh_job")
-def test_a_worker_serves_jobs_although_nobody_reads_its_output() -> None:
+def test_a_worker_serves_jobs_even_if_its_output_is_not_read() -> None:
     with WorkerProcess() as worker:
         worker.fill_output()
         for _ in range(2):
@@ -112,7 +112,7 @@ def test_a_worker_serves_jobs_although_nobody_reads_its_output() -> None:
 
 
 @pytest.mark.usefixtures("fresh_job")
-def test_an_actor_that_stops_before_its_host_is_marked_as_lost_is_lost_with_it(
+def test_a_call_fails_with_host_died_even_if_its_actor_stops_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mark = Agent._host_left
@@ -132,14 +132,14 @@ def test_an_actor_that_stops_before_its_host_is_marked_as_lost_is_lost_with_it(
 
 
 @pytest.mark.usefixtures("fresh_job")
-def test_hosts_that_are_shut_down_while_they_come_leave_again() -> None:
+def test_hosts_can_be_shut_down_while_they_attach() -> None:
     with WorkerProcess("--until-shutdown") as worker:
         attach_to_workers([worker.address]).shutdown().get(timeout=LIMIT_S)
         assert worker.wait() == 0
 
 
 @pytest.mark.usefixtures("fresh_job")
-def test_a_worker_that_is_killed_takes_its_job_along() -> None:
+def test_a_killed_worker_terminates_its_job() -> None:
     with WorkerProcess() as worker:
         mesh = attach_to_workers([worker.address]).spawn_procs().spawn("worker", Worker)
         pid = mesh.pid.call_one().get(timeout=LIMIT_S)
@@ -153,7 +153,7 @@ def test_a_worker_that_is_killed_takes_its_job_along() -> None:
 
 
 @pytest.mark.usefixtures("fresh_job")
-def test_the_owner_of_a_session_that_is_killed_hears_of_it_from_the_worker() -> None:
+def test_the_worker_reports_a_killed_session_to_its_owner() -> None:
     # So long that missing heartbeats are not detected within the test.
     with configured(heartbeat_s=LIMIT_S), WorkerProcess() as worker:
         hosts = attach_to_workers([worker.address])
@@ -171,7 +171,7 @@ def test_the_owner_of_a_session_that_is_killed_hears_of_it_from_the_worker() -> 
 
 
 @pytest.mark.usefixtures("fresh_job")
-def test_a_worker_that_is_killed_as_it_starts_leaves_nothing_behind() -> None:
+def test_a_worker_killed_at_startup_leaves_no_processes_behind() -> None:
     for _ in range(3):
         with WorkerProcess() as worker:
             worker.send(signal.SIGKILL)
@@ -179,7 +179,7 @@ def test_a_worker_that_is_killed_as_it_starts_leaves_nothing_behind() -> None:
             assert worker.said() == []
 
 
-def test_a_worker_runs_beside_a_program() -> None:
+def test_a_worker_can_run_inside_a_program() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
     worker = start_worker_loop_forever(address=address)
@@ -195,7 +195,7 @@ def test_a_worker_runs_beside_a_program() -> None:
 
 
 @pytest.mark.usefixtures("fresh_job")
-def test_a_worker_told_to_end_waits_until_the_owner_has_stopped_its_processes() -> None:
+def test_a_terminated_worker_waits_until_the_owner_stops_its_processes() -> None:
     with WorkerProcess("--leave-grace", str(2 * LIMIT_S)) as worker:
         procs = attach_to_workers([worker.address]).spawn_procs({"procs": 1})
         actors = procs.spawn("workers", Worker)
@@ -235,6 +235,6 @@ def test_a_worker_loop_returns_when_the_owner_shuts_it_down(tmp_path: Path) -> N
     assert (ended.status, ended.out.splitlines()[-1]) == (0, "returned"), ended
 
 
-def test_an_option_of_the_peer_that_means_something_else_here_is_refused() -> None:
+def test_a_peer_option_with_a_different_meaning_is_refused() -> None:
     with pytest.raises(ValueError, match="leave it out"):
         run_worker_loop_forever(ca="/etc/ca.pem", address="tcp://127.0.0.1:0")

@@ -60,7 +60,7 @@ def test_a_mount_outlives_its_command_until_it_is_unmounted(
     assert not any(module.exists() for module in modules)
 
 
-def test_a_mount_is_on_all_meshes_and_follows_its_directory(
+def test_a_mount_covers_all_meshes_by_default_and_tracks_its_directory(
     job: JobFolder, source: Path, there: Path
 ) -> None:
     options = ("--backend", "unpack", "--ignore", "*.bin", "--watch")
@@ -82,7 +82,7 @@ def test_a_mount_is_on_all_meshes_and_follows_its_directory(
     assert "with a different meshes, backend, watch, ignore: close it first" in run.stderr
 
 
-def test_what_cannot_be_mounted_is_said_in_a_line(
+def test_an_invalid_mount_prints_an_error_without_a_traceback(
     job: JobFolder, source: Path, there: Path
 ) -> None:
     for arguments, words in (
@@ -97,7 +97,7 @@ def test_what_cannot_be_mounted_is_said_in_a_line(
         assert "Traceback" not in run.stderr
 
 
-def test_a_directory_is_written_out(job: JobFolder, source: Path, there: Path) -> None:
+def test_sync_writes_a_directory_to_all_hosts(job: JobFolder, source: Path, there: Path) -> None:
     point = f"{there}/$SUBDIR"
     rows = job.json("sync", str(source), point, "-m", "trainers")
     assert [(row["mesh"], row["rank"]) for row in rows] == [("trainers", 0), ("trainers", 1)]
@@ -109,7 +109,7 @@ def test_a_directory_is_written_out(job: JobFolder, source: Path, there: Path) -
     assert (there / "hosts_1/script.sh").read_text() == "other\n"
 
 
-def test_the_doctor_says_how_hosts_show_files(job: JobFolder) -> None:
+def test_the_doctor_reports_the_backend_of_each_host(job: JobFolder) -> None:
     found = job.json("doctor", "fs")
     assert {name: len(one["hosts"]) for name, one in found.items()} == {
         "trainers": 2,
@@ -118,7 +118,7 @@ def test_the_doctor_says_how_hosts_show_files(job: JobFolder) -> None:
     assert {host["backend"] for one in found.values() for host in one["hosts"]} == {"fuse"}
 
 
-def test_mounts_go_with_the_job(tmp_path: Path, source: Path) -> None:
+def test_mounts_are_removed_with_the_job(tmp_path: Path, source: Path) -> None:
     with applied_job(tmp_path) as folder:
         folder.output("mount", str(source), f"{tmp_path}/$SUBDIR", "-m", "trainers")
         assert os.path.ismount(tmp_path / "hosts_1")

@@ -86,7 +86,7 @@ FLAGS = {
 
 @pytest.mark.parametrize("name", FLAGS)
 @pytest.mark.parametrize("more", [0, os.O_NOFOLLOW, os.O_PATH])
-def test_open_gives_the_same_or_the_same_error(pair: Pair, name: str, more: int) -> None:
+def test_open_returns_the_same_result_or_error(pair: Pair, name: str, more: int) -> None:
     for path in PATHS:
 
         def probe(root: str, path: str = path) -> object:
@@ -100,7 +100,7 @@ def test_open_gives_the_same_or_the_same_error(pair: Pair, name: str, more: int)
         check(pair, probe, path)
 
 
-def test_bytes_are_the_same_at_each_place(pair: Pair) -> None:
+def test_reads_at_each_offset_return_the_same_bytes(pair: Pair) -> None:
     size = (pair[0] / "file").stat().st_size
     places = [0, 1, 4095, 4096, 4097, 131_072, size - 1, size, size + 1, 1 << 40, (1 << 63) - 1, -1]
     for name in ("file", "empty", "sparse", "hole", "late", "directory", "fifo"):
@@ -118,7 +118,7 @@ def test_bytes_are_the_same_at_each_place(pair: Pair) -> None:
                 check(pair, probe, name, place, count)
 
 
-def test_bytes_are_the_same_by_each_call(pair: Pair) -> None:
+def test_each_read_call_returns_the_same_bytes(pair: Pair) -> None:
     def with_file(call: Callable[[int], object], flags: int = 0) -> Probe:
         def probe(root: str) -> object:
             descriptor = os.open(f"{root}/file", os.O_RDONLY | flags)
@@ -156,7 +156,7 @@ def test_bytes_are_the_same_by_each_call(pair: Pair) -> None:
     assert copied in ("EXDEV", (1000, (pair[0] / "file").read_bytes()[:1000]))
 
 
-def test_places_in_a_file_are_found(pair: Pair) -> None:
+def test_lseek_returns_the_same_offsets(pair: Pair) -> None:
     whences = [os.SEEK_SET, os.SEEK_CUR, os.SEEK_END, os.SEEK_DATA, os.SEEK_HOLE, 9]
     for name in ("file", "empty", "sparse", "hole", "late", "fifo"):
         for place in (0, 1, 79_999, 80_000, 90_000, 1 << 20, 4 << 20, (8 << 20) - 1, 8 << 20, -1):
@@ -207,7 +207,7 @@ class Statx(Structure):
     )
 
 
-def test_statx_tells_the_same(pair: Pair) -> None:
+def test_statx_returns_the_same(pair: Pair) -> None:
     # All fields except the access time, which a mount does not store.
     basic = 0x7DF
     for path in PATHS:
@@ -283,7 +283,7 @@ def as_other_user(folder: Path, paths: list[str]) -> dict[str, dict[str, object]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_somebody_else_may_do_the_same(pair: Pair) -> None:
+def test_another_user_has_the_same_permissions(pair: Pair) -> None:
     paths = sorted(os.listdir(pair[0] / "guarded"))
     source, mountpoint = (as_other_user(root / "guarded", paths) for root in pair)
     writes = {path: (source[path].pop("write"), mountpoint[path].pop("write")) for path in paths}
@@ -293,7 +293,7 @@ def test_somebody_else_may_do_the_same(pair: Pair) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_a_program_gets_no_rights_from_its_owner(pair: Pair) -> None:
+def test_the_setuid_bit_of_a_program_is_ignored(pair: Pair) -> None:
     def identity(root: Path) -> int:
         words = ["./id", "-u"]
         return int(
@@ -306,7 +306,7 @@ def test_a_program_gets_no_rights_from_its_owner(pair: Pair) -> None:
         assert identity(pair[0]) == 0
 
 
-def test_links_lead_to_the_same(pair: Pair) -> None:
+def test_symlinks_resolve_to_the_same_targets(pair: Pair) -> None:
     for path in PATHS:
         check(pair, lambda root, path=path: os.readlink(f"{root}/{path}"), path)
     followed = [pair[1] / f"chain{count}" for count in (LINKS_MAX - 1, LINKS_MAX)]
@@ -315,7 +315,7 @@ def test_links_lead_to_the_same(pair: Pair) -> None:
         followed[1].stat()
 
 
-def test_names_of_one_file_have_one_number(pair: Pair) -> None:
+def test_hard_links_share_one_inode_number(pair: Pair) -> None:
     one, other = (pair[1] / name for name in ("file", "directory/same"))
     assert os.path.samefile(one, other)
     assert one.stat().st_nlink == 2
@@ -323,7 +323,7 @@ def test_names_of_one_file_have_one_number(pair: Pair) -> None:
     assert len(numbers) - len(set(numbers)) == 1
 
 
-def test_a_directory_lists_the_same(pair: Pair) -> None:
+def test_directory_listings_are_the_same(pair: Pair) -> None:
     def listed(root: str, path: str) -> object:
         with os.scandir(f"{root}/{path}") as entries:
             return sorted(
@@ -350,7 +350,7 @@ class Dirent(Structure):
     )
 
 
-def test_a_large_directory_is_read_on_from_each_place(pair: Pair) -> None:
+def test_a_large_directory_can_be_read_from_each_offset(pair: Pair) -> None:
     _libc.opendir.restype = c_void_p
     _libc.readdir.restype = POINTER(Dirent)
     _libc.telldir.restype = c_long
@@ -379,7 +379,7 @@ def test_a_large_directory_is_read_on_from_each_place(pair: Pair) -> None:
         _libc.closedir(stream)
 
 
-def test_files_can_be_mapped(pair: Pair) -> None:
+def test_files_can_be_memory_mapped(pair: Pair) -> None:
     for name in ("file", "sparse", "hole", "late"):
         content = (pair[0] / name).read_bytes()
         with (pair[1] / name).open("rb") as file:
@@ -413,7 +413,7 @@ def test_extended_attributes_are_the_same(pair: Pair) -> None:
     assert check(pair, short) == "ERANGE"
 
 
-def test_the_whole_says_what_it_is(pair: Pair) -> None:
+def test_statvfs_describes_the_mount(pair: Pair) -> None:
     status = os.statvfs(pair[1])
     assert status.f_flag & os.ST_RDONLY
     assert status.f_flag & os.ST_NOSUID
@@ -425,7 +425,7 @@ def test_the_whole_says_what_it_is(pair: Pair) -> None:
     assert status.f_blocks * status.f_frsize >= 300_001
 
 
-def test_special_files_work_as_such(pair: Pair) -> None:
+def test_fifos_and_sockets_behave_the_same(pair: Pair) -> None:
     def pass_through(root: str) -> object:
         both = os.open(f"{root}/fifo-in-use", os.O_RDWR | os.O_NONBLOCK)
         try:
@@ -446,7 +446,7 @@ def test_special_files_work_as_such(pair: Pair) -> None:
     assert check(pair, call) == "ECONNREFUSED"
 
 
-def test_it_can_be_walked_through(pair: Pair) -> None:
+def test_relative_paths_resolve_within_the_mount(pair: Pair) -> None:
     place = os.open(pair[1] / "directory/inner", os.O_RDONLY | os.O_DIRECTORY)
     try:
         assert os.stat("file", dir_fd=place).st_size == 5

@@ -94,7 +94,7 @@ def play_all(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_each_tree_is_seen_as_it_is_and_no_file_torn(
+def test_each_edited_tree_is_visible_and_no_read_is_torn(
     edited: Path, mountpoint: Path, cache: CacheOptions, backend: str
 ) -> None:
     results = play_all(range(GAMES), edited, mountpoint, cache, backend)
@@ -104,7 +104,7 @@ def test_each_tree_is_seen_as_it_is_and_no_file_torn(
 
 
 @pytest.mark.usefixtures("needs_mounts")
-def test_no_read_is_of_two_versions_while_one_takes_the_place_of_the_other(
+def test_no_read_mixes_two_versions_during_a_refresh(
     edited: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     chance = random.Random(1)
@@ -132,7 +132,7 @@ def test_no_read_is_of_two_versions_while_one_takes_the_place_of_the_other(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_who_has_a_file_open_reads_on_in_what_it_was(
+def test_an_open_file_keeps_its_content_after_a_refresh(
     edited: Path, mountpoint: Path, cache: CacheOptions, backend: str
 ) -> None:
     before, after = os.urandom(50_000), os.urandom(60_000)
@@ -183,7 +183,7 @@ def read_anywhere(file: BufferedReader, content: bytes, chance: random.Random) -
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_read_at_any_place_is_of_the_version_that_was_opened(
+def test_a_read_at_any_offset_returns_the_version_that_was_opened(
     edited: Path, mountpoint: Path, cache: CacheOptions, seed: int
 ) -> None:
     chance, expected = random.Random(seed), bytearray()
@@ -205,7 +205,7 @@ def test_a_read_at_any_place_is_of_the_version_that_was_opened(
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("first", range(100, 1000, 300))
-def test_many_trees_are_seen_as_they_are_and_no_file_torn(
+def test_many_edited_trees_are_visible_and_no_read_is_torn(
     edited: Path, mountpoint: Path, cache: CacheOptions, backend: str, first: int
 ) -> None:
     results = play_all(range(first, first + 300), edited, mountpoint, cache, backend)

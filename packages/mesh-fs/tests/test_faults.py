@@ -67,7 +67,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
-def test_a_full_disk_is_said_and_no_other_mount_is_harmed(
+def test_a_full_disk_is_reported_and_does_not_affect_other_mounts(
     source: Path, mountpoint: Path, cache: CacheOptions, small_disk: Path
 ) -> None:
     full = CacheOptions(folder=str(small_disk / "chunks"))
@@ -89,7 +89,7 @@ def test_a_full_disk_is_said_and_no_other_mount_is_harmed(
 
 
 @pytest.mark.parametrize("backend", ["fuse", "unpack"])
-def test_a_disk_that_is_full_from_the_beginning_lets_nothing_be_mounted(
+def test_a_mount_fails_when_the_disk_is_already_full(
     source: Path, mountpoint: Path, small_disk: Path, backend: str
 ) -> None:
     full = CacheOptions(folder=str(small_disk / "chunks"))
@@ -104,7 +104,7 @@ def test_a_disk_that_is_full_from_the_beginning_lets_nothing_be_mounted(
     assert processes(HOST) == processes(SOURCE) == []
 
 
-def test_a_file_that_changed_before_it_was_read_is_an_error_until_the_next_refresh(
+def test_a_file_changed_before_its_first_read_fails_until_the_next_refresh(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     with remotemount(this_host(), source, mountpoint, cache=cache, mount=LAZY) as handler:
@@ -117,7 +117,7 @@ def test_a_file_that_changed_before_it_was_read_is_an_error_until_the_next_refre
         assert only(handler).problem is None
 
 
-def test_only_what_changed_of_a_file_is_an_error(
+def test_only_the_changed_part_of_a_file_fails(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     content = (source / LARGE).read_bytes()
@@ -133,7 +133,7 @@ def test_only_what_changed_of_a_file_is_an_error(
         assert (mountpoint / LARGE).read_bytes() == (source / LARGE).read_bytes()
 
 
-def test_without_its_source_a_mount_goes_on_with_what_is_there(
+def test_a_mount_serves_fetched_files_after_its_source_is_lost(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     with remotemount(this_host(), source, mountpoint, cache=cache, mount=LAZY) as handler:
@@ -157,7 +157,7 @@ def test_without_its_source_a_mount_goes_on_with_what_is_there(
     handler.close()
 
 
-def test_a_host_process_that_is_killed_takes_its_mount_along_until_the_next_refresh(
+def test_a_refresh_restores_the_mount_of_a_killed_host_process(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     with remotemount(this_host(), source, mountpoint, cache=cache, mount=LAZY) as handler:
@@ -181,7 +181,7 @@ def _is_in_mount_table(place: Path) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_who_waits_for_bytes_can_be_interrupted(
+def test_a_blocked_read_can_be_interrupted_by_a_signal(
     source: Path, mountpoint: Path, cache: CacheOptions, number: int
 ) -> None:
     with remotemount(this_host(), source, mountpoint, cache=cache, mount=LAZY):
@@ -194,7 +194,7 @@ def test_who_waits_for_bytes_can_be_interrupted(
         assert (mountpoint / LARGE).read_bytes() == (source / LARGE).read_bytes()
 
 
-def test_who_waits_too_long_gets_an_error_and_who_comes_later_the_bytes(
+def test_a_read_that_times_out_fails_and_a_later_read_succeeds(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     hasty = MountOptions(is_prefetched=False, read_limit_s=0.5)
@@ -207,7 +207,7 @@ def test_who_waits_too_long_gets_an_error_and_who_comes_later_the_bytes(
         assert (mountpoint / "script.sh").read_bytes() == (source / "script.sh").read_bytes()
 
 
-def test_it_is_closed_while_its_source_stands_still_and_a_read_waits(
+def test_a_mount_is_closed_while_its_source_hangs_and_a_read_is_blocked(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     handler = remotemount(this_host(), source, mountpoint, cache=cache, mount=LAZY).open()
@@ -221,7 +221,7 @@ def test_it_is_closed_while_its_source_stands_still_and_a_read_waits(
 
 
 @pytest.mark.parametrize("chosen", ["one", "all"])
-def test_what_is_damaged_on_disk_while_it_is_mounted_is_fetched_again(
+def test_chunks_damaged_on_disk_while_mounted_are_fetched_again(
     source: Path, mountpoint: Path, cache: CacheOptions, chosen: str
 ) -> None:
     with remotemount(this_host(), source, mountpoint, cache=cache) as handler:
@@ -246,7 +246,7 @@ def test_what_is_damaged_on_disk_while_it_is_mounted_is_fetched_again(
         assert only(handler).problem is None
 
 
-def test_what_is_damaged_and_cannot_be_had_again_is_an_error(
+def test_a_damaged_chunk_that_cannot_be_fetched_again_is_an_error(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     with remotemount(this_host(), source, mountpoint, cache=cache) as handler:
@@ -288,7 +288,7 @@ sys.stdin.read()
 """
 
 
-def test_who_reads_while_the_client_is_killed_is_told_and_no_mount_is_left(
+def test_killing_the_client_fails_blocked_reads_and_leaves_no_mount(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     words = [sys.executable, "-c", _PROGRAM, str(source), str(mountpoint), str(cache.place())]

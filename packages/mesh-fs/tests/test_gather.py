@@ -134,7 +134,7 @@ def test_a_mesh_without_dimensions_has_no_folder(one: Path, mountpoint: Path) ->
         assert mount.local_mount_point == str(mountpoint)
 
 
-def test_nobody_writes_it(one: Path, mountpoint: Path) -> None:
+def test_a_mount_is_read_only(one: Path, mountpoint: Path) -> None:
     with direct(one, mountpoint):
         for attempt in (
             lambda: (mountpoint / "new").write_text(""),
@@ -150,7 +150,7 @@ def test_nobody_writes_it(one: Path, mountpoint: Path) -> None:
         assert subprocess.check_output([mountpoint / "program.sh"]) == b"run\n"
 
 
-def test_tail_sees_lines_as_they_come(one: Path, mountpoint: Path) -> None:
+def test_tail_sees_lines_as_they_are_written(one: Path, mountpoint: Path) -> None:
     log = one / "log"
     log.write_text("first\n")
     # Without change notifications from the host, no change would be visible during the test.
@@ -166,7 +166,7 @@ def test_tail_sees_lines_as_they_come(one: Path, mountpoint: Path) -> None:
             tail.terminate()
 
 
-def test_what_changes_is_seen_though_attributes_are_kept(one: Path, mountpoint: Path) -> None:
+def test_changes_are_visible_despite_cached_attributes(one: Path, mountpoint: Path) -> None:
     with direct(one, mountpoint, attributes_ttl_s=3600):
         text = mountpoint / "folder/text"
         assert text.read_text() == "from host 0\n"
@@ -192,7 +192,7 @@ def test_what_changes_is_seen_though_attributes_are_kept(one: Path, mountpoint: 
         wait_until(lambda: "added" in os.listdir(mountpoint), LIMIT_S)
 
 
-def test_what_changes_is_seen_without_notice_from_the_host(one: Path, mountpoint: Path) -> None:
+def test_changes_are_visible_without_change_notifications(one: Path, mountpoint: Path) -> None:
     with direct(one, mountpoint, watches_max=0, attributes_ttl_s=0.1):
         text = mountpoint / "folder/text"
         assert text.read_text() == "from host 0\n"
@@ -206,7 +206,7 @@ def test_what_changes_is_seen_without_notice_from_the_host(one: Path, mountpoint
         wait_until(lambda: not text.exists(), LIMIT_S)
 
 
-def test_who_opens_a_file_sees_it_as_it_is(one: Path, mountpoint: Path) -> None:
+def test_opening_a_file_shows_its_current_content(one: Path, mountpoint: Path) -> None:
     with direct(one, mountpoint, watches_max=0, attributes_ttl_s=3600):
         text = mountpoint / "folder/text"
         for number in range(20):
@@ -218,7 +218,7 @@ def test_who_opens_a_file_sees_it_as_it_is(one: Path, mountpoint: Path) -> None:
             assert text.read_text() == f"{number}" * (number + 1)
 
 
-def test_what_was_replaced_is_read_on_by_who_has_it_open(one: Path, mountpoint: Path) -> None:
+def test_an_open_file_stays_readable_after_it_is_replaced(one: Path, mountpoint: Path) -> None:
     large = one / "folder/inner/large.bin"
     content = large.read_bytes()
     with direct(one, mountpoint, cache_bytes=MIB, read_ahead_bytes=0):
@@ -245,7 +245,9 @@ def test_a_large_file_is_read_with_a_small_cache(one: Path, mountpoint: Path) ->
         assert at == len(content)
 
 
-def test_any_part_of_a_file_is_read(one: Path, mountpoint: Path) -> None:
+def test_a_part_of_a_file_is_read_without_fetching_the_whole_file(
+    one: Path, mountpoint: Path
+) -> None:
     content = (one / "folder/inner/large.bin").read_bytes()
     chance = random.Random(0)
     path = mountpoint / "folder/inner/large.bin"
@@ -268,7 +270,7 @@ def test_a_directory_with_many_files_is_listed(one: Path, mountpoint: Path) -> N
             assert {entry.name for entry in found if entry.is_file()} == names
 
 
-def test_errors_of_the_host_are_those_of_the_client(one: Path, mountpoint: Path) -> None:
+def test_errors_of_the_host_are_raised_on_the_client(one: Path, mountpoint: Path) -> None:
     with direct(one, mountpoint):
         with pytest.raises(FileNotFoundError):
             (mountpoint / "nothing").stat()
@@ -278,7 +280,7 @@ def test_errors_of_the_host_are_those_of_the_client(one: Path, mountpoint: Path)
             (mountpoint / ("x" * 300)).stat()
 
 
-def test_a_directory_may_come_later(one: Path, mountpoint: Path) -> None:
+def test_a_directory_may_be_created_after_the_mount(one: Path, mountpoint: Path) -> None:
     with direct(one / "later", mountpoint, attributes_ttl_s=0.1):
         assert mountpoint.is_dir()
         with pytest.raises(FileNotFoundError):
@@ -289,7 +291,7 @@ def test_a_directory_may_come_later(one: Path, mountpoint: Path) -> None:
         wait_until(lambda: os.listdir(mountpoint) == ["file"], LIMIT_S)
 
 
-def test_a_host_that_is_lost_keeps_its_folder(remote: Path, mountpoint: Path) -> None:
+def test_a_lost_host_keeps_its_folder(remote: Path, mountpoint: Path) -> None:
     with (
         attached(2, remote) as hosts,
         gather_mount(hosts, f"{remote}/$SUBDIR", mountpoint) as mount,
@@ -317,7 +319,7 @@ def fails_with_eio(path: Path) -> bool:
     return False
 
 
-def test_who_waits_for_a_host_is_sent_away_in_time(remote: Path, mountpoint: Path) -> None:
+def test_a_read_from_an_unresponsive_host_times_out(remote: Path, mountpoint: Path) -> None:
     with attached(1, remote) as hosts:
         options = GatherOptions(read_limit_s=0.5)
         with gather_mount(hosts, f"{remote}/$SUBDIR", mountpoint, options=options) as mount:
@@ -337,7 +339,7 @@ def is_mounted(point: Path) -> bool:
     return f" {point} " in Path("/proc/self/mountinfo").read_text()
 
 
-def test_it_is_closed_while_files_are_open(one: Path, mountpoint: Path) -> None:
+def test_a_mount_is_closed_while_files_are_open(one: Path, mountpoint: Path) -> None:
     mount = direct(one, mountpoint)
     file = (mountpoint / "folder/inner/large.bin").open("rb", buffering=0)
     file.read(1000)
@@ -353,7 +355,7 @@ def test_it_is_closed_while_files_are_open(one: Path, mountpoint: Path) -> None:
         mount.cached_bytes()
 
 
-def test_it_is_closed_while_a_host_does_not_answer(remote: Path, mountpoint: Path) -> None:
+def test_a_mount_is_closed_while_a_host_is_unresponsive(remote: Path, mountpoint: Path) -> None:
     with attached(1, remote) as hosts:
         mount = gather_mount(hosts, f"{remote}/$SUBDIR", mountpoint)
         pid = proc_pid(mount._gathering.folders.call_one().get())
@@ -383,7 +385,7 @@ def is_waiting(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "D"
 
 
-def test_what_others_have_unmounted_is_closed(one: Path, mountpoint: Path) -> None:
+def test_an_externally_unmounted_mount_can_be_closed(one: Path, mountpoint: Path) -> None:
     mount = direct(one, mountpoint)
     unmount = ["umount", "-l"] if os.geteuid() == 0 else ["fusermount3", "-uz"]
     subprocess.run([*unmount, str(mountpoint)], check=True)
@@ -419,7 +421,7 @@ def test_a_program_leaves_no_mount(one: Path, mountpoint: Path, how: str) -> Non
         wait_until(lambda: not is_mounted(mountpoint), LIMIT_S)
 
 
-def test_the_end_of_who_answers_leaves_no_mount(one: Path, mountpoint: Path) -> None:
+def test_the_death_of_the_serving_process_leaves_no_mount(one: Path, mountpoint: Path) -> None:
     words = [sys.executable, "-c", PROGRAM.replace("sys.stdin.read()", KILL), one, mountpoint]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.stdout == "mounted\n"
@@ -433,7 +435,7 @@ sys.stdin.read()
 """
 
 
-def test_what_cannot_be_done_is_said(one: Path, mountpoint: Path) -> None:
+def test_invalid_operations_are_refused(one: Path, mountpoint: Path) -> None:
     with pytest.raises(MountError, match="relative"):
         gather_mount(this_host(), "there", mountpoint)
     with pytest.raises(MountError, match="not empty"):
@@ -444,7 +446,7 @@ def test_what_cannot_be_done_is_said(one: Path, mountpoint: Path) -> None:
         GatherOptions(read_limit_s=0)
 
 
-def test_it_says_what_is_missing(
+def test_the_error_says_which_package_to_install(
     one: Path, mountpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mesh_fs._gather.mount.find_spec", lambda _: None)

@@ -57,7 +57,7 @@ def job(tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.mark.usefixtures("needs_mounts")
-def test_a_mount_comes_with_the_state_of_the_job_and_goes_with_it(
+def test_a_mount_is_opened_by_job_state_and_closed_by_detach(
     job: Any, source: Path, tmp_path: Path, cache: CacheOptions
 ) -> None:
     files = RemoteMount(source, tmp_path / "mnt/$SUBDIR", meshes=["ones"], cache=cache)
@@ -78,7 +78,7 @@ def test_a_mount_comes_with_the_state_of_the_job_and_goes_with_it(
         _ = files.handler
 
 
-def test_workspaces_are_written_with_the_state_of_the_job(
+def test_workspaces_are_synced_by_job_state(
     job: Any, source: Path, tmp_path: Path, cache: CacheOptions
 ) -> None:
     workspace = WorkspaceSync(source, tmp_path / "copies/$SUBDIR", meshes=["ones"], cache=cache)
@@ -98,7 +98,7 @@ def test_workspaces_are_written_with_the_state_of_the_job(
 
 @pytest.mark.usefixtures("needs_mounts")
 @pytest.mark.skipif(find_spec("pyfuse3") is None, reason="torchmesh-fs[gather] is not installed")
-def test_directories_of_several_meshes_have_a_folder_each(
+def test_gathered_directories_have_a_folder_per_mesh(
     job: Any, source: Path, tmp_path: Path
 ) -> None:
     job.add_extensions(GatheredMount(str(source), tmp_path / "gathered")).state(timeout=LIMIT_S)
@@ -110,7 +110,7 @@ def test_directories_of_several_meshes_have_a_folder_each(
 
 
 @pytest.mark.usefixtures("needs_mounts")
-def test_processes_run_from_an_environment_that_was_made_on_the_client(
+def test_processes_run_from_an_environment_created_on_the_client(
     job: Any, tmp_path: Path, cache: CacheOptions
 ) -> None:
     project, there = tmp_path / "project", tmp_path / "mnt"
@@ -132,7 +132,7 @@ def test_processes_run_from_an_environment_that_was_made_on_the_client(
     assert set(ones.prefix.call().get(LIMIT_S).values()) == {sys.prefix}
 
 
-def test_what_cannot_be_is_said_at_once(source: Path, tmp_path: Path) -> None:
+def test_an_invalid_mount_is_refused_immediately(source: Path, tmp_path: Path) -> None:
     with pytest.raises(MountError, match="there is no Python"):
         RemoteMount(source, python_exe=".venv/bin/python")
     with pytest.raises(MountError, match="leave python_exe out"):

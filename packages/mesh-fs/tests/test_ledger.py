@@ -77,7 +77,7 @@ def ledgers(cache: CacheOptions) -> list[Path]:
     return sorted(Path(cache.folder, "ledgers").glob("*"))
 
 
-def test_the_next_program_reads_only_what_was_changed(
+def test_the_next_program_reads_only_changed_files(
     tree: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     count, text = mounted(tree, mountpoint, cache)
@@ -93,9 +93,7 @@ def test_the_next_program_reads_only_what_was_changed(
     assert (count < FEW_BYTES, text) == (True, "behind")
 
 
-def test_a_damaged_ledger_is_written_anew(
-    tree: Path, mountpoint: Path, cache: CacheOptions
-) -> None:
+def test_a_damaged_ledger_is_rewritten(tree: Path, mountpoint: Path, cache: CacheOptions) -> None:
     mounted(tree, mountpoint, cache)
     (ledger,) = ledgers(cache)
     good = ledger.read_bytes()
@@ -106,7 +104,7 @@ def test_a_damaged_ledger_is_written_anew(
         assert ledger.read_bytes() == good
 
 
-def test_nothing_is_kept_where_others_may_write_or_nobody_wants_it(
+def test_no_ledger_is_kept_if_disabled_or_in_a_world_writable_folder(
     tree: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     mounted(tree, mountpoint, cache, is_cached=False)

@@ -76,7 +76,7 @@ def test_mounts_of_a_killed_program_are_removed_by_the_next(
     assert not list((place / "chunks").glob("mounts/*"))
 
 
-def test_mounts_of_a_living_program_stay(place: Path, folder: Path) -> None:
+def test_mounts_of_a_running_program_remain(place: Path, folder: Path) -> None:
     with started(place, folder, "fuse", "first"):
         with started(place, folder, "fuse", "second"):
             pass
@@ -84,9 +84,7 @@ def test_mounts_of_a_living_program_stay(place: Path, folder: Path) -> None:
         assert (place / "first/hello").read_text() == "world"
 
 
-def test_a_mount_whose_program_is_stopped_is_not_taken_for_a_dead_one(
-    place: Path, folder: Path
-) -> None:
+def test_a_mount_of_a_suspended_program_is_not_removed(place: Path, folder: Path) -> None:
     with started(place, folder, "fuse", "first") as program:
         stopped = {program.pid, *descendants(program.pid)}
         for pid in stopped:

@@ -31,7 +31,7 @@ def run(*words: str | Path, **variables: str) -> str:
     return done.stdout
 
 
-def test_the_example_prints_what_it_documents(tmp_path: Path) -> None:
+def test_the_example_prints_its_documented_output(tmp_path: Path) -> None:
     _, _, shown = EXAMPLE.read_text().partition("\n# prints:\n")
     expected = [line.removeprefix("#").strip() for line in shown.splitlines()]
     assert run(sys.executable, EXAMPLE, MESH_FS_CACHE=str(tmp_path)).splitlines() == expected
@@ -71,7 +71,7 @@ def git(place: Path, *words: str) -> str:
 
 
 @pytest.mark.parametrize("backend", ["fuse", "unpack"])
-def test_git_finds_a_checkout_unchanged_and_whole(
+def test_git_reports_a_mounted_checkout_as_clean_and_intact(
     repository: Path, mountpoint: Path, cache: CacheOptions, backend: str
 ) -> None:
     options = MountOptions(backend=backend)
@@ -86,7 +86,7 @@ def test_git_finds_a_checkout_unchanged_and_whole(
         assert git(mountpoint, "status", "--porcelain") == " M package3/module3.py\n?? new\n"
 
 
-def test_git_looks_at_times_and_sizes_alone_where_it_is_told_to(
+def test_git_status_with_minimal_stat_checks_does_not_read_files(
     repository: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     # The index must be newer than the files; otherwise git reads them to be sure.
@@ -120,7 +120,7 @@ def environment(tmp_path: Path) -> Path:
     return root
 
 
-def test_python_runs_from_a_virtual_environment_with_its_byte_code(
+def test_python_uses_the_bytecode_of_a_mounted_virtual_environment(
     environment: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in environment.rglob("*.pyc")}
@@ -153,7 +153,7 @@ print(round(float(numpy.linalg.det(matrix))), numpy.fft.fft(numpy.ones(4))[0].re
 """
 
 
-def test_python_goes_on_and_begins_anew_while_its_environment_is_changed(
+def test_python_keeps_running_and_restarts_while_its_environment_changes(
     environment: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     (extension,) = environment.rglob("_umath_linalg*.so")

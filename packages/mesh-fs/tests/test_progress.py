@@ -20,7 +20,7 @@ HALF = TransferProgress(
 )
 
 
-def test_who_asks_for_it_sees_how_it_ends_where_there_is_no_terminal(
+def test_requested_progress_prints_a_final_line_without_a_terminal(
     source: Path, mountpoint: Path, cache: CacheOptions, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with remotemount(this_host(), source, mountpoint, cache=cache, mount=UNPACK) as handler:
@@ -32,14 +32,16 @@ def test_who_asks_for_it_sees_how_it_ends_where_there_is_no_terminal(
         assert line == "3 files on 1 of 1 hosts, 3.0 MB of 3.0 MB"
 
 
-def test_a_line_says_how_fast_it_goes_and_how_long_it_will_take() -> None:
+def test_a_progress_line_shows_the_rate_and_the_remaining_time() -> None:
     assert HALF.line(0.0, 0) == "7 files on 1 of 4 hosts, 2.0 MB of 4.0 MB"
     line = HALF.line(elapsed_s=2.0, first_bytes=1_000_000)
     assert line == "7 files on 1 of 4 hosts, 2.0 MB of 4.0 MB, 500.0 kB/s, 4 s left"
 
 
 @pytest.mark.parametrize("progress", [True, None])
-def test_a_terminal_gets_a_bar(progress: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_a_progress_bar(
+    progress: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("rich")
     screen, terminal = pty.openpty()
     with open(screen, "rb", buffering=0) as shown, open(terminal, "w") as stderr:

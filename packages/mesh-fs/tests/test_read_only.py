@@ -60,7 +60,7 @@ def error(call: Callable[[], object]) -> str | None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_what_is_there_cannot_be_changed(shown: Path, name: str) -> None:
+def test_existing_entries_cannot_be_changed(shown: Path, name: str) -> None:
     path = shown / name
     is_file, is_directory = path.is_file(), path.is_dir() and not path.is_symlink()
     now = (1_700_000_000_000_000_000,) * 2
@@ -95,7 +95,7 @@ def test_what_is_there_cannot_be_changed(shown: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("folder", ["", "directory", "directory/empty", "to-directory"])
-def test_nothing_new_can_be_made(shown: Path, folder: str) -> None:
+def test_new_entries_cannot_be_created(shown: Path, folder: str) -> None:
     new = shown / folder / "new"
     place = os.open(shown / folder, os.O_RDONLY)
     calls: dict[str, Callable[[], object]] = {
@@ -140,7 +140,7 @@ def test_an_open_file_cannot_be_changed(shown: Path) -> None:
         os.close(file)
 
 
-def test_what_writes_nothing_is_allowed(shown: Path) -> None:
+def test_calls_that_write_nothing_are_allowed(shown: Path) -> None:
     file = os.open(shown / "file", os.O_RDONLY | os.O_CREAT)
     try:
         os.fsync(file)
@@ -156,7 +156,7 @@ def test_what_writes_nothing_is_allowed(shown: Path) -> None:
     assert error(lambda: os.mkdir(shown / "directory")) == "EEXIST"
 
 
-def test_nothing_is_moved_in_or_out(shown: Path, tmp_path: Path) -> None:
+def test_files_cannot_be_moved_into_or_out_of_the_mount(shown: Path, tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("outside")
     assert error(lambda: os.rename(tmp_path / "outside", shown / "in")) == "EXDEV"
     assert error(lambda: os.rename(shown / "file", tmp_path / "out")) == "EXDEV"
@@ -241,7 +241,9 @@ WRITES: dict[str, Callable[[str, str], object]] = {
 
 
 @pytest.mark.parametrize("what", WRITES)
-def test_the_error_is_that_of_any_read_only_mount(shown: Path, bound: Path, what: str) -> None:
+def test_a_write_fails_with_the_error_of_a_read_only_bind_mount(
+    shown: Path, bound: Path, what: str
+) -> None:
     # One of the paths leads to a file outside, which is writable.
     paths = [path for path in every_kind.PATHS if path != "outside"]
     wrong = {}

@@ -81,7 +81,7 @@ def project(tmp_path: Path, cache: CacheOptions) -> Iterator[Project]:
     made.procs.stop().get()
 
 
-def test_only_what_has_changed_is_reloaded(project: Project) -> None:
+def test_only_changed_modules_are_reloaded(project: Project) -> None:
     project.write(alpha="X = 1\nimport random\nMARK = random.random()", beta="X = 2")
     assert project.sync() == ()
     project.ask("alpha", "X")
@@ -94,7 +94,7 @@ def test_only_what_has_changed_is_reloaded(project: Project) -> None:
     assert project.sync() == ()
 
 
-def test_what_has_taken_names_is_reloaded_behind(project: Project) -> None:
+def test_modules_that_imported_names_of_a_changed_module_are_reloaded(project: Project) -> None:
     project.write(
         config="RATE = 1",
         middle="from config import RATE as FIRST\nimport config\nDOUBLE = 2 * FIRST",
@@ -110,7 +110,7 @@ def test_what_has_taken_names_is_reloaded_behind(project: Project) -> None:
     assert project.ask("aside", "late()") == 10
 
 
-def test_packages_are_reloaded_by_their_parts(project: Project) -> None:
+def test_a_package_is_reloaded_if_it_imports_names_of_a_changed_submodule(project: Project) -> None:
     project.write(
         {
             "box/__init__": "from .inner import NAME\nfrom . import other",
@@ -128,7 +128,7 @@ def test_packages_are_reloaded_by_their_parts(project: Project) -> None:
     assert project.ask("box", "other.NAME") == "changed"
 
 
-def test_an_edit_of_the_same_size_and_second_is_seen(project: Project) -> None:
+def test_an_edit_within_a_second_that_keeps_the_size_is_detected(project: Project) -> None:
     project.write(alpha="X = 1")
     project.sync()
     for number in range(2, 6):
@@ -137,7 +137,7 @@ def test_an_edit_of_the_same_size_and_second_is_seen(project: Project) -> None:
         assert project.sync() == ("alpha",)
 
 
-def test_objects_go_on_with_new_code(project: Project) -> None:
+def test_existing_objects_run_new_code(project: Project) -> None:
     code = """
         import functools
 
@@ -195,7 +195,7 @@ def test_objects_go_on_with_new_code(project: Project) -> None:
         assert project.ask("shapes", expression) == answer, expression
 
 
-def test_an_actor_that_runs_serves_with_new_code(
+def test_a_running_actor_serves_calls_with_new_code(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = """
@@ -223,7 +223,7 @@ def test_an_actor_that_runs_serves_with_new_code(
     monkeypatch.delitem(sys.modules, "greeter")
 
 
-def test_names_that_are_gone_are_gone(project: Project) -> None:
+def test_removed_names_are_deleted(project: Project) -> None:
     project.write(alpha="X = 1\ndef gone():\n    pass\nclass Kept:\n    def lost(self): ...")
     project.sync()
     project.ask("alpha", "X")
@@ -234,7 +234,7 @@ def test_names_that_are_gone_are_gone(project: Project) -> None:
 
 
 @pytest.mark.parametrize("broken", ["X = 2\nNEW = 3\nraise KeyError('why')", "X = = 2"])
-def test_a_module_that_fails_stays_as_it_was(project: Project, broken: str) -> None:
+def test_a_module_that_fails_to_reload_stays_unchanged(project: Project, broken: str) -> None:
     project.write(alpha="X = 1", beta="from alpha import X\nY = X")
     project.sync()
     assert project.ask("beta", "Y") == 1

@@ -60,7 +60,7 @@ def listing(root: Path) -> dict[str, tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_tree_is_there_as_it_is_on_the_client(
+def test_the_mounted_tree_equals_the_tree_of_the_client(
     source: Path, mountpoint: Path, cache: CacheOptions, backend: str
 ) -> None:
     needs(backend)
@@ -71,7 +71,9 @@ def test_the_tree_is_there_as_it_is_on_the_client(
         assert only(handler).is_complete
 
 
-def test_files_come_when_they_are_read(source: Path, mountpoint: Path, cache: CacheOptions) -> None:
+def test_files_are_fetched_when_they_are_read(
+    source: Path, mountpoint: Path, cache: CacheOptions
+) -> None:
     lazy = MountOptions(is_prefetched=False)
     with remotemount(this_host(), source, mountpoint, cache=cache, mount=lazy) as handler:
         status = handler.status().item()
@@ -83,7 +85,7 @@ def test_files_come_when_they_are_read(source: Path, mountpoint: Path, cache: Ca
         assert only(handler).fetched_bytes > 3_000_000
 
 
-def test_programs_and_modules_run_from_it(
+def test_programs_and_modules_run_from_a_mount(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     with remotemount(this_host(), source, mountpoint, cache=cache):
@@ -96,7 +98,9 @@ def test_programs_and_modules_run_from_it(
         assert done.stdout == "42\n", done.stderr
 
 
-def test_it_can_be_mapped_and_searched(source: Path, mountpoint: Path, cache: CacheOptions) -> None:
+def test_mmap_statvfs_and_extended_attributes_work(
+    source: Path, mountpoint: Path, cache: CacheOptions
+) -> None:
     with remotemount(this_host(), source, mountpoint, cache=cache):
         path = mountpoint / "package/inner/large.bin"
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
@@ -105,7 +109,7 @@ def test_it_can_be_mapped_and_searched(source: Path, mountpoint: Path, cache: Ca
         assert os.listxattr(mountpoint / "script.sh") == os.listxattr(source / "script.sh")
 
 
-def test_it_is_read_only(source: Path, mountpoint: Path, cache: CacheOptions) -> None:
+def test_a_mount_is_read_only(source: Path, mountpoint: Path, cache: CacheOptions) -> None:
     with remotemount(this_host(), source, mountpoint, cache=cache):
         for attempt in (
             lambda: (mountpoint / "new").write_text(""),
@@ -142,7 +146,7 @@ def test_changes_are_seen_after_a_refresh(
         assert handler.sent_bytes() - before < 20_000
 
 
-def test_what_is_open_stays_readable_when_it_is_removed(
+def test_an_open_file_stays_readable_after_it_is_removed(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     with remotemount(this_host(), source, mountpoint, cache=cache) as handler:
@@ -154,7 +158,7 @@ def test_what_is_open_stays_readable_when_it_is_removed(
             assert file.read() == "ANSWER = 42\n"
 
 
-def test_a_second_mount_fetches_nothing_again(
+def test_a_second_mount_fetches_nothing(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     with remotemount(this_host(), source, mountpoint, cache=cache) as handler:
@@ -183,7 +187,7 @@ def test_a_chunk_that_is_damaged_on_disk_is_fetched_again(
         assert 0 < only(handler).fetched_bytes < 500_000
 
 
-def test_what_is_ignored_is_not_there(source: Path, mountpoint: Path, cache: CacheOptions) -> None:
+def test_ignored_files_are_not_mounted(source: Path, mountpoint: Path, cache: CacheOptions) -> None:
     (source / ".meshignore").write_text("*.bin\n")
     chosen = SnapshotOptions(ignore=("script.*",))
     with remotemount(this_host(), source, mountpoint, cache=cache, snapshot=chosen):
@@ -193,7 +197,7 @@ def test_what_is_ignored_is_not_there(source: Path, mountpoint: Path, cache: Cac
         assert {"package/inner", "package/module.py", "same.sh"} <= names
 
 
-def test_it_is_closed_while_files_are_open(
+def test_a_mount_is_closed_while_files_are_open(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     handler = remotemount(this_host(), source, mountpoint, cache=cache).open()
@@ -206,7 +210,7 @@ def test_it_is_closed_while_files_are_open(
     handler.close()
 
 
-def test_an_actor_reads_it(source: Path, mountpoint: Path, cache: CacheOptions) -> None:
+def test_an_actor_reads_a_mounted_file(source: Path, mountpoint: Path, cache: CacheOptions) -> None:
     class Reader(Actor):
         @endpoint
         def read(self, path: str) -> str:
@@ -240,7 +244,7 @@ sys.stdin.read()
         wait_until(lambda: not os.path.ismount(mountpoint), LIMIT_S)
 
 
-def test_what_cannot_be_done_is_said(
+def test_invalid_operations_are_refused(
     source: Path, mountpoint: Path, cache: CacheOptions, tmp_path: Path
 ) -> None:
     with pytest.raises(SnapshotError, match="not a directory"):
@@ -256,6 +260,8 @@ def test_what_cannot_be_done_is_said(
         handler.open()
 
 
-def test_it_says_in_which_way_and_why(source: Path, mountpoint: Path, cache: CacheOptions) -> None:
+def test_explain_names_the_backend_and_the_reason(
+    source: Path, mountpoint: Path, cache: CacheOptions
+) -> None:
     with remotemount(this_host(), source, mountpoint, cache=cache) as handler:
         assert "fuse, as this host permits mounting" in handler.explain()

@@ -99,7 +99,7 @@ def several(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.usefixtures("needs_mounts")
-def test_a_lost_host_that_is_there_again_shows_the_files_by_itself(
+def test_a_lost_host_that_returns_mounts_the_files_automatically(
     source: Path, several: Path, cache: CacheOptions, tmp_path: Path
 ) -> None:
     first, second = places(several, 2)
@@ -124,7 +124,7 @@ def test_a_lost_host_that_is_there_again_shows_the_files_by_itself(
 
 
 @pytest.mark.usefixtures("needs_mounts")
-def test_further_hosts_fetch_from_those_that_have_it(
+def test_added_hosts_fetch_from_hosts_that_have_the_files(
     source: Path, several: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "later").mkdir()
@@ -160,7 +160,7 @@ def test_further_hosts_fetch_from_those_that_have_it(
             wait_until(lambda: answer_at(everywhere[3]) == "ANSWER = 43\n", LIMIT_S)
 
 
-def test_a_workspace_is_written_on_a_host_that_is_there_again(
+def test_a_workspace_is_written_on_a_host_that_returns(
     source: Path, cache: CacheOptions, tmp_path: Path
 ) -> None:
     copies = tmp_path / "copies"

@@ -13,7 +13,7 @@ from mesh_fs.testing import mount_place as mount_place
 
 
 @pytest.mark.usefixtures("needs_mounts")
-def test_a_place_for_mounts_sees_what_stays_mounted(
+def test_the_mount_place_fixture_detects_open_mounts(
     source: Path, mount_place: Path, cache: CacheOptions
 ) -> None:
     point = mount_place / "with a blank"

@@ -84,7 +84,7 @@ def test_new_directories_are_watched_too(
     wait_until(lambda: seen(mountpoint / "moved/c/second") == "5", LIMIT_S)
 
 
-def test_who_never_stops_writing_is_seen_all_the_same(
+def test_a_file_that_is_written_continuously_is_refreshed(
     source: Path, mountpoint: Path, watched: MountHandler
 ) -> None:
     count = 0
@@ -100,7 +100,7 @@ def test_who_never_stops_writing_is_seen_all_the_same(
         assert time.monotonic() < until
 
 
-def test_watching_begins_when_it_is_asked_for_and_ends_with_the_mount(
+def test_watching_starts_on_request_and_stops_with_the_mount(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     unpacked = MountOptions(backend="unpack")
@@ -117,7 +117,7 @@ def test_watching_begins_when_it_is_asked_for_and_ends_with_the_mount(
         assert seen(mountpoint / "early") == "before"
 
 
-def test_a_full_queue_is_a_change_of_everything(tmp_path: Path) -> None:
+def test_a_queue_overflow_counts_as_a_change_of_everything(tmp_path: Path) -> None:
     held = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     if held > 100_000:
         pytest.skip(f"the queue holds {held} events")
@@ -136,7 +136,7 @@ def test_a_full_queue_is_a_change_of_everything(tmp_path: Path) -> None:
     watches.close()
 
 
-def test_too_many_directories_are_told(tmp_path: Path) -> None:
+def test_too_many_directories_are_an_error(tmp_path: Path) -> None:
     watches = InotifyWatches(watches_max=2)
     with pytest.raises(WatchError, match="3 directories are too many"):
         watches.watch_only([str(tmp_path / name) for name in "abc"])

@@ -71,7 +71,9 @@ def test_files_are_written_as_they_are_on_the_client(
     assert stat.S_IMODE((remote / "script.sh").stat().st_mode) == 0o755
 
 
-def test_a_sync_writes_what_is_different(source: Path, remote: Path, cache: CacheOptions) -> None:
+def test_a_sync_writes_only_the_differences(
+    source: Path, remote: Path, cache: CacheOptions
+) -> None:
     with opened(source, remote, cache) as workspace:
         inode = (remote / "script.sh").stat().st_ino
         result = workspace.sync()
@@ -88,7 +90,9 @@ def test_a_sync_writes_what_is_different(source: Path, remote: Path, cache: Cach
         assert (remote / "script.sh").stat().st_ino == inode
 
 
-def test_another_program_goes_on_with_it(source: Path, remote: Path, cache: CacheOptions) -> None:
+def test_another_program_can_reuse_the_workspace(
+    source: Path, remote: Path, cache: CacheOptions
+) -> None:
     opened(source, remote, cache).close()
     (source / "package/module.py").unlink()
     with opened(source, remote, cache) as workspace:
@@ -97,7 +101,9 @@ def test_another_program_goes_on_with_it(source: Path, remote: Path, cache: Cach
         assert contents(remote) == contents(source)
 
 
-def test_files_of_others_stay(source: Path, remote: Path, cache: CacheOptions) -> None:
+def test_files_that_the_workspace_does_not_own_are_kept(
+    source: Path, remote: Path, cache: CacheOptions
+) -> None:
     remote.mkdir()
     (remote / "before").write_text("theirs")
     with opened(source, remote, cache) as workspace:
@@ -108,7 +114,7 @@ def test_files_of_others_stay(source: Path, remote: Path, cache: CacheOptions) -
         assert contents(remote / "package") == {"results": b"theirs"}
 
 
-def test_what_was_changed_on_the_host_is_overwritten_and_counted(
+def test_files_changed_on_the_host_are_overwritten_and_counted(
     source: Path, remote: Path, cache: CacheOptions
 ) -> None:
     with opened(source, remote, cache) as workspace:
@@ -121,7 +127,7 @@ def test_what_was_changed_on_the_host_is_overwritten_and_counted(
         assert contents(remote) == contents(source)
 
 
-def test_a_file_that_was_there_before_is_overwritten_and_counted(
+def test_a_preexisting_file_is_overwritten_and_counted(
     source: Path, remote: Path, cache: CacheOptions
 ) -> None:
     remote.mkdir()
@@ -131,7 +137,9 @@ def test_a_file_that_was_there_before_is_overwritten_and_counted(
         assert contents(remote) == contents(source)
 
 
-def test_kinds_may_change(source: Path, remote: Path, cache: CacheOptions) -> None:
+def test_a_file_and_a_directory_may_replace_each_other(
+    source: Path, remote: Path, cache: CacheOptions
+) -> None:
     with opened(source, remote, cache) as workspace:
         shutil.rmtree(source / "package")
         (source / "package").write_text("a file now")
@@ -142,7 +150,7 @@ def test_kinds_may_change(source: Path, remote: Path, cache: CacheOptions) -> No
         assert contents(remote) == contents(source)
 
 
-def test_a_directory_of_others_is_not_removed_for_a_file(
+def test_a_directory_with_other_files_is_not_replaced_by_a_file(
     source: Path, remote: Path, cache: CacheOptions
 ) -> None:
     with opened(source, remote, cache) as workspace:
@@ -156,7 +164,7 @@ def test_a_directory_of_others_is_not_removed_for_a_file(
         assert contents(remote) == contents(source)
 
 
-def test_nothing_is_written_through_a_link_of_others(
+def test_a_sync_does_not_follow_symlinks_created_by_others(
     source: Path, remote: Path, cache: CacheOptions, tmp_path: Path
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -169,7 +177,9 @@ def test_nothing_is_written_through_a_link_of_others(
         assert (elsewhere / "module.py").exists()
 
 
-def test_a_damaged_memory_costs_only_time(source: Path, remote: Path, cache: CacheOptions) -> None:
+def test_a_damaged_record_of_written_files_causes_only_a_rewrite(
+    source: Path, remote: Path, cache: CacheOptions
+) -> None:
     opened(source, remote, cache).close()
     with (remote / ".mesh-workspace/names").open("r+b") as names:
         names.seek(40)
@@ -187,7 +197,7 @@ def test_the_clients_own_directory_is_left_alone(source: Path, cache: CacheOptio
     assert {path: path.lstat().st_ctime_ns for path in source.rglob("*")} == before
 
 
-def test_the_host_may_say_where(
+def test_an_environment_variable_of_the_host_sets_the_directory(
     source: Path, remote: Path, cache: CacheOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORKSPACE_DIR", str(remote))
@@ -196,9 +206,7 @@ def test_the_host_may_say_where(
         assert contents(remote) == contents(source)
 
 
-def test_what_python_has_compiled_is_not_used_any_more(
-    source: Path, remote: Path, cache: CacheOptions
-) -> None:
+def test_stale_python_bytecode_is_removed(source: Path, remote: Path, cache: CacheOptions) -> None:
     (source / "__pycache__").mkdir()
     (source / "__pycache__/theirs.pyc").write_text("of the client")
     with opened(source, remote, cache) as workspace:
@@ -217,14 +225,14 @@ def test_what_python_has_compiled_is_not_used_any_more(
         assert not (remote / "package").exists()
 
 
-def test_what_is_ignored_is_not_written(source: Path, remote: Path, cache: CacheOptions) -> None:
+def test_ignored_files_are_not_written(source: Path, remote: Path, cache: CacheOptions) -> None:
     chosen = SnapshotOptions(ignore=("*.bin",))
     with sync_workspace(this_host(), source, remote, cache=cache, snapshot=chosen):
         assert "package/inner/large.bin" not in contents(remote)
         assert "package/module.py" in contents(remote)
 
 
-def test_what_cannot_be_done_is_said(
+def test_invalid_operations_are_refused(
     source: Path, remote: Path, cache: CacheOptions, tmp_path: Path
 ) -> None:
     with pytest.raises(SnapshotError, match="not a directory"):

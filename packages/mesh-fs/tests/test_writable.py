@@ -53,7 +53,7 @@ def run(*words: str | Path) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
-def test_it_is_the_tree_until_somebody_writes(
+def test_a_writable_mount_equals_the_tree_before_any_write(
     source: Path, mountpoint: Path, cache: CacheOptions, writable: MountOptions
 ) -> None:
     with opened(source, mountpoint, cache, writable) as handler:
@@ -65,7 +65,7 @@ def test_it_is_the_tree_until_somebody_writes(
         assert seen(os.fsencode(mountpoint)) == seen(os.fsencode(source))
 
 
-def test_what_is_written_is_seen_on_the_host_alone_and_vanishes(
+def test_writes_are_visible_only_in_their_mount_and_discarded_on_close(
     source: Path, mountpoint: Path, cache: CacheOptions, writable: MountOptions
 ) -> None:
     before = seen(os.fsencode(source))
@@ -88,7 +88,7 @@ def test_what_is_written_is_seen_on_the_host_alone_and_vanishes(
         assert seen(os.fsencode(mountpoint)) == before
 
 
-def test_python_writes_its_byte_code_and_takes_it_the_next_time(
+def test_python_writes_its_bytecode_and_reuses_it(
     source: Path, mountpoint: Path, cache: CacheOptions, writable: MountOptions
 ) -> None:
     without = SnapshotOptions(ignore=("__pycache__",))
@@ -112,7 +112,7 @@ def test_python_writes_its_byte_code_and_takes_it_the_next_time(
     assert not (source / "package/__pycache__").exists()
 
 
-def test_a_refresh_keeps_what_the_host_has_written(
+def test_a_refresh_keeps_the_writes_of_the_host(
     source: Path, mountpoint: Path, cache: CacheOptions, writable: MountOptions
 ) -> None:
     with opened(source, mountpoint, cache, writable) as handler:
@@ -137,7 +137,7 @@ def test_a_refresh_keeps_what_the_host_has_written(
         assert mount_table(mountpoint.parent) == [str(mountpoint)]
 
 
-def test_who_has_a_file_open_goes_on_over_a_refresh(
+def test_open_files_stay_readable_and_writable_after_a_refresh(
     source: Path, mountpoint: Path, cache: CacheOptions, writable: MountOptions
 ) -> None:
     with opened(source, mountpoint, cache, writable) as handler:
@@ -157,7 +157,7 @@ def test_who_has_a_file_open_goes_on_over_a_refresh(
         assert (mountpoint / "log").read_text() == "before\nafter\n"
 
 
-def test_a_host_process_that_is_killed_leaves_nothing(
+def test_a_killed_host_process_leaves_no_mount_or_files_behind(
     source: Path, mountpoint: Path, cache: CacheOptions, writable: MountOptions
 ) -> None:
     with opened(source, mountpoint, cache, writable):
@@ -168,7 +168,7 @@ def test_a_host_process_that_is_killed_leaves_nothing(
         wait_until(lambda: left(cache) == [], LIMIT_S)
 
 
-def test_where_the_host_writes_a_file_is_still_brought(
+def test_a_file_is_fetched_before_the_host_writes_to_it(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     needs("fuse", writable=True)
@@ -183,7 +183,7 @@ def test_where_the_host_writes_a_file_is_still_brought(
         assert (mountpoint / LARGE).read_bytes() == content
 
 
-def test_a_directory_that_is_written_out_can_be_written_anyway(
+def test_an_unpacked_directory_is_writable(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     options = MountOptions(backend="unpack", writable=True)
@@ -199,7 +199,7 @@ def test_a_directory_that_is_written_out_can_be_written_anyway(
         assert (mountpoint / "package/module.py").read_text() == "ANSWER = 43\n"
 
 
-def test_a_mount_of_another_program_above_it_is_not_removed(
+def test_a_mount_of_another_program_on_top_is_not_removed(
     source: Path, mountpoint: Path, cache: CacheOptions, writable: MountOptions
 ) -> None:
     handler = opened(source, mountpoint, cache, writable).open()
@@ -256,7 +256,7 @@ def test_a_forbidden_mount_says_what_to_do(
     assert left(cache) == []
 
 
-def test_files_are_unpacked_with_the_reason_if_mounts_are_forbidden(
+def test_explain_says_why_files_are_unpacked_if_mounts_are_forbidden(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     needs("fuse", writable=True)

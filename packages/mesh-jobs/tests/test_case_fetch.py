@@ -105,7 +105,7 @@ def test_names_from_hosts_cannot_leave_the_folder(tmp_path: Path) -> None:
     assert copy_case(tmp_path, "a.case", [b"3"]).name == "a-2.case"
 
 
-def test_a_copy_that_is_not_complete_leaves_nothing(tmp_path: Path) -> None:
+def test_an_incomplete_copy_leaves_nothing_behind(tmp_path: Path) -> None:
     def broken() -> Iterator[bytes]:
         yield b"1"
         raise OSError("the host is lost")

@@ -40,7 +40,7 @@ def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
     folder.said("kill")
 
 
-def test_a_job_is_planned_applied_shown_and_given_back(folder: Folder) -> None:
+def test_a_job_is_planned_applied_shown_and_killed(folder: Folder) -> None:
     assert "mesh_jobs.worker" in folder.said("plan")
     assert "2 of 2 hosts up" in folder.said("apply")
     assert folder.json("status")["state"] == "running"
@@ -51,7 +51,7 @@ def test_a_job_is_planned_applied_shown_and_given_back(folder: Folder) -> None:
     assert folder.json("contexts") == []
 
 
-def test_a_job_that_differs_is_named_field_by_field_and_replaced_on_request(
+def test_apply_reports_a_different_job_and_replaces_it_on_request(
     folder: Folder,
 ) -> None:
     folder.said("apply", "--no-wait")
@@ -85,7 +85,7 @@ def test_a_job_that_differs_is_named_field_by_field_and_replaced_on_request(
         (["exec"], 125, "give either a command or --script"),
     ],
 )
-def test_what_is_known_to_go_wrong_is_one_line(
+def test_expected_errors_are_printed_on_one_line(
     folder: Folder, arguments: list[str], status: int, said: str
 ) -> None:
     folder.write("bad.py", "\n1 / 0\n")
@@ -96,20 +96,20 @@ def test_what_is_known_to_go_wrong_is_one_line(
     assert run.stdout == ""
 
 
-def test_an_error_is_json_where_json_is_asked_for(folder: Folder) -> None:
+def test_an_error_is_json_with_the_json_option(folder: Folder) -> None:
     told = folder.json("status")["error"]
     assert told["type"] == "JobError"
     assert told["message"].startswith("no job is applied in")
 
 
-def test_exec_prefixes_keeps_and_relays(applied: Folder) -> None:
+def test_exec_prefixes_lines_stores_output_and_returns_the_exit_status(applied: Folder) -> None:
     run = applied.run("exec", "-o", "kept", "echo at $MESH_RANK_HOSTS; exit $((MESH_RANK_HOSTS*3))")
     assert run.returncode == 3
     assert sorted(run.stdout.splitlines()) == ["[trainers hosts=0] at 0", "[trainers hosts=1] at 1"]
     assert (applied.path / "kept/trainers/hosts-1/stdout.txt").read_text() == "at 1\n"
 
 
-def test_exec_takes_options_of_the_command_as_they_are(applied: Folder) -> None:
+def test_exec_passes_options_to_the_command_unchanged(applied: Folder) -> None:
     assert applied.said("exec", "-H", "1", "echo", "-n", "--json") == "[trainers] --json\n"
 
 
@@ -118,7 +118,7 @@ def test_exec_runs_a_script_from_stdin(applied: Folder) -> None:
     assert run == "[trainers] 42\n"
 
 
-def test_exec_says_in_json_what_each_rank_says(applied: Folder) -> None:
+def test_exec_reports_the_output_of_each_rank_as_json(applied: Folder) -> None:
     run = applied.run("exec", "--json", "--per-host", "gpus=2", "echo $MESH_RANK_GPUS")
     *lines, last = map(json.loads, run.stdout.splitlines())
     assert last == {"exit_codes": [0, 0, 0, 0]}
@@ -127,7 +127,7 @@ def test_exec_says_in_json_what_each_rank_says(applied: Folder) -> None:
     }
 
 
-def test_a_host_that_is_not_there_is_told(applied: Folder) -> None:
+def test_an_unknown_host_is_reported(applied: Folder) -> None:
     run = applied.run("exec", "--host", "2", "true")
     assert (run.returncode, run.stderr) == (
         125,
@@ -146,7 +146,7 @@ def test_ctrl_c_reaches_the_command_on_all_ranks(applied: Folder) -> None:
     assert sorted(said.splitlines()) == [f"[trainers hosts={at}] interrupted" for at in (0, 1)]
 
 
-def test_spmd_runs_a_script_of_this_folder(applied: Folder) -> None:
+def test_spmd_runs_a_script_from_the_current_folder(applied: Folder) -> None:
     applied.write("train.py", "import os, sys; print(os.environ['RANK'], sys.argv[1:])\n")
     said = applied.said("spmd", "--per-host", "2", "train.py", "--lr", "1")
     assert sorted(line.split("] ")[1] + "]" for line in said.splitlines()) == [
@@ -175,12 +175,12 @@ def test_spmd_restarts_the_ranks(applied: Folder) -> None:
     assert "--max-restarts" in refused.stderr
 
 
-def test_shell_runs_under_a_terminal_there(applied: Folder) -> None:
+def test_shell_runs_in_a_terminal_on_the_host(applied: Folder) -> None:
     run = applied.run("shell", "--host", "1", "--", "sh", "-c", "test -t 0 && echo tty; exit 5")
     assert (run.returncode, run.stdout.strip()) == (5, "tty")
 
 
-def test_forward_reaches_a_port_of_what_it_runs_there(applied: Folder) -> None:
+def test_forward_connects_to_a_port_of_the_command_that_it_runs(applied: Folder) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     serve = f"echo served > a; exec python -um http.server -b 127.0.0.1 {port}"
@@ -195,7 +195,7 @@ def test_forward_reaches_a_port_of_what_it_runs_there(applied: Folder) -> None:
         assert forward.wait(END_LIMIT_S) in (0, 130)
 
 
-def test_commands_look_into_hosts_that_a_program_uses(applied: Folder) -> None:
+def test_commands_run_on_hosts_that_a_program_uses(applied: Folder) -> None:
     applied.write("use.py", "import time; print('begun', flush=True); time.sleep(600)")
     with applied.start("attach", "use.py") as other:
         assert other.stdout is not None
@@ -210,21 +210,21 @@ def test_commands_look_into_hosts_that_a_program_uses(applied: Folder) -> None:
         other.wait(END_LIMIT_S)
 
 
-def test_attach_gives_the_hosts_to_a_program(applied: Folder) -> None:
+def test_attach_runs_a_program_with_the_hosts(applied: Folder) -> None:
     program = "print(dict(hosts.extent), trainers == state.trainers, job.spec.name)"
     assert applied.said("attach", stdin=program) == "{'hosts': 2} True demo\n"
     applied.write("use.py", "import sys; print(__name__, sys.argv, len(hosts))")
     assert applied.said("attach", "use.py", "-x") == "__main__ ['use.py', '-x'] 2\n"
 
 
-def test_logs_are_those_of_one_worker(applied: Folder) -> None:
+def test_logs_prints_the_output_of_one_worker(applied: Folder) -> None:
     told = applied.json("logs", "--host", "1")
     assert (told["mesh"], told["host"]) == ("trainers", 1)
     assert any("listens" in line or "serves" in line for line in told["lines"])
     assert len(applied.json("logs", "--lines", "1")["lines"]) == 1
 
 
-def test_doctor_examines_each_pair(applied: Folder) -> None:
+def test_doctor_measures_each_pair_of_hosts(applied: Folder) -> None:
     run = applied.run("doctor", "--megabytes", "1")
     assert (run.returncode, run.stdout.splitlines()[-1]) == (0, "no problems found")
     told = applied.json("doctor")
@@ -235,7 +235,7 @@ def test_doctor_examines_each_pair(applied: Folder) -> None:
     assert all(abs(host["clock_ahead_s"]) < 1 for host in mesh["hosts"])
 
 
-def test_doctor_says_which_worker_is_not_there(folder: Folder) -> None:
+def test_doctor_names_a_dead_worker(folder: Folder) -> None:
     folder.said("apply")
     report = json.loads(next(folder.path.glob(".mesh/default/workers/*-1.json")).read_text())
     os.kill(report["pid"], signal.SIGKILL)
@@ -245,7 +245,7 @@ def test_doctor_says_which_worker_is_not_there(folder: Folder) -> None:
     assert "see mesh logs" in said
 
 
-def test_run_shows_what_a_script_inside_says_and_ends_with_its_status(folder: Folder) -> None:
+def test_run_prints_the_output_of_a_client_script_and_returns_its_status(folder: Folder) -> None:
     folder.write(
         "inside.py",
         "import sys\nfrom job import job\n"
@@ -259,7 +259,7 @@ def test_run_shows_what_a_script_inside_says_and_ends_with_its_status(folder: Fo
     folder.run("kill")
 
 
-def test_a_script_that_was_left_runs_on(folder: Folder) -> None:
+def test_a_client_script_keeps_running_after_ctrl_c(folder: Folder) -> None:
     folder.write("inside.py", "import signal\nprint('begun', flush=True)\nsignal.pause()\n")
     running = folder.start("run", "inside.py")
     assert running.stdout is not None
@@ -273,7 +273,7 @@ def test_a_script_that_was_left_runs_on(folder: Folder) -> None:
     assert not (folder.path / ".mesh").exists()
 
 
-def test_a_job_is_resized_and_its_events_are_told(folder: Folder) -> None:
+def test_a_job_is_resized_and_its_events_are_listed(folder: Folder) -> None:
     folder.said("apply")
     assert len(folder.json("resize", "3")["hosts"]) == 3
     told = folder.json("events")
@@ -322,7 +322,7 @@ def test_other_packages_add_commands(folder: Folder) -> None:
     assert folder.json("contexts") == []
 
 
-def test_a_command_that_comes_with_another_package_says_which(folder: Folder) -> None:
+def test_a_command_of_a_missing_package_names_the_package(folder: Folder) -> None:
     # The program sees no entry points, as if no other package were installed.
     code = "import importlib.metadata as found\nfound.entry_points = lambda **_: []\n"
     folder.write("sitecustomize.py", code)

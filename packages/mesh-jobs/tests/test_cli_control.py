@@ -59,7 +59,7 @@ def running(applied: Folder) -> Iterator[subprocess.Popen[str]]:
         program.kill()
 
 
-def test_what_a_program_runs_is_listed_and_ended_and_the_hosts_stay(
+def test_processes_of_a_program_are_listed_and_stopped_and_the_hosts_remain(
     applied: Folder, running: subprocess.Popen[str]
 ) -> None:
     hosts = applied.json("ps")
@@ -123,14 +123,16 @@ def test_logs_of_all_hosts_are_followed_until_ctrl_c(applied: Folder) -> None:
         (["stop", "--pid", "1", "0"], "trainers host 0: the worker of"),
     ],
 )
-def test_what_is_not_there_is_one_line(applied: Folder, arguments: list[str], said: str) -> None:
+def test_unknown_hosts_ranks_and_processes_are_reported_on_one_line(
+    applied: Folder, arguments: list[str], said: str
+) -> None:
     run = applied.run(*arguments)
     assert run.returncode == 1
     assert run.stderr.startswith(f"mesh: {said}")
     assert len(run.stderr.splitlines()) == 1
 
 
-def test_what_a_lost_worker_has_printed_is_shown_all_the_same(tmp_path: Path) -> None:
+def test_the_output_of_a_lost_worker_is_still_shown(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.said("apply")
     try:

@@ -68,7 +68,7 @@ def client(applied: Applied) -> Iterator[ControlClient]:
         yield one
 
 
-def test_the_description_is_that_of_the_proto_file(tmp_path: Path) -> None:
+def test_the_binary_descriptor_matches_the_proto_file(tmp_path: Path) -> None:
     pytest.importorskip("grpc_tools")
     written = tmp_path / "written.binpb"
     protoc = [sys.executable, "-m", "grpc_tools.protoc", "-I", str(SOURCES)]
@@ -77,7 +77,7 @@ def test_the_description_is_that_of_the_proto_file(tmp_path: Path) -> None:
     assert (SOURCES / FILE.replace(".proto", ".binpb")).read_bytes() == written.read_bytes()
 
 
-def test_it_lists_a_program_and_what_its_processes_have_started(
+def test_list_shows_a_program_its_processes_and_their_children(
     applied: Applied, client: ControlClient
 ) -> None:
     free = as_dict(client.list_processes(0.05))
@@ -105,7 +105,9 @@ def test_it_lists_a_program_and_what_its_processes_have_started(
     wait_until(lambda: not any(map(is_alive, [*pids, *children])))
 
 
-def test_stop_of_a_process_arrives_at_the_program(applied: Applied, client: ControlClient) -> None:
+def test_the_program_gets_an_error_when_a_process_is_stopped(
+    applied: Applied, client: ControlClient
+) -> None:
     procs = applied.hosts.spawn_procs({"gpus": 2})
     actors = procs.spawn("sleepers", Sleeper)
     pid = actors.slice(gpus=1).pid.call_one().get()
@@ -120,7 +122,9 @@ def test_stop_of_a_process_arrives_at_the_program(applied: Applied, client: Cont
     procs.stop().exception()
 
 
-def test_what_ignores_the_request_is_killed(applied: Applied, client: ControlClient) -> None:
+def test_a_process_that_ignores_the_stop_request_is_killed(
+    applied: Applied, client: ControlClient
+) -> None:
     procs = applied.hosts.spawn_procs()
     actors = procs.spawn("sleepers", Sleeper)
     actors.child.call().get()
@@ -162,7 +166,7 @@ def test_stacks_show_the_line_where_an_actor_hangs(applied: Applied, client: Con
     procs.stop().exception()
 
 
-def test_a_program_that_computes_is_not_disturbed(applied: Applied, client: ControlClient) -> None:
+def test_queries_do_not_disturb_a_running_program(applied: Applied, client: ControlClient) -> None:
     procs = applied.hosts.spawn_procs({"gpus": 2})
     actors = procs.spawn("sleepers", Sleeper)
     pids = actors.pid.call().get().values()
@@ -211,7 +215,7 @@ def test_logs_are_followed_while_they_are_written(applied: Applied, client: Cont
         (lambda client: client.stop(1, float("nan")), "INVALID_ARGUMENT", "give 0 to 300"),
     ],
 )
-def test_what_cannot_be_answered_is_refused_in_words(
+def test_an_invalid_request_is_refused_with_a_reason(
     client: ControlClient, call: Any, code: str, words: str
 ) -> None:
     with pytest.raises(ControlError, match=words) as refused:
@@ -220,7 +224,7 @@ def test_what_cannot_be_answered_is_refused_in_words(
 
 
 @pytest.mark.parametrize("kind", ["worker", "machinery"])
-def test_what_carries_the_host_is_not_stopped_alone(
+def test_the_worker_and_its_internal_processes_cannot_be_stopped(
     applied: Applied, client: ControlClient, kind: str
 ) -> None:
     procs = applied.hosts.spawn_procs()
@@ -231,7 +235,7 @@ def test_what_carries_the_host_is_not_stopped_alone(
     procs.stop().get()
 
 
-def test_without_py_spy_it_says_what_to_install() -> None:
+def test_stacks_without_py_spy_says_what_to_install() -> None:
     spy = PySpy()
     spy._program = None
     with pytest.raises(
@@ -241,7 +245,7 @@ def test_without_py_spy_it_says_what_to_install() -> None:
     assert refused.value.code is grpc.StatusCode.FAILED_PRECONDITION
 
 
-def test_a_host_is_free_once_its_program_has_left() -> None:
+def test_a_host_is_free_once_its_worker_ends_the_job() -> None:
     host = ServedHost("n7", "ones", 0, 0, "")
     agent = HostProcess(
         2, 1, Kind.AGENT, "", ticks=0, started=0.0, cpu_s=0.0, cpu=0.0, memory_bytes=0, threads=1,
@@ -256,7 +260,7 @@ def test_a_host_is_free_once_its_program_has_left() -> None:
     assert host.program_among([agent]) is None
 
 
-def test_the_end_of_a_program_arrives_there_and_the_host_stays(tmp_path: Path) -> None:
+def test_stopping_a_program_fails_its_calls_and_keeps_the_host_running(tmp_path: Path) -> None:
     with applied_job(tmp_path) as one:
         procs = one.hosts.spawn_procs()
         actors = procs.spawn("sleepers", Sleeper)

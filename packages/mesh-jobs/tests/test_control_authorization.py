@@ -48,7 +48,7 @@ def status_of(channel: Any) -> tuple[str, str]:
     return error.code().name, error.details()
 
 
-def test_a_host_is_reached_by_that_of_another(applied: Applied, tmp_path: Path) -> None:
+def test_a_host_is_reached_through_another_host(applied: Applied, tmp_path: Path) -> None:
     with applied_job(tmp_path) as other:
         with (
             applied.client() as gateway,
@@ -77,7 +77,7 @@ def test_a_host_is_reached_by_that_of_another(applied: Applied, tmp_path: Path) 
         ("127.0.0.1:1", "UNAVAILABLE", "127.0.0.1:1 cannot be reached from here"),
     ],
 )
-def test_a_relay_that_cannot_be_is_refused_in_words(
+def test_an_impossible_relay_is_refused_with_a_reason(
     applied: Applied, address: str, code: str, words: str
 ) -> None:
     method = METHODS["Relay"]
@@ -111,7 +111,7 @@ def test_only_controllers_of_the_job_may_call(applied: Applied, tmp_path: Path) 
         assert controller.is_healthy()
 
 
-def test_another_jobs_worker_is_not_believed(applied: Applied, tmp_path: Path) -> None:
+def test_a_worker_of_another_job_is_not_trusted(applied: Applied, tmp_path: Path) -> None:
     Credentials.create().save(tmp_path / "others")
     with ControlClient(applied.control, PemCredentials.load(tmp_path / "others")) as other:
         with pytest.raises(ControlError, match="does not respond") as refused:

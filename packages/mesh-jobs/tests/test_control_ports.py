@@ -55,7 +55,7 @@ def alone() -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
         yield found
 
 
-def test_who_watches_hears_that_the_worker_is_told_to_end() -> None:
+def test_a_health_watch_reports_that_the_worker_is_terminating() -> None:
     with (
         lone_worker() as (worker, told),
         grpc.insecure_channel(told["health"].partition("://")[2]) as channel,
@@ -70,7 +70,7 @@ def test_who_watches_hears_that_the_worker_is_told_to_end() -> None:
         assert worker.wait(END_LIMIT_S) == 0
 
 
-def test_a_command_tells_whether_the_worker_is_healthy() -> None:
+def test_a_command_reports_whether_the_worker_is_healthy() -> None:
     with lone_worker() as (_, told):
         port = told["health"].rpartition(":")[2]
 
@@ -86,7 +86,7 @@ def test_a_command_tells_whether_the_worker_is_healthy() -> None:
     assert gone.stdout.startswith("UNAVAILABLE: ")
 
 
-def test_probes_get_nothing_but_health(
+def test_the_probe_port_serves_only_the_health_service(
     alone: tuple[subprocess.Popen[str], dict[str, Any]],
 ) -> None:
     _, told = alone
@@ -102,7 +102,7 @@ def refusal(channel: Any, path: str) -> tuple[str, str]:
     return error.code().name, error.details()
 
 
-def test_programs_of_its_user_call_a_worker_without_credentials(
+def test_programs_of_the_same_user_can_call_a_worker_without_credentials(
     alone: tuple[subprocess.Popen[str], dict[str, Any]],
 ) -> None:
     worker, told = alone
@@ -111,7 +111,7 @@ def test_programs_of_its_user_call_a_worker_without_credentials(
         assert processes(client, "worker")[0]["pid"] == worker.pid
 
 
-def test_a_worker_without_credentials_refuses_calls_without_proof_also_of_root(
+def test_a_worker_without_credentials_refuses_plaintext_calls_even_from_root(
     alone: tuple[subprocess.Popen[str], dict[str, Any]],
 ) -> None:
     worker, told = alone
@@ -135,7 +135,7 @@ def test_a_client_refuses_an_address_that_does_not_use_tls(
         ("raise RuntimeError('too old')", "it cannot be loaded: too old"),
     ],
 )
-def test_without_grpcio_a_worker_says_that_it_has_no_control_service(
+def test_a_worker_without_grpcio_reports_that_it_has_no_control_service(
     tmp_path: Path, broken: str, why: str
 ) -> None:
     (tmp_path / "grpc.py").write_text(broken)

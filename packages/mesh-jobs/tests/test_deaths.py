@@ -55,7 +55,7 @@ def kill_when(process: subprocess.Popen[str], path: Path) -> None:
     process.communicate()
 
 
-def test_two_workers_of_one_place_are_one_host_and_are_ended_both(place: Path) -> None:
+def test_two_workers_of_the_same_rank_are_one_host_and_are_both_terminated(place: Path) -> None:
     job = ProcessJob({"ones": 1}).apply()
     job.state(timeout=UP_S)
     allocation_id = str(job.status().allocation_id)
@@ -82,7 +82,7 @@ def test_two_workers_of_one_place_are_one_host_and_are_ended_both(place: Path) -
         pytest.param("logs/ones-2.log", marks=pytest.mark.slow),
     ],
 )
-def test_a_program_may_be_killed_wherever_it_is_while_it_applies(place: Path, made: str) -> None:
+def test_a_program_can_be_killed_at_any_point_of_apply(place: Path, made: str) -> None:
     kill_when(program(APPLY), place / ".mesh/default" / made)
     job = ProcessJob({"ones": 3}).apply()
     state = job.state(timeout=UP_S)
@@ -103,7 +103,7 @@ def test_a_program_may_be_killed_wherever_it_is_while_it_applies(place: Path, ma
         "job.json",
     ],
 )
-def test_a_program_may_be_killed_wherever_it_is_while_it_kills(place: Path, removed: str) -> None:
+def test_a_program_can_be_killed_at_any_point_of_kill(place: Path, removed: str) -> None:
     job = ProcessJob({"ones": 3}).apply()
     wait_until(lambda: job.status().is_up, UP_S)
     allocation_id = job.status().allocation_id
@@ -112,12 +112,12 @@ def test_a_program_may_be_killed_wherever_it_is_while_it_kills(place: Path, remo
     assert worker_pids(allocation_id) == {}
 
 
-def test_a_program_may_be_killed_just_before_it_has_removed_everything(place: Path) -> None:
+def test_kill_succeeds_when_only_an_empty_folder_remains(place: Path) -> None:
     (place / ".mesh").mkdir()
     ProcessJob({"ones": 1}).kill()
 
 
-def test_programs_that_apply_at_once_get_the_same_hosts() -> None:
+def test_programs_that_apply_concurrently_get_the_same_hosts() -> None:
     programs = [program(APPLY) for _ in range(4)]
     assert [one.communicate(timeout=UP_S)[0] for one in programs] == ["applied\n"] * 4
     job = job_load()
@@ -126,14 +126,14 @@ def test_programs_that_apply_at_once_get_the_same_hosts() -> None:
     job.kill()
 
 
-def test_programs_that_kill_at_once_all_succeed() -> None:
+def test_programs_that_kill_concurrently_all_succeed() -> None:
     ProcessJob({"ones": 3}).apply()
     code = f"from mesh_jobs import ProcessJob\nProcessJob({{'ones': 3}}).kill()\n{'print(1)'}"
     programs = [program(code) for _ in range(4)]
     assert [one.communicate(timeout=UP_S)[0] for one in programs] == ["1\n"] * 4
 
 
-def test_a_lost_host_comes_back_under_the_same_handle() -> None:
+def test_a_lost_host_is_replaced_in_the_same_mesh() -> None:
     job = ProcessJob({"ones": 2})
     ones = job.state(timeout=UP_S).ones
     members = ones.spawn_procs().spawn("members", Member)
@@ -153,7 +153,7 @@ def test_a_lost_host_comes_back_under_the_same_handle() -> None:
     job.kill()
 
 
-def test_who_waits_is_told_of_each_change_and_of_the_end() -> None:
+def test_wait_reports_each_state_change_and_the_end() -> None:
     job = ProcessJob({"ones": 1}, ttl_s=1.0).apply()
     told: list[JobStatus] = []
     wait_until(lambda: job.status().is_up, UP_S)

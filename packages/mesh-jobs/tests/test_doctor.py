@@ -11,7 +11,7 @@ from mesh_jobs._diagnostics.probe import HostProbeResult, PairProbeResult, core_
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 9])
-def test_each_pair_meets_once_in_rounds_in_which_nobody_is_met_twice(count: int) -> None:
+def test_each_pair_is_probed_once_and_each_host_once_per_round(count: int) -> None:
     met = []
     for meetings in rounds(count):
         everybody = [one for pair in meetings for one in pair]
@@ -49,7 +49,7 @@ FINE = PairProbeResult(("10.0.0.2",), 0.0002, 1e9)
         ),
     ],
 )
-def test_a_pair_that_is_not_as_the_others_is_told(
+def test_a_pair_that_differs_from_the_others_is_reported(
     changed: PairProbeResult, told: list[str]
 ) -> None:
     hosts = [host("a"), host("b"), host("c")]
@@ -58,7 +58,7 @@ def test_a_pair_that_is_not_as_the_others_is_told(
     check(hosts, [0.0, 0.0, 0.0], pairs, told)
 
 
-def test_a_clock_that_is_ahead_is_told_once_for_each_other_host() -> None:
+def test_a_clock_that_is_ahead_is_reported_once_per_other_host() -> None:
     told = [
         "host 0 to host 1: the clock of b is 90.0 s ahead: synchronize the clocks of a and b",
         "host 2 to host 1: the clock of b is 90.5 s ahead: synchronize the clocks of c and b",
@@ -67,7 +67,7 @@ def test_a_clock_that_is_ahead_is_told_once_for_each_other_host() -> None:
     check([host("a"), host("b"), host("c")], [0.0, 90.0, -0.5], pairs, told)
 
 
-def test_another_python_is_told() -> None:
+def test_a_different_python_version_is_reported() -> None:
     here = platform.python_version()
     told = [f"host 1: b has Python 3.1.4, but this machine has {here}: install Python {here}"]
     check([host("a"), host("b", "3.1.4")], [0.0, 0.0], {(0, 1): FINE, (1, 0): FINE}, told)

@@ -50,20 +50,20 @@ def node(*taints: str) -> dict[str, Any]:
         ("TerminationByKubelet", "end", None),
     ],
 )
-def test_a_pod_that_is_not_deleted_yet_has_its_grace_period_left(
+def test_a_pod_that_is_not_deleted_yet_has_its_full_grace_period(
     disruption: str, reason: str, seconds: float | None
 ) -> None:
     (found,) = leaving("workers", 0, [pod(disruption=disruption)])
     assert (found.reason, found.seconds) == (reason, seconds)
 
 
-def test_kueue_announces_a_preemption_by_a_condition_of_its_own() -> None:
+def test_kueue_announces_a_preemption_with_its_own_condition() -> None:
     reason, type = "WorkloadEvictedDueToPreempted", "TerminationTarget"
     (found,) = leaving("workers", 0, [pod(disruption=reason, type=type)])
     assert (found.reason, found.seconds) == ("preempt", 600)
 
 
-def test_a_deleted_pod_has_the_time_until_its_deletion_left() -> None:
+def test_a_deleted_pod_has_the_remaining_time_until_its_deletion() -> None:
     (found,) = leaving("workers", 0, [pod(disruption="EvictionByEvictionAPI", **deleted(30))])
     assert found.reason == "drain"
     assert found.seconds is not None
@@ -88,15 +88,15 @@ def test_other_taints_and_other_nodes_announce_nothing() -> None:
     assert leaving("workers", 0, [pod()], {"n2": node("node.kubernetes.io/unschedulable")}) == []
 
 
-def test_a_worker_that_has_exited_leaves_no_more() -> None:
+def test_an_exited_worker_is_not_reported_as_leaving() -> None:
     assert leaving("workers", 0, [pod(ENDED, "EvictionByEvictionAPI", **deleted(30))]) == []
 
 
-def test_the_epoch_of_a_worker_stays_when_it_exits() -> None:
+def test_the_epoch_of_a_worker_does_not_change_when_it_exits() -> None:
     assert epoch_of(pod(ENDED)) == epoch_of(pod(RUNNING))
 
 
-def test_a_buffer_keeps_the_last_notice_of_a_pod_after_its_end() -> None:
+def test_a_buffer_keeps_the_last_notice_of_a_pod_after_it_terminates() -> None:
     buffer = NoticeBuffer(lambda pod: ("workers", 3))
     buffer.add(pod(disruption="EvictionByEvictionAPI"))
     buffer.add(pod(disruption="EvictionByEvictionAPI", **deleted(30)))

@@ -136,7 +136,7 @@ def test_a_notice_that_no_query_shows_is_reported(
     assert found == [reason]
 
 
-def test_the_scheduler_gives_the_reason_of_a_worker_that_shuts_down() -> None:
+def test_the_scheduler_provides_the_reason_for_the_shutdown_of_a_worker() -> None:
     scheduler = Scheduler()
     scheduler.queried = []
     with watching(scheduler) as found:

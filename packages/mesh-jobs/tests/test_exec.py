@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mesh_core import HostMesh
 
 
-def test_every_rank_runs_it_and_its_lines_come_behind_its_name(
+def test_every_rank_runs_the_command_and_its_lines_have_its_name_as_prefix(
     hosts: HostMesh, capfd: pytest.CaptureFixture[str]
 ) -> None:
     status = exec_command(hosts, "echo one; echo two; echo bad >&2", per_host={"gpus": 2}).get()
@@ -34,7 +34,7 @@ def test_every_rank_runs_it_and_its_lines_come_behind_its_name(
     assert sorted(err.splitlines()) == sorted(f"{name} bad" for name in names)
 
 
-def test_ranks_are_told_their_places(hosts: HostMesh, tmp_path: Path) -> None:
+def test_each_rank_has_its_position_in_the_environment(hosts: HostMesh, tmp_path: Path) -> None:
     line = "echo $MESH_RANK_HOSTS/$MESH_SIZE_HOSTS $MESH_RANK_GPUS/$MESH_SIZE_GPUS $MORE"
     exec_command(
         hosts, line, {"MORE": "more"}, output_dir=tmp_path, per_host={"gpus": 2}, name="trainers"
@@ -47,7 +47,7 @@ def test_ranks_are_told_their_places(hosts: HostMesh, tmp_path: Path) -> None:
     assert said == {(h, g): f"{h}/2 {g}/2 more\n" for h in (0, 1) for g in (0, 1)}
 
 
-def test_all_that_is_said_is_kept_byte_by_byte(hosts: HostMesh, tmp_path: Path) -> None:
+def test_output_is_stored_byte_for_byte(hosts: HostMesh, tmp_path: Path) -> None:
     program = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 9999); sys.stderr.write('_')"
     assert exec_command(hosts, ["python", "-c", program], output_dir=tmp_path).get() == 0
     for host in (0, 1):
@@ -57,7 +57,7 @@ def test_all_that_is_said_is_kept_byte_by_byte(hosts: HostMesh, tmp_path: Path) 
         assert (folder / "exit_code.txt").read_text() == "0\n"
 
 
-def test_the_first_status_that_is_not_zero_is_given(hosts: HostMesh, tmp_path: Path) -> None:
+def test_the_first_nonzero_exit_status_is_returned(hosts: HostMesh, tmp_path: Path) -> None:
     line = "exit $((MESH_RANK_HOSTS * 40))"
     assert exec_command(hosts, line, output_dir=tmp_path).get() == 40
     assert (tmp_path / "mesh/hosts-1/exit_code.txt").read_text() == "40\n"
@@ -72,7 +72,7 @@ def test_the_first_status_that_is_not_zero_is_given(hosts: HostMesh, tmp_path: P
         (["true"], "/no/such/folder", 127, "folder '/no/such/folder' cannot be used: No such file"),
     ],
 )
-def test_what_cannot_run_says_so_as_a_shell_does(
+def test_a_command_that_cannot_run_has_the_exit_status_of_a_shell(
     host: HostMesh,
     capfd: pytest.CaptureFixture[str],
     command: list[str],
@@ -84,7 +84,7 @@ def test_what_cannot_run_says_so_as_a_shell_does(
     assert told in capfd.readouterr().err
 
 
-def test_it_runs_in_the_folder_with_the_python_of_the_worker(
+def test_a_command_runs_in_its_folder_with_the_python_of_the_worker(
     host: HostMesh, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     program = "import os, sys; print(os.getcwd(), sys.prefix)"
@@ -92,7 +92,9 @@ def test_it_runs_in_the_folder_with_the_python_of_the_worker(
     assert f"{tmp_path} {sys.prefix}" in capfd.readouterr().out
 
 
-def test_what_a_command_leaves_behind_ends_with_it(host: HostMesh, tmp_path: Path) -> None:
+def test_background_processes_are_killed_when_their_command_exits(
+    host: HostMesh, tmp_path: Path
+) -> None:
     left = tmp_path / "pid"
     stubborn = f"(trap '' TERM; setsid sleep 600 & echo $! > {left}; wait) &"
     line = f"{stubborn} while ! test -s {left}; do :; done"
@@ -100,7 +102,7 @@ def test_what_a_command_leaves_behind_ends_with_it(host: HostMesh, tmp_path: Pat
     assert not is_alive(int(left.read_text()))
 
 
-def test_cancelling_ends_the_command_everywhere(hosts: HostMesh, tmp_path: Path) -> None:
+def test_cancelling_terminates_the_command_on_all_ranks(hosts: HostMesh, tmp_path: Path) -> None:
     running = exec_command(hosts, f"echo $PPID > {tmp_path}/$MESH_RANK_HOSTS; sleep 600")
     files = [tmp_path / "0", tmp_path / "1"]
     wait_until(lambda: all(file.exists() and file.read_text() for file in files))
@@ -110,7 +112,9 @@ def test_cancelling_ends_the_command_everywhere(hosts: HostMesh, tmp_path: Path)
     wait_until(lambda: not any(is_alive(int(file.read_text())) for file in files))
 
 
-def test_a_command_ends_with_the_process_that_runs_it(host: HostMesh, tmp_path: Path) -> None:
+def test_a_command_is_killed_when_the_process_that_runs_it_dies(
+    host: HostMesh, tmp_path: Path
+) -> None:
     noted = tmp_path / "pids"
     # The supervisor is the parent of the shell, and the actor's process is the parent of the
     # supervisor.
@@ -125,7 +129,7 @@ def test_a_command_ends_with_the_process_that_runs_it(host: HostMesh, tmp_path: 
     wait_until(lambda: not any(map(is_alive, (sleeper, supervisor, shell))))
 
 
-def test_a_lost_host_is_named_and_the_others_end(tmp_path: Path) -> None:
+def test_a_lost_host_raises_an_error_and_terminates_the_other_ranks(tmp_path: Path) -> None:
     with loopback_hosts(2) as hosts:
         running = exec_command(hosts, f"echo $PPID > {tmp_path}/$MESH_RANK_HOSTS; sleep 600")
         files = [tmp_path / "0", tmp_path / "1"]

@@ -88,7 +88,7 @@ def test_a_port_of_a_rank_is_reached_from_the_program(procs: ProcMesh) -> None:
         assert read_all(connection) == b"there and back"
 
 
-def test_ranks_reach_ranks_each_its_own(procs: ProcMesh) -> None:
+def test_each_rank_connects_to_the_corresponding_rank(procs: ProcMesh) -> None:
     def name(number: int) -> Callable[[socket.socket], object]:
         return lambda connection: connection.sendall(b"%d" % number)
 
@@ -102,7 +102,7 @@ def test_ranks_reach_ranks_each_its_own(procs: ProcMesh) -> None:
                     assert read_all(connection) == b"%d" % number
 
 
-def test_many_connections_at_once_keep_apart(procs: ProcMesh) -> None:
+def test_concurrent_connections_do_not_mix_their_data(procs: ProcMesh) -> None:
     with server(echo) as port, PortForwarder(procs.slice(hosts=0), port) as forwarded:
 
         def one(number: int) -> bool:
@@ -153,7 +153,7 @@ def test_a_slow_reader_slows_the_writer_down(procs: ProcMesh) -> None:
     assert counted == [total]
 
 
-def test_an_end_of_one_direction_leaves_the_other_open(procs: ProcMesh) -> None:
+def test_closing_one_direction_leaves_the_other_open(procs: ProcMesh) -> None:
     def answer_at_the_end(connection: socket.socket) -> None:
         connection.sendall(b"%d" % len(read_all(connection)))
 
@@ -163,7 +163,7 @@ def test_an_end_of_one_direction_leaves_the_other_open(procs: ProcMesh) -> None:
         assert read_all(connection) == b"5"
 
 
-def test_a_connection_that_nobody_takes_is_refused(procs: ProcMesh) -> None:
+def test_a_connection_to_a_port_without_a_listener_is_reset(procs: ProcMesh) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         free = taken.getsockname()[1]
     with (
@@ -174,7 +174,7 @@ def test_a_connection_that_nobody_takes_is_refused(procs: ProcMesh) -> None:
         connection.recv(1)
 
 
-def test_a_broken_connection_is_broken_on_the_other_side_too(procs: ProcMesh) -> None:
+def test_a_connection_reset_is_forwarded_to_the_other_side(procs: ProcMesh) -> None:
     def break_off(connection: socket.socket) -> None:
         connection.recv(1)
         # The connection is reset, as when a machine restarts.
@@ -204,7 +204,7 @@ def test_a_connection_breaks_when_its_rank_dies() -> None:
         procs.stop().exception()
 
 
-def test_an_address_that_is_taken_is_told(procs: ProcMesh) -> None:
+def test_an_address_in_use_raises_an_error(procs: ProcMesh) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match="address already in use"):

@@ -93,7 +93,7 @@ class Member(Actor):
         return Path("/proc/self/cmdline").read_text().split("\0")
 
 
-def test_equipment_opens_with_the_state_and_closes_with_the_job(tmp_path: Path) -> None:
+def test_extensions_open_with_the_state_and_close_with_the_job(tmp_path: Path) -> None:
     course: list[str] = []
     job = LocalJob(["hosts"], folder=tmp_path)
     job.add_extensions(Lamp(course), Lamp(course, "fan")).apply()
@@ -113,7 +113,7 @@ def test_equipment_opens_with_the_state_and_closes_with_the_job(tmp_path: Path) 
     assert course[11:] == ["desk closed", "fan closed", "lamp closed"]
 
 
-def test_equipment_that_cannot_be_opened_is_tried_by_the_next_state(tmp_path: Path) -> None:
+def test_the_next_state_call_retries_an_extension_that_failed_to_open(tmp_path: Path) -> None:
     course: list[str] = []
     broken = Lamp(course, "broken", is_broken=True)
     job = LocalJob(["hosts"], folder=tmp_path).add_extensions(Lamp(course), broken)
@@ -125,7 +125,7 @@ def test_equipment_that_cannot_be_opened_is_tried_by_the_next_state(tmp_path: Pa
     job.kill()
 
 
-def test_equipment_that_is_not_installed_is_named() -> None:
+def test_an_extension_that_is_not_installed_is_named() -> None:
     with pytest.raises(JobError, match="no installed package provides the host extension 'sail'"):
         load_extension("sail", {})
 
@@ -167,7 +167,7 @@ def job(tmp_path: Path, noted: Path) -> Iterator[Job]:
     wait_until(lambda: daemons(tmp_path) == [], END_LIMIT_S)
 
 
-def test_what_is_held_stays_until_it_is_let_go(job: Job, noted: Path, tmp_path: Path) -> None:
+def test_an_extension_stays_open_until_it_is_closed(job: Job, noted: Path, tmp_path: Path) -> None:
     held = ExtensionDaemonClient(StateFolder(Path(job.folder)))
     assert held.statuses("notes") == []
     assert daemons(tmp_path) == []
@@ -194,7 +194,9 @@ def test_what_is_held_stays_until_it_is_let_go(job: Job, noted: Path, tmp_path: 
     assert held.statuses("notes") == []
 
 
-def test_what_is_held_goes_with_the_job(job: Job, noted: Path, tmp_path: Path) -> None:
+def test_an_extension_is_closed_when_the_job_is_killed(
+    job: Job, noted: Path, tmp_path: Path
+) -> None:
     held = ExtensionDaemonClient(StateFolder(Path(job.folder)))
     held.open("notes", "first", {"folder": str(noted)})
     job.kill()
@@ -203,7 +205,7 @@ def test_what_is_held_goes_with_the_job(job: Job, noted: Path, tmp_path: Path) -
     assert not (tmp_path / ".mesh").exists()
 
 
-def test_another_holder_follows_one_that_was_killed(job: Job, noted: Path, tmp_path: Path) -> None:
+def test_a_new_daemon_replaces_a_killed_one(job: Job, noted: Path, tmp_path: Path) -> None:
     held = ExtensionDaemonClient(StateFolder(Path(job.folder)))
     held.open("notes", "first", {"folder": str(noted)})
     (daemon,) = daemons(tmp_path)
@@ -214,7 +216,7 @@ def test_another_holder_follows_one_that_was_killed(job: Job, noted: Path, tmp_p
     assert [one["name"] for one in held.statuses("notes")] == ["second"]
 
 
-def test_a_holder_whose_hosts_are_all_lost_ends(job: Job, noted: Path, tmp_path: Path) -> None:
+def test_a_daemon_exits_when_all_its_hosts_are_lost(job: Job, noted: Path, tmp_path: Path) -> None:
     held = ExtensionDaemonClient(StateFolder(Path(job.folder)))
     held.open("notes", "first", {"folder": str(noted)})
     for pid in worker_pids(job.status().allocation_id).values():

@@ -42,7 +42,7 @@ _PARAMETERS_MAX = 10
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda one: type(one).__name__)
-def test_options_are_frozen_keywords_that_can_be_pickled(options: Any) -> None:
+def test_options_are_frozen_keyword_only_and_picklable(options: Any) -> None:
     assert pickle.loads(pickle.dumps(options)) == options
     (first, *_) = dataclasses.fields(options)
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -52,7 +52,7 @@ def test_options_are_frozen_keywords_that_can_be_pickled(options: Any) -> None:
     assert json.loads(json.dumps(options.to_json())) == options.to_json()
 
 
-def test_no_constructor_of_jobs_or_options_has_more_parameters_than_fit() -> None:
+def test_constructors_of_jobs_and_options_have_few_parameters() -> None:
     classes = [getattr(mesh_jobs, name) for name in dir(mesh_jobs) if not name.startswith("_")]
     jobs = [one for one in classes if inspect.isclass(one) and issubclass(one, Job)]
     makers: list[Any] = [*jobs, *(one.add_mesh for one in jobs), *map(type, OPTIONS)]
@@ -89,7 +89,7 @@ def test_job_is_stored_with_its_options(tmp_path: Path) -> None:
         assert JobSpec.from_json(stored).to_json() == job.spec.to_json()
 
 
-def test_paths_do_not_depend_on_the_folder_of_the_next_program(
+def test_relative_paths_are_stored_as_absolute_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -120,7 +120,7 @@ def test_invalid_options_are_rejected_at_construction() -> None:
             ExistingPods(label_selector="app=a", port=port)
 
 
-def test_mesh_has_new_pods_or_existing_ones(tmp_path: Path) -> None:
+def test_a_mesh_has_either_new_or_existing_pods(tmp_path: Path) -> None:
     existing = ExistingPods(label_selector="app=a")
     secret = KubernetesOptions(credentials_secret="keys")
     job = KubernetesJob("research", options=secret, folder=tmp_path)
@@ -134,7 +134,7 @@ def test_mesh_has_new_pods_or_existing_ones(tmp_path: Path) -> None:
         KubernetesJob("research", mesh_job="train", options=secret, folder=tmp_path)
 
 
-def test_meshes_in_the_place_of_the_namespace_are_refused_with_the_right_call() -> None:
+def test_meshes_passed_as_the_namespace_are_refused_with_the_correct_call() -> None:
     wrong: Any = {"trainers": 2}
     with pytest.raises(ConfigError, match=r'not .*: KubernetesJob\("research"\)\.add_mesh\('):
         KubernetesJob(wrong)

@@ -41,14 +41,14 @@ CASES = [
 
 
 @pytest.mark.parametrize(("told", "expected"), CASES)
-def test_an_event_is_of_its_host(told: dict[str, Any], expected: tuple[Any, ...]) -> None:
+def test_an_event_is_assigned_to_its_host(told: dict[str, Any], expected: tuple[Any, ...]) -> None:
     (found,) = events_of(NAMES, PLACES, [told], [])
     assert (found.kind, found.mesh, found.rank) == expected
     assert found.at == AT_S
 
 
 @pytest.mark.parametrize("name", ["job-ones-0-1f2e3d4d-0-abcde", "job-ones-0-1f2e3d4cc", "other"])
-def test_events_of_others_are_left_out(name: str) -> None:
+def test_events_of_other_pods_are_ignored(name: str) -> None:
     assert events_of(NAMES, PLACES, [event(name, "Evicted")], []) == []
 
 
@@ -71,14 +71,14 @@ def test_events_of_others_are_left_out(name: str) -> None:
         ),
     ],
 )
-def test_what_a_pod_tells_of_itself_is_an_event_once(status: Any, kind: str) -> None:
+def test_the_status_of_a_pod_is_reported_as_one_event(status: Any, kind: str) -> None:
     (found,) = events_of(NAMES, PLACES, [], [pod(**status)])
     assert (found.kind, found.mesh, found.rank) == (kind, "ones", 1)
     same = event("job-ones-0-1f2e3d4c-1-abcde", kind)
     assert len(events_of(NAMES, PLACES, [same], [pod(**status)])) == 1
 
 
-def test_events_are_in_order_and_say_how_often() -> None:
+def test_events_are_in_order_and_contain_their_count() -> None:
     later = "2026-01-02T03:04:06.000000Z"
     often = event("job-ones-0-1f2e3d4c-3", "BackOff", count=7, lastTimestamp=None, eventTime=later)
     found = events_of(NAMES, PLACES, [often, CASES[0][0]], [])

@@ -100,7 +100,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("pods", "state", "reason"), CASES)
-def test_a_host_is_told_in_the_words_of_the_cluster(
+def test_a_host_has_the_state_and_the_reason_of_its_pods(
     pods: list[dict[str, Any]], state: Phase, reason: str
 ) -> None:
     found = host("m", 0, pods, 26600, "", is_replaced=True)
@@ -111,11 +111,11 @@ def test_a_host_is_told_in_the_words_of_the_cluster(
     ("address", "told"),
     [("10.0.0.7", "tcp://10.0.0.7:26600"), ("fd00::7", "tcp://[fd00::7]:26600")],
 )
-def test_the_address_is_that_of_the_pod(address: str, told: str) -> None:
+def test_the_address_of_a_host_is_its_pod_address(address: str, told: str) -> None:
     assert host("m", 0, [pod(ip=address)], 26600, "", is_replaced=True).address == told
 
 
-def test_the_pod_that_runs_counts_whatever_became_of_others() -> None:
+def test_a_running_pod_takes_precedence_over_other_pods() -> None:
     ended = pod("Failed", "old", state=OOM, made=LATER)
     going = pod(name="going", made=LATER, **GOING)
     found = host("m", 0, [ended, going, pod(ip="10.0.0.9")], 1, "", is_replaced=True)
@@ -129,7 +129,7 @@ def test_a_later_worker_has_a_larger_epoch(later: dict[str, Any]) -> None:
     assert other.epoch > one.epoch
 
 
-def test_a_pod_that_nobody_replaces_is_the_end_of_its_host() -> None:
+def test_a_host_ends_when_its_pod_is_not_replaced() -> None:
     lost = host("m", 0, [pod("Failed", true=[], state=OOM)], 1, "", is_replaced=False)
     gone = host("m", 0, [], 1, "", is_replaced=False)
     assert (lost.state, lost.reason) == (Phase.ENDED, "pod w-0: OOMKilled, exit status 137")
@@ -144,7 +144,7 @@ def test_a_pod_that_nobody_replaces_is_the_end_of_its_host() -> None:
         ("tcp://[fd00::7]:7000", "grpcs://[fd00::7]:7001"),
     ],
 )
-def test_control_is_reached_beside_the_worker_that_is_the_way_in(
+def test_the_control_gateway_is_on_the_port_after_the_attach_to_port(
     attach_to: str | None, told: str | None
 ) -> None:
     pytest.importorskip("kubernetes")

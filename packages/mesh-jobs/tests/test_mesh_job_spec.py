@@ -27,6 +27,6 @@ def test_pods_have_the_grace_period_of_their_mesh_job(spec: dict[str, int], grac
     assert job["spec"]["template"]["spec"][GRACE] == grace_s
 
 
-def test_a_default_that_the_cluster_fills_in_is_no_change() -> None:
+def test_a_default_filled_in_by_the_cluster_is_not_a_change() -> None:
     assert fingerprints(mesh_job()) == fingerprints(mesh_job(**{GRACE: 600}))
     assert fingerprints(mesh_job()) != fingerprints(mesh_job(**{GRACE: 30}))

@@ -7,7 +7,7 @@ from pathlib import Path
 from mesh_jobs import LocalJob
 
 
-def test_a_job_shows_its_meshes_without_asking_a_scheduler(tmp_path: Path) -> None:
+def test_a_job_shows_its_meshes_without_querying_a_scheduler(tmp_path: Path) -> None:
     job = LocalJob({"trainers": 1}, name="digits", folder=tmp_path)
     shown = job._repr_html_()
     assert "LocalJob &#x27;digits&#x27;" in shown

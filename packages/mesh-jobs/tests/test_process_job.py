@@ -94,7 +94,7 @@ def silence(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ProcessBackend, "report", report)
 
 
-def test_workers_that_are_known_are_found_without_the_scheduler(
+def test_cached_workers_are_found_without_the_scheduler(
     known: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -103,7 +103,7 @@ def test_workers_that_are_known_are_found_without_the_scheduler(
     assert state.ones.initialized.get(timeout=UP_S)
 
 
-def test_a_job_that_is_declared_again_finds_them_too(
+def test_a_job_that_is_declared_again_finds_its_cached_workers(
     known: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found_again(known)
@@ -126,13 +126,13 @@ def test_a_job_that_is_declared_again_finds_them_too(
             ProcessJob({"ones": 1}, folder=tmp_path).state()
 
 
-def test_a_worker_that_has_ended_is_noticed_by_the_next_program(known: Job) -> None:
+def test_the_next_program_notices_that_a_worker_has_exited(known: Job) -> None:
     kill_worker(known)
     with pytest.raises(JobEnded, match=r"ended: ones\[1\]"):
         job_load(folder=Path(known.folder).parent.parent).state(timeout=UP_S)
 
 
-def test_another_worker_at_the_address_is_not_taken_for_the_one_before(known: Job) -> None:
+def test_a_different_worker_at_a_cached_address_is_not_used(known: Job) -> None:
     address = kill_worker(known)
     secret = Path(known.folder, "keys", "worker-ones-1.json")
     command = [sys.executable, "-m", "mesh_jobs.worker", "--mesh", "ones", "--rank", "1"]
@@ -165,7 +165,7 @@ def test_another_worker_at_the_address_is_not_taken_for_the_one_before(known: Jo
         '{"allocation_id": 7}',
     ],
 )
-def test_what_is_known_wrongly_is_asked_for(known: Job, content: str) -> None:
+def test_an_invalid_host_cache_is_ignored(known: Job, content: str) -> None:
     Path(known.folder, "hosts.json").write_text(content)
     assert found_again(known).ones.initialized.get(timeout=UP_S)
 

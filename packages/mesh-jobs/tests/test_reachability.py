@@ -9,7 +9,7 @@ from mesh_jobs._diagnostics.reachability import check_reachability
 from mesh_jobs.spi import THIS_HOST, HostReport
 
 
-def test_each_worker_is_told_to_be_there_or_why_not() -> None:
+def test_each_worker_is_reported_as_reachable_or_with_a_reason() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         addresses = [

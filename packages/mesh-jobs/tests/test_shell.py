@@ -101,7 +101,7 @@ def window() -> Iterator[Window]:
     os.close(window.fd)
 
 
-def test_keys_go_there_and_the_status_comes_back(window: Window) -> None:
+def test_keys_are_sent_to_the_host_and_the_exit_status_is_returned(window: Window) -> None:
     window.expect("there> ")
     window.type("tty; stty size; exit 7\n")
     assert "/dev/pts/" in window.expect("30 100")
@@ -109,7 +109,7 @@ def test_keys_go_there_and_the_status_comes_back(window: Window) -> None:
     assert window.program.wait(END_LIMIT_S) == 0
 
 
-def test_ctrl_c_interrupts_what_runs_there_and_not_the_program(window: Window) -> None:
+def test_ctrl_c_interrupts_the_command_on_the_host_and_not_the_program(window: Window) -> None:
     window.expect("there> ")
     window.type("sh -c 'echo begun; exec sleep 600'\n")
     window.expect("\nbegun")
@@ -120,7 +120,7 @@ def test_ctrl_c_interrupts_what_runs_there_and_not_the_program(window: Window) -
     window.expect("status")
 
 
-def test_a_new_size_of_the_window_is_passed_on(window: Window) -> None:
+def test_a_window_resize_is_forwarded(window: Window) -> None:
     window.expect("there> ")
     window.type("trap 'stty size' WINCH; echo set; while :; do read line; done\n")
     window.expect("\nset")
@@ -128,7 +128,7 @@ def test_a_new_size_of_the_window_is_passed_on(window: Window) -> None:
     window.expect("50 132")
 
 
-def test_the_terminal_is_as_before_afterwards(window: Window) -> None:
+def test_the_terminal_is_restored_afterwards(window: Window) -> None:
     before = termios.tcgetattr(window.fd)
     window.expect("there> ")
     assert termios.tcgetattr(window.fd) != before
@@ -137,7 +137,7 @@ def test_the_terminal_is_as_before_afterwards(window: Window) -> None:
     assert termios.tcgetattr(window.fd) == before
 
 
-def test_what_runs_there_ends_with_the_program(window: Window) -> None:
+def test_the_shell_on_the_host_exits_with_the_program(window: Window) -> None:
     window.expect("there> ")
     window.type("trap '' HUP; echo pid $$.\n")
     window.expect("\npid ")
@@ -147,7 +147,7 @@ def test_what_runs_there_ends_with_the_program(window: Window) -> None:
     wait_until(lambda: not is_alive(pid), END_LIMIT_S)
 
 
-def test_what_is_piped_in_is_typed_there_and_ended() -> None:
+def test_piped_input_is_sent_to_the_host_with_an_end_of_file() -> None:
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM, "stty -echo; cat; cat; exit 3"],
         input="a line",
@@ -159,6 +159,6 @@ def test_what_is_piped_in_is_typed_there_and_ended() -> None:
     assert "status 3" in run.stdout
 
 
-def test_a_shell_is_for_one_host(hosts: HostMesh) -> None:
+def test_a_shell_needs_a_single_host(hosts: HostMesh) -> None:
     with pytest.raises(ValueError, match="a shell needs a single host, not 2: slice the mesh"):
         shell(hosts)

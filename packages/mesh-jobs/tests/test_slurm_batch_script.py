@@ -45,7 +45,7 @@ def test_one_job_has_the_nodes_of_all_meshes(tmp_path: Path) -> None:
     assert {"--nodes=1", "--relative=$((first+2))"} <= set(second)
 
 
-def test_each_host_has_a_step_of_its_own_up_to_a_number_of_steps(tmp_path: Path) -> None:
+def test_each_host_has_its_own_step_up_to_a_maximum_number_of_steps(tmp_path: Path) -> None:
     """A node that boots again ends the steps that it was part of."""
     few, many = tmp_path / "few", tmp_path / "many"
     assert ran(few, {"a": 3, "b": 2}) == [
@@ -76,7 +76,7 @@ def ran(folder: Path, meshes: dict[str, int]) -> list[str]:
     return sorted(lines, key=lambda line: (line[0], int(line.split()[1])))
 
 
-def test_what_is_asked_for_is_in_the_script(tmp_path: Path) -> None:
+def test_requested_options_are_in_the_script(tmp_path: Path) -> None:
     options = SlurmOptions(
         partition="gpu",
         account="lab",
@@ -100,18 +100,18 @@ def test_what_is_asked_for_is_in_the_script(tmp_path: Path) -> None:
     assert any(word.startswith("--job-name=train-") for word in directives(lines))
 
 
-def test_what_is_not_asked_for_is_left_to_the_cluster(tmp_path: Path) -> None:
+def test_unset_options_are_left_to_the_cluster(tmp_path: Path) -> None:
     words = directives(plan(tmp_path, options=SlurmOptions(exclusive=False)))
     left = ("--time", "--partition", "--account", "--qos", "--mem", "--cpus", "--gpus", "--excl")
     assert [word for word in words if word.startswith(left)] == []
 
 
-def test_whether_it_may_be_queued_again_is_always_said(tmp_path: Path) -> None:
+def test_the_script_always_sets_the_requeue_option(tmp_path: Path) -> None:
     assert "--requeue" in directives(plan(tmp_path))
     assert "--no-requeue" in directives(plan(tmp_path, options=SlurmOptions(requeue=False)))
 
 
-def test_unlike_meshes_are_parts_of_one_job(tmp_path: Path) -> None:
+def test_different_meshes_are_components_of_one_heterogeneous_job(tmp_path: Path) -> None:
     job = SlurmJob({"a": 2}, options=SlurmOptions(account="lab"), folder=tmp_path)
     job.add_mesh("b", 1, gpus=2)
     lines = job.plan().splitlines()
@@ -123,7 +123,7 @@ def test_unlike_meshes_are_parts_of_one_job(tmp_path: Path) -> None:
     assert ["--het-group=0" in steps(lines)[0], "--het-group=1" in steps(lines)[1]] == [True, True]
 
 
-def test_option_that_is_none_is_refused_and_not_dropped(tmp_path: Path) -> None:
+def test_an_invalid_option_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'h100', which is not an option"):
         plan(tmp_path, options=SlurmOptions(slurm_args=["--constraint", "h100"]))
     with pytest.raises(ConfigError, match=r"slurm_args is a list .*: put brackets"):
@@ -132,12 +132,12 @@ def test_option_that_is_none_is_refused_and_not_dropped(tmp_path: Path) -> None:
         SlurmWorkerOptions(setup="module load cuda")
 
 
-def test_line_break_cannot_smuggle_a_line_into_the_script(tmp_path: Path) -> None:
+def test_a_line_break_cannot_inject_a_line_into_the_script(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="line breaks"):
         plan(tmp_path, options=SlurmOptions(partition="gpu\nrm -r ~"))
 
 
-def test_shell_understands_the_script_in_any_folder(tmp_path: Path) -> None:
+def test_the_script_is_valid_shell_in_any_folder(tmp_path: Path) -> None:
     folder = tmp_path / 'it\'s 100% "mine" $HOME'
     folder.mkdir()
     workers = SlurmWorkerOptions(log_dir=tmp_path / "logs")
@@ -145,11 +145,11 @@ def test_shell_understands_the_script_in_any_folder(tmp_path: Path) -> None:
     subprocess.run(["sh", "-n"], input=job.plan(), text=True, check=True)
 
 
-def test_nothing_secret_is_in_the_script(tmp_path: Path) -> None:
+def test_the_script_contains_no_secret(tmp_path: Path) -> None:
     assert "PRIVATE" not in "\n".join(plan(tmp_path))
 
 
-def test_output_goes_where_the_user_wants_it(tmp_path: Path) -> None:
+def test_output_is_written_to_the_configured_log_folder(tmp_path: Path) -> None:
     lines = plan(tmp_path, workers=SlurmWorkerOptions(log_dir=tmp_path / "logs"))
     assert f"--output={tmp_path}/logs/slurm-%j.log" in directives(lines)
     assert any(line.startswith(f"export MESH_LOGS={tmp_path}/logs/mesh-") for line in lines)

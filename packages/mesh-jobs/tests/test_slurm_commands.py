@@ -75,13 +75,15 @@ def job(commands: Commands, tmp_path: Path) -> SlurmJob:
         ("TIMEOUT", Phase.ENDED),
     ],
 )
-def test_state_is_told(commands: Commands, job: SlurmJob, state: str, phase: Phase) -> None:
+def test_the_scheduler_state_maps_to_a_phase(
+    commands: Commands, job: SlurmJob, state: str, phase: Phase
+) -> None:
     job.apply()
     commands.shows(job, state=state)
     assert job.status().state is phase
 
 
-def test_reason_is_that_of_the_scheduler(commands: Commands, job: SlurmJob) -> None:
+def test_the_reason_of_the_scheduler_is_reported(commands: Commands, job: SlurmJob) -> None:
     job.apply()
     commands.shows(job, state="PENDING", reason="QOSMaxGRESPerUser")
     assert job.status().reason == "PENDING (QOSMaxGRESPerUser)"
@@ -95,7 +97,9 @@ def test_reason_is_that_of_the_scheduler(commands: Commands, job: SlurmJob) -> N
         "scontrol: error: something that no version has said so far",
     ],
 )
-def test_complaint_is_no_end(commands: Commands, job: SlurmJob, complaint: str) -> None:
+def test_a_failed_scheduler_command_does_not_end_the_job(
+    commands: Commands, job: SlurmJob, complaint: str
+) -> None:
     job.apply()
     for name in ("scontrol", "squeue"):
         commands.fake(name, f"echo '{complaint}' >&2; exit 1")
@@ -106,16 +110,14 @@ def test_complaint_is_no_end(commands: Commands, job: SlurmJob, complaint: str) 
     assert not (commands.folder / "scancel.calls").exists()
 
 
-def test_forgotten_job_has_ended(commands: Commands, job: SlurmJob) -> None:
+def test_a_job_unknown_to_the_scheduler_has_ended(commands: Commands, job: SlurmJob) -> None:
     job.apply()
     commands.fake("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
     assert job.status().state is Phase.ENDED
     assert "no longer knows job 17" in job.status().reason
 
 
-def test_job_of_somebody_else_under_the_same_id_is_left_alone(
-    commands: Commands, job: SlurmJob
-) -> None:
+def test_another_job_with_the_same_id_is_not_cancelled(commands: Commands, job: SlurmJob) -> None:
     job.apply()
     commands.shows(job, state="RUNNING", name="theirs")
     assert job.status().state is Phase.ENDED
@@ -123,7 +125,9 @@ def test_job_of_somebody_else_under_the_same_id_is_left_alone(
     assert not (commands.folder / "scancel.calls").exists()
 
 
-def test_refusal_is_told_and_nothing_is_kept(commands: Commands, job: SlurmJob) -> None:
+def test_a_rejected_submission_raises_an_error_and_stores_nothing(
+    commands: Commands, job: SlurmJob
+) -> None:
     commands.fake("sbatch", "echo 'sbatch: error: invalid partition specified: x' >&2; exit 1")
     with pytest.raises(JobError, match="invalid partition specified: x") as refused:
         job.apply()
@@ -132,7 +136,7 @@ def test_refusal_is_told_and_nothing_is_kept(commands: Commands, job: SlurmJob) 
         job.status()
 
 
-def test_submission_that_nobody_heard_is_looked_for_before_it_is_done_again(
+def test_an_unconfirmed_submission_is_looked_up_before_a_retry(
     commands: Commands, job: SlurmJob
 ) -> None:
     commands.fake(
@@ -149,7 +153,7 @@ def test_submission_that_nobody_heard_is_looked_for_before_it_is_done_again(
     assert not (commands.folder / "sbatch.calls").exists()
 
 
-def test_name_of_the_cluster_is_not_part_of_the_id(commands: Commands, job: SlurmJob) -> None:
+def test_the_cluster_name_is_not_part_of_the_job_id(commands: Commands, job: SlurmJob) -> None:
     commands.fake("sbatch", 'cat > "$0.script"; echo "17;west"')
     job.apply()
     commands.fake("scontrol", 'echo "$@" > "$0.call"; exit 1')
@@ -158,7 +162,7 @@ def test_name_of_the_cluster_is_not_part_of_the_id(commands: Commands, job: Slur
     assert (commands.folder / "scontrol.call").read_text().split()[-1] == "17"
 
 
-def test_variables_of_a_job_around_us_are_not_handed_on(
+def test_variables_of_an_enclosing_job_are_not_passed_on(
     commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_NTASKS", "7")
@@ -176,7 +180,9 @@ def test_variables_of_a_job_around_us_are_not_handed_on(
     assert seen["SBATCH_ACCOUNT"] == "habit"
 
 
-def test_machine_without_slurm_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_slurm_installation_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     with pytest.raises(SchedulerUnreachable, match="squeue is not installed on this machine"):
@@ -192,7 +198,7 @@ def test_machine_without_slurm_says_so(tmp_path: Path, monkeypatch: pytest.Monke
         ("TimeLimit=UNLIMITED RunTime=00:04:00", None),
     ],
 )
-def test_what_remains_is_told(
+def test_the_remaining_time_is_reported(
     commands: Commands, job: SlurmJob, shown: str, left: float | None
 ) -> None:
     job.apply()
@@ -212,7 +218,7 @@ def test_what_remains_is_told(
         ("stopping", "end", None),
     ],
 )
-def test_why_hosts_leave_is_told(
+def test_the_reason_why_hosts_leave_is_reported(
     commands: Commands, job: SlurmJob, note: str, reason: str, seconds: float | None
 ) -> None:
     job.apply()
@@ -228,9 +234,7 @@ def test_why_hosts_leave_is_told(
         assert seconds - 10 < told.seconds <= seconds + 1
 
 
-def test_what_was_said_before_the_job_began_again_is_over(
-    commands: Commands, job: SlurmJob
-) -> None:
+def test_leaving_notices_expire_when_the_job_restarts(commands: Commands, job: SlurmJob) -> None:
     job.apply()
     commands.shows(job, state="RUNNING")
     events = Path(job.folder, "workers", "slurm-events")
@@ -243,7 +247,7 @@ def test_what_was_said_before_the_job_began_again_is_over(
     ]
 
 
-def test_status_of_a_script_inside_is_the_schedulers_where_nobody_could_note_it(
+def test_an_unrecorded_script_status_is_read_from_the_scheduler(
     commands: Commands, tmp_path: Path
 ) -> None:
     job = SlurmJob({"a": 1}, folder=tmp_path).apply("train.py")

@@ -11,7 +11,7 @@ from mesh_jobs import JobSpec, MeshSpec, ProcessJob
 
 
 @pytest.mark.parametrize("name", ["", "Upper", "-first", "last-", "_first", "a b", "a.b", "x" * 64])
-def test_a_name_that_some_scheduler_refuses_is_refused_at_once(name: str) -> None:
+def test_an_invalid_mesh_name_is_refused_at_construction(name: str) -> None:
     with pytest.raises(ConfigError, match="is not a valid name of a mesh"):
         MeshSpec(name, 1)
 
@@ -19,12 +19,12 @@ def test_a_name_that_some_scheduler_refuses_is_refused_at_once(name: str) -> Non
 @pytest.mark.parametrize(
     "wrong", [{"hosts": 0}, {"hosts": True}, {"hosts": 1.5}, {"cpus": 0}, {"gpus": -1}]
 )
-def test_a_number_that_is_none_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_invalid_number_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="give a whole number"):
         MeshSpec("ones", **{"hosts": 1, **wrong})
 
 
-def test_two_meshes_of_one_name_are_refused() -> None:
+def test_two_meshes_with_the_same_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="two meshes are named 'ones'"):
         ProcessJob({"ones": 1}).add_mesh("ones", 2)
 
@@ -34,7 +34,7 @@ def test_an_option_that_cannot_be_stored_is_refused() -> None:
         MeshSpec("ones", 1, options={"open": object()})
 
 
-def test_a_stored_spec_is_the_same_when_it_is_read() -> None:
+def test_a_spec_survives_a_json_round_trip() -> None:
     mesh = MeshSpec("ones", 2, cpus=4, memory="16G", gpus=1, options={"zone": ("a", "b")})
     spec = JobSpec("mine", "process", (mesh,), {"env": {"A": "1"}}, ttl_s=60)
     again = JobSpec.from_json(spec.to_json())
@@ -42,7 +42,7 @@ def test_a_stored_spec_is_the_same_when_it_is_read() -> None:
     assert again.mesh("ones").hosts == 2
 
 
-def test_a_mesh_that_is_not_there_is_named_with_those_that_are() -> None:
+def test_an_unknown_mesh_error_lists_the_meshes_of_the_job() -> None:
     spec = ProcessJob({"ones": 1, "others": 1}).spec
     with pytest.raises(ConfigError, match="no mesh is named 'more': the job has 'ones', 'others'"):
         spec.resized("more", 2)

@@ -52,7 +52,7 @@ def script(tmp_path: Path) -> Path:
     return tmp_path / "script.py"
 
 
-def test_ranks_meet_at_the_master_again_and_again(
+def test_ranks_rendezvous_at_the_master_in_repeated_runs(
     hosts: HostMesh, script: Path, tmp_path: Path
 ) -> None:
     script.write_text(MEET)
@@ -63,7 +63,7 @@ def test_ranks_meet_at_the_master_again_and_again(
         assert said == "heard [1, 2, 3] ['--lr', '0.1']\n"
 
 
-def test_the_environment_is_that_of_torchrun(hosts: HostMesh, script: Path, tmp_path: Path) -> None:
+def test_the_environment_matches_torchrun(hosts: HostMesh, script: Path, tmp_path: Path) -> None:
     script.write_text("import json, os; print(json.dumps(dict(os.environ)))")
     assert run_spmd(hosts, script, per_host={"gpus": 2}, output_dir=tmp_path).get() == 0
     told = [
@@ -95,7 +95,7 @@ def test_the_environment_is_that_of_torchrun(hosts: HostMesh, script: Path, tmp_
         assert len({env[name] for env in told}) == 1
 
 
-def test_a_module_runs_as_with_m(hosts: HostMesh, tmp_path: Path) -> None:
+def test_a_module_runs_as_with_python_m(hosts: HostMesh, tmp_path: Path) -> None:
     (tmp_path / "a_module.py").write_text("import sys; print(__name__, sys.argv[1:])")
     kept = tmp_path / "kept"
     run = run_spmd(hosts, module="a_module", args=["x"], workdir=tmp_path, output_dir=kept)
@@ -103,7 +103,7 @@ def test_a_module_runs_as_with_m(hosts: HostMesh, tmp_path: Path) -> None:
     assert (kept / "mesh/hosts-1/procs-0/stdout.txt").read_text() == "__main__ ['x']\n"
 
 
-def test_the_first_failure_is_shown_and_ends_the_others(
+def test_the_first_failure_is_reported_and_terminates_the_other_ranks(
     hosts: HostMesh, script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     script.write_text(
@@ -131,7 +131,7 @@ def test_the_first_failure_is_shown_and_ends_the_others(
     assert not any(is_alive(int((tmp_path / f"{rank}.pid").read_text())) for rank in range(4))
 
 
-def test_a_rank_that_is_killed_is_named_with_the_signal(
+def test_a_killed_rank_is_reported_with_its_signal(
     hosts: HostMesh, script: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     script.write_text(
@@ -143,7 +143,7 @@ def test_a_rank_that_is_killed_is_named_with_the_signal(
     assert f"rank 1 (mesh hosts=1 procs=0) {expected}" in capfd.readouterr().err
 
 
-def test_the_port_of_the_master_is_given_to_nobody_else(
+def test_other_programs_cannot_bind_the_master_port(
     hosts: HostMesh, script: Path, tmp_path: Path
 ) -> None:
     script.write_text(
@@ -164,7 +164,7 @@ def test_the_port_of_the_master_is_given_to_nobody_else(
     assert running.cancel()
 
 
-def test_the_traceback_that_torch_has_written_is_the_one_that_is_shown(
+def test_the_traceback_written_by_torch_is_reported(
     hosts: HostMesh, script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script.write_text(
@@ -241,7 +241,7 @@ def test_a_run_needs_a_script_or_a_module(hosts: HostMesh) -> None:
 
 
 @pytest.mark.slow
-def test_a_script_of_torch_runs_over_gloo(hosts: HostMesh, script: Path, tmp_path: Path) -> None:
+def test_a_torch_script_runs_with_gloo(hosts: HostMesh, script: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     script.write_text(
         "import torch, torch.distributed as dist\n"

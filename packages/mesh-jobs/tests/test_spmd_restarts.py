@@ -158,7 +158,7 @@ def test_the_output_of_all_rounds_is_kept(host: HostMesh, script: Path, tmp_path
     assert (kept / "exit_code.txt").read_text() == "0\n"
 
 
-def test_a_given_port_is_that_of_all_rounds(host: HostMesh, script: Path) -> None:
+def test_a_given_port_is_used_in_all_rounds(host: HostMesh, script: Path) -> None:
     script.write_text(ROUND + "sys.exit(1 - count)")
     env = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29999"}
     assert run_spmd(host, script, max_restarts=1, env=env).get() == 0
@@ -189,7 +189,7 @@ def test_a_cancelled_run_is_not_restarted(hosts: HostMesh, script: Path) -> None
     assert len(rounds_of(script)) == 1
 
 
-def test_a_run_that_is_ended_before_its_ranks_start_is_ended(host: HostMesh, script: Path) -> None:
+def test_a_run_can_be_terminated_before_its_ranks_start(host: HostMesh, script: Path) -> None:
     script.write_text("import signal; signal.pause()")
     interrupted = spmd_run(host, script, max_restarts=5)
     interrupted.execution.signal(signal.SIGKILL)
@@ -199,7 +199,7 @@ def test_a_run_that_is_ended_before_its_ranks_start_is_ended(host: HostMesh, scr
     assert ended.run() == 128 + signal.SIGTERM
 
 
-def test_a_lost_host_is_named_and_nothing_is_restarted(script: Path) -> None:
+def test_a_lost_host_raises_an_error_and_no_rank_is_restarted(script: Path) -> None:
     script.write_text(ROUND + "signal.pause()\n")
     with loopback_hosts(2) as hosts:
         running = run_spmd(hosts, script, max_restarts=5)
@@ -212,7 +212,7 @@ def test_a_lost_host_is_named_and_nothing_is_restarted(script: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "1", True, None])
-def test_a_number_of_restarts_is_checked_at_the_call(host: HostMesh, wrong: Any) -> None:
+def test_an_invalid_number_of_restarts_is_refused_at_the_call(host: HostMesh, wrong: Any) -> None:
     with pytest.raises(ConfigError, match=r"max_restarts is .*: give a whole number, 0 or more"):
         run_spmd(host, "script.py", max_restarts=wrong)
 
@@ -286,7 +286,7 @@ INDIVIDUAL = {
 }
 
 
-def test_the_rounds_are_those_of_torchrun(host: HostMesh, tmp_path: Path) -> None:
+def test_the_rounds_match_torchrun(host: HostMesh, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     scripts = [tmp_path / "torchrun" / "script.py", tmp_path / "mesh" / "script.py"]
     for script in scripts:

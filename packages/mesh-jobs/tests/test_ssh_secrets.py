@@ -46,7 +46,7 @@ def worker_told(notes: Path) -> dict[str, Any]:
     return dict(worker)
 
 
-def test_the_secret_of_a_worker_is_on_the_standard_input_of_ssh_alone(notes: Path) -> None:
+def test_ssh_gets_the_secret_of_a_worker_only_on_standard_input(notes: Path) -> None:
     worker = worker_told(notes)
     secret = json.loads(worker["secret"])
     assert any("PRIVATE KEY" in text for text in secret.values())
@@ -61,7 +61,7 @@ def test_the_worker_reads_its_secret_from_its_standard_input(notes: Path) -> Non
     assert "PRIVATE" not in " ".join(argv) + json.dumps(worker["env"])
 
 
-def test_ssh_checks_hosts_as_its_user_has_configured(notes: Path) -> None:
+def test_ssh_uses_the_host_key_checks_that_the_user_configured(notes: Path) -> None:
     told = (notes / "arguments").read_text()
     assert "BatchMode=yes" in told, "a question for an unknown host would wait for ever"
     for weaker in ("StrictHostKeyChecking", "UserKnownHostsFile", "ForwardAgent"):

@@ -26,7 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def test_the_record_is_json_of_a_known_version_with_its_owner() -> None:
+def test_the_job_record_is_json_with_a_schema_version_and_the_owner() -> None:
     job = LocalJob().apply()
     stored = json.loads(Path(job.folder, "job.json").read_text())
     assert stored["schema"] == 2
@@ -36,7 +36,7 @@ def test_the_record_is_json_of_a_known_version_with_its_owner() -> None:
     job.kill()
 
 
-def test_kill_removes_the_folder_and_nothing_of_others() -> None:
+def test_kill_removes_only_the_folder_of_its_job() -> None:
     one, other = LocalJob(context="one").apply(), LocalJob(context="other").apply()
     one.kill()
     assert not Path(one.folder).exists()
@@ -60,7 +60,7 @@ def test_a_named_context_is_found_from_another_folder(
         job_load("training")
 
 
-def test_a_name_that_two_folders_have_is_not_guessed(
+def test_an_ambiguous_context_name_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = [LocalJob(context="training", folder=tmp_path / name).apply() for name in ("one", "two")]
@@ -81,7 +81,7 @@ def test_the_default_context_belongs_to_its_folder(
     job.kill()
 
 
-def test_a_record_of_another_version_is_left_alone() -> None:
+def test_a_record_of_another_version_is_not_changed() -> None:
     job = LocalJob().apply()
     path = Path(job.folder, "job.json")
     whole = path.read_text()
@@ -93,7 +93,7 @@ def test_a_record_of_another_version_is_left_alone() -> None:
     job.kill()
 
 
-def test_a_record_that_was_spoilt_is_named() -> None:
+def test_a_corrupt_record_is_reported() -> None:
     job = LocalJob().apply()
     path = Path(job.folder, "job.json")
     whole = path.read_text()
@@ -104,7 +104,9 @@ def test_a_record_that_was_spoilt_is_named() -> None:
     job.kill()
 
 
-def test_who_changes_a_job_is_named_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_busy_job_names_the_process_that_changes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(mesh_jobs._state.folder, "_LOCK_S", 0.1)
     job = LocalJob().apply()
     path = Path(job.folder, "lock")
@@ -122,7 +124,7 @@ def test_a_context_that_is_a_path_is_refused() -> None:
         LocalJob(context="../other")
 
 
-def test_a_mismatch_says_each_field_and_can_be_sent() -> None:
+def test_a_mismatch_error_lists_each_field_and_can_be_pickled() -> None:
     LocalJob(["ones"]).apply()
     with pytest.raises(JobMismatch) as raised:
         LocalJob(["ones", "others"], name="second").apply()
@@ -133,7 +135,7 @@ def test_a_mismatch_says_each_field_and_can_be_sent() -> None:
     job_load().kill()
 
 
-def test_a_backend_that_is_not_installed_is_named_with_those_that_are() -> None:
+def test_an_unknown_backend_error_lists_the_installed_backends() -> None:
     job = Job({"ones": 1}, backend="moon")
     with pytest.raises(JobError, match=r"no backend is named 'moon'; installed are .*process"):
         job.apply()

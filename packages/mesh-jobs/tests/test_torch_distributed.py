@@ -63,7 +63,7 @@ def test_ranks_of_two_hosts_have_the_variables_of_torchrun(hosts: HostMesh) -> N
     procs.stop().get(LIMIT_S)
 
 
-def test_a_slice_of_processes_is_a_world_of_its_own(hosts: HostMesh) -> None:
+def test_a_slice_of_processes_is_a_separate_world(hosts: HostMesh) -> None:
     procs = hosts.spawn_procs({"gpus": 2})
     part = procs.slice(gpus=1)
     setup_torch_distributed(part)

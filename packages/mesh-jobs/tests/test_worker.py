@@ -72,7 +72,9 @@ def left(tmp_path: Path) -> list[Path]:
     return list((tmp_path / "tmp").iterdir())
 
 
-def test_it_reports_to_a_file_and_prints_the_same(start: Start, keys: Path, tmp_path: Path) -> None:
+def test_the_worker_writes_its_report_to_a_file_and_to_standard_output(
+    start: Start, keys: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "ones-{rank}.json"
     words = ["--mesh", "ones", "--rank", "env:MY_RANK", "--epoch", "2", "--allocation-id", "abc"]
     worker = start(*words, "--secret", str(keys), "--report", str(path), env={"MY_RANK": "3"})
@@ -88,7 +90,9 @@ def test_it_reports_to_a_file_and_prints_the_same(start: Start, keys: Path, tmp_
     assert told["pid"] == worker.pid
 
 
-def test_it_takes_its_keys_with_it(start: Start, keys: Path, tmp_path: Path) -> None:
+def test_the_worker_removes_its_keys_when_it_exits(
+    start: Start, keys: Path, tmp_path: Path
+) -> None:
     worker = start("--mesh", "ones", "--rank", "0", "--secret", str(keys))
     reported(worker)
     (folder,) = left(tmp_path)
@@ -98,7 +102,7 @@ def test_it_takes_its_keys_with_it(start: Start, keys: Path, tmp_path: Path) -> 
     assert left(tmp_path) == []
 
 
-def test_it_ends_when_no_program_came(start: Start, keys: Path, tmp_path: Path) -> None:
+def test_an_unused_worker_exits(start: Start, keys: Path, tmp_path: Path) -> None:
     worker = start("--mesh", "ones", "--rank", "0", "--secret", str(keys), "--ttl", "0.2")
     said, _ = worker.communicate(timeout=END_S)
     assert "mesh worker: unused for 0.2 s" in said
@@ -106,7 +110,7 @@ def test_it_ends_when_no_program_came(start: Start, keys: Path, tmp_path: Path) 
     assert left(tmp_path) == []
 
 
-def test_its_secret_may_come_on_standard_input(start: Start, keys: Path) -> None:
+def test_the_secret_can_be_passed_on_standard_input(start: Start, keys: Path) -> None:
     worker = start("--mesh", "ones", "--rank", "0", "--secret", "-")
     assert worker.stdin is not None
     worker.stdin.write(keys.read_text())
@@ -115,13 +119,13 @@ def test_its_secret_may_come_on_standard_input(start: Start, keys: Path) -> None
     assert reported(worker)["address"]
 
 
-def test_its_secret_may_be_a_folder_of_credentials(start: Start, tmp_path: Path) -> None:
+def test_the_secret_can_be_a_folder_of_credentials(start: Start, tmp_path: Path) -> None:
     Credentials.create().issue(role="worker", name="one").save(tmp_path / "keys")
     worker = start("--mesh", "ones", "--rank", "0", "--secret", str(tmp_path / "keys"))
     assert reported(worker)["address"]
 
 
-def test_it_says_which_address_others_are_to_call(start: Start, keys: Path) -> None:
+def test_the_worker_reports_its_advertised_address(start: Start, keys: Path) -> None:
     words = ["--mesh", "ones", "--rank", "0", "--secret", str(keys)]
     worker = start(*words, "--listen", "tcp://*:0", "--advertise", "env:NAME", env={"NAME": "n7"})
     assert reported(worker)["address"].startswith("tcp://n7:")
@@ -136,14 +140,16 @@ def test_it_says_which_address_others_are_to_call(start: Start, keys: Path) -> N
         (["--rank", "0", "--secret", "/proc/self/status"], "does not contain a worker secret"),
     ],
 )
-def test_it_says_why_it_cannot_begin(start: Start, words: list[str], complaint: str) -> None:
+def test_a_worker_that_cannot_start_prints_the_reason(
+    start: Start, words: list[str], complaint: str
+) -> None:
     worker = start("--mesh", "ones", *words)
     _, said = worker.communicate(timeout=END_S)
     assert worker.returncode == 2
     assert complaint in said
 
 
-def test_what_a_killed_worker_left_is_cleared_by_the_next(
+def test_the_next_worker_removes_the_files_of_a_killed_worker(
     start: Start, keys: Path, tmp_path: Path
 ) -> None:
     words = ["--mesh", "ones", "--rank", "0", "--secret", str(keys)]
@@ -194,7 +200,7 @@ sys.exit(main(sys.argv[4:]))
         ("shutil.rmtree", "after", signal.SIGINT, "0.1", 0),
     ],
 )
-def test_it_ends_in_good_order_whenever_it_is_told_to(
+def test_a_signal_at_any_time_ends_the_worker_cleanly(
     keys: Path, tmp_path: Path, step: str, when: str, number: signal.Signals, ttl: str, status: int
 ) -> None:
     (tmp_path / "tmp").mkdir()
@@ -220,7 +226,7 @@ def test_it_ends_in_good_order_whenever_it_is_told_to(
     assert left(tmp_path) == []
 
 
-def test_its_death_takes_what_serves_a_job_with_it(start: Start, keys: Path) -> None:
+def test_child_processes_exit_when_the_worker_is_killed(start: Start, keys: Path) -> None:
     worker = start("--mesh", "ones", "--rank", "0", "--secret", str(keys))
     reported(worker)
     listed = Path(f"/proc/{worker.pid}/task/{worker.pid}/children")
@@ -229,7 +235,7 @@ def test_its_death_takes_what_serves_a_job_with_it(start: Start, keys: Path) -> 
     wait_until(lambda: not Path(f"/proc/{children[0]}").exists(), END_S)
 
 
-def test_what_has_lost_its_parent_is_adopted_and_waited_for() -> None:
+def test_an_orphaned_process_is_adopted_and_reaped() -> None:
     program = """
 import os, subprocess, sys
 from mesh_jobs._worker.subreaper import Subreaper

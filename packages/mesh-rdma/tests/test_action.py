@@ -24,7 +24,7 @@ def word(memory: bytearray) -> int:
     return int.from_bytes(memory, sys.byteorder)
 
 
-def test_words_are_changed_beside_copies(local_procs: LocalProcs) -> None:
+def test_a_batch_mixes_atomic_operations_and_copies(local_procs: LocalProcs) -> None:
     procs = local_procs({"procs": 2})
     there, other = procs.spawn("owners", Owner).register.call().get().values()
     before, found, copied = bytearray(8), bytearray(8), bytearray(8)
@@ -39,7 +39,7 @@ def test_words_are_changed_beside_copies(local_procs: LocalProcs) -> None:
     assert other.fetch_add(0).get() == 9
 
 
-def test_what_no_word_fits_into_is_refused_at_the_call() -> None:
+def test_invalid_atomic_operations_are_refused_at_the_call() -> None:
     buffer = RDMABuffer(bytearray(16))
     with pytest.raises(RDMABoundsError):
         RDMAAction().fetch_add(bytearray(7), buffer, 1)
@@ -51,5 +51,5 @@ def test_what_no_word_fits_into_is_refused_at_the_call() -> None:
         RDMAAction().fetch_add(bytes(8), buffer, 1)
 
 
-def test_backend_is_one_of_those_there_are() -> None:
+def test_the_backend_is_ibverbs_or_tcp() -> None:
     assert get_rdma_backend() in ("ibverbs", "tcp")

@@ -50,7 +50,7 @@ def test_a_process_without_credentials_listens_on_loopback() -> None:
     assert listening("import mesh_core; mesh_core.this_host().spawn_procs()") == [LOOPBACK]
 
 
-def test_a_process_of_a_job_with_credentials_listens_at_all_addresses_from_then_on() -> None:
+def test_a_process_listens_on_all_addresses_once_its_job_has_credentials() -> None:
     first, then = listening(
         "import mesh_core\n"
         "pickle.dumps(RDMABuffer(bytearray(8)))\n"
@@ -62,17 +62,17 @@ def test_a_process_of_a_job_with_credentials_listens_at_all_addresses_from_then_
     assert then in ANY
 
 
-def test_a_process_without_credentials_can_choose_all_addresses() -> None:
+def test_a_process_without_credentials_can_listen_on_all_addresses() -> None:
     (address,) = listening("mesh_rdma.configure(rdma_listen='all')")
     assert address in ANY
 
 
-def test_a_process_can_keep_to_its_machine() -> None:
+def test_a_process_can_listen_on_loopback_only() -> None:
     assert listening("mesh_rdma.configure(rdma_listen='loopback')") == [LOOPBACK]
     assert listening(MESH_RDMA_LISTEN="127.0.0.1") == [LOOPBACK]
 
 
-def test_the_file_has_a_table_and_the_program_the_last_word(tmp_path: Path) -> None:
+def test_the_program_overrides_the_table_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "mesh.toml"
     path.write_text('[rdma]\nrdma_listen = "loopback"\n')
     assert listening(MESH_CONFIG=str(path)) == [LOOPBACK]
@@ -88,17 +88,17 @@ def test_the_file_has_a_table_and_the_program_the_last_word(tmp_path: Path) -> N
         ({"rdma_tcp_streams": 17}, "a number from 1 to 16"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused(settings: dict[str, object], words: str) -> None:
+def test_an_invalid_value_is_refused(settings: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         mesh_rdma.configure(**settings)  # type: ignore[arg-type]
 
 
-def test_the_environment_is_named_where_it_is_wrong() -> None:
+def test_the_error_names_the_invalid_environment_variable() -> None:
     (said,) = listening(MESH_RDMA_TCP_STREAMS="many")
     assert "(from MESH_RDMA_TCP_STREAMS)" in said
 
 
-def test_who_listens_already_cannot_be_moved() -> None:
+def test_the_listen_address_cannot_change_once_the_process_listens() -> None:
     pickle.dumps(RDMABuffer(bytearray(8)))
     with pytest.raises(ConfigError, match="already listens for other machines"):
         mesh_rdma.configure(rdma_listen="127.0.0.1")

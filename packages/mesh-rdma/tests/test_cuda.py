@@ -91,7 +91,7 @@ def register(owner: Any, seed: int, kind: str, nbytes: int = LEN) -> RDMABuffer:
         ("arena", "expandable", "arena"),
     ],
 )
-def test_bytes_come_and_go_whatever_memory_is_on_either_side(
+def test_bytes_are_copied_between_all_kinds_of_memory(
     owners: list[Any], there: str, here: str, transport: str, nbytes: int
 ) -> None:
     owner, user = owners
@@ -102,7 +102,7 @@ def test_bytes_come_and_go_whatever_memory_is_on_either_side(
 
 
 @pytest.mark.parametrize("transport", ["arena", "unix", "tcp"])
-def test_the_other_hop_uses_any_transport(
+def test_the_other_hop_of_a_staged_copy_uses_any_transport(
     owners: list[Any], transport: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This includes copies where both sides are device memory and only a network connects them."""
@@ -125,7 +125,7 @@ def test_the_other_hop_uses_any_transport(
     assert len(found) == 6
 
 
-def test_a_process_copies_its_own_memory_of_devices(gpus: Path) -> None:
+def test_a_process_copies_its_own_device_memory(gpus: Path) -> None:
     mine, other = fake_gpu.allocate(LEN), fake_gpu.allocate(LEN)
     buffer = RDMABuffer(mine)
     buffer.write_from(pattern(1, LEN)).get()
@@ -138,7 +138,7 @@ def test_a_process_copies_its_own_memory_of_devices(gpus: Path) -> None:
     buffer.drop().get()
 
 
-def test_tensors_of_one_allocation_are_mapped_by_it_once(owners: list[Any]) -> None:
+def test_an_allocation_with_several_tensors_is_mapped_once(owners: list[Any]) -> None:
     """The driver refuses to map an allocation a second time."""
     buffers = owners[0].register.call_one(pattern(1, LEN), "device", 20).get()
     rooms = [bytearray(LEN) for _ in buffers]
@@ -149,7 +149,7 @@ def test_tensors_of_one_allocation_are_mapped_by_it_once(owners: list[Any]) -> N
     assert all(room == pattern(1, LEN) for room in rooms)
 
 
-def test_memory_is_freed_when_nobody_maps_it_any_more(owners: list[Any], gpus: Path) -> None:
+def test_memory_is_freed_when_it_is_no_longer_mapped(owners: list[Any], gpus: Path) -> None:
     """Freeing mapped memory is undefined, so it is delayed until it is unmapped, but not longer."""
     before = set(gpus.iterdir())
     buffer = register(owners[0], 1, "device")
@@ -180,7 +180,7 @@ def test_each_transport_is_explained(owners: list[Any]) -> None:
     assert "cuda: the buffer is not in device memory" in on_host
 
 
-def test_host_transports_refuse_memory_of_devices_at_the_call(owners: list[Any]) -> None:
+def test_host_transports_refuse_device_memory_at_the_call(owners: list[Any]) -> None:
     """This holds on either side; a process that accesses the address would be killed."""
     on_device, on_host = register(owners[0], 1, "device"), register(owners[1], 1, "plain")
     here = fake_gpu.allocate(LEN)
@@ -199,7 +199,7 @@ def test_host_transports_refuse_memory_of_devices_at_the_call(owners: list[Any])
         RDMAAction().fetch_add(here, on_host, 1)
 
 
-def test_built_in_transports_refuse_an_address_of_a_device_themselves() -> None:
+def test_built_in_transports_refuse_a_device_address() -> None:
     """A caller that has bypassed the other checks is refused by a last one."""
     target, _ = RDMABuffer(allocate(LEN))._handle.select_target("memory")
     assert target is not None
@@ -212,7 +212,7 @@ def test_built_in_transports_refuse_an_address_of_a_device_themselves() -> None:
             attempt(unmapped(8), 0, None)
 
 
-def test_a_process_without_devices_has_its_bytes_copied_by_the_owner(owners: list[Any]) -> None:
+def test_the_owner_copies_bytes_for_a_process_without_devices(owners: list[Any]) -> None:
     """Reading device memory neither loads a library nor initializes a device."""
     buffer = register(owners[0], 1, "device", LONG)
     plain = this_host().spawn_procs(name="no_gpu").spawn("plain", DeviceOwner)
@@ -235,7 +235,7 @@ def test_each_transport_explains_an_unknown_device() -> None:
         assert reason in str(raised.value)
 
 
-def test_owners_copy_between_each_other(owners: list[Any]) -> None:
+def test_bytes_are_copied_between_two_owners(owners: list[Any]) -> None:
     source = register(owners[0], 1, "device", LONG)
     for kind in ("device", "plain"):
         destination = owners[1].register.call_one(bytes(LONG), kind).get()[0]
@@ -253,7 +253,7 @@ def test_weights_are_spread_to_devices(owners: list[Any]) -> None:
     assert all(owner.seen.call_one().get() == pattern(1, LONG) for owner in owners)
 
 
-def test_versions_are_read_to_devices(gpus: Path) -> None:
+def test_versions_are_read_into_device_memory(gpus: Path) -> None:
     weights = VersionedBuffer(LEN)
     weights.publish(pattern(4, LEN))
     here = fake_gpu.allocate(LEN)
@@ -261,7 +261,7 @@ def test_versions_are_read_to_devices(gpus: Path) -> None:
     assert bytes_of(here, 0, LEN) == pattern(4, LEN)
 
 
-def test_batches_have_memory_of_all_kinds(owners: list[Any]) -> None:
+def test_a_batch_mixes_host_and_device_memory(owners: list[Any]) -> None:
     on_device, on_host = register(owners[0], 1, "device"), register(owners[1], 2, "plain")
     here, there = fake_gpu.allocate(LEN), fake_gpu.allocate(LEN)
     room = bytearray(LEN)
@@ -271,7 +271,7 @@ def test_batches_have_memory_of_all_kinds(owners: list[Any]) -> None:
     assert bytes_of(there, 0, LEN) == pattern(2, LEN)
 
 
-def test_a_device_that_cannot_be_seen_is_named(
+def test_a_buffer_on_an_invisible_device_is_explained_and_staged(
     owners: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     buffer = register(owners[0], 1, "second device")
@@ -283,7 +283,7 @@ def test_a_device_that_cannot_be_seen_is_named(
     assert room == pattern(1, LEN)
 
 
-def test_devices_that_do_not_reach_each_other_go_by_the_one_that_has_the_memory(
+def test_copies_between_devices_without_peer_access_use_the_owning_device(
     owners: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_CUDA_NO_PEERS", "1")
@@ -299,7 +299,7 @@ def test_devices_that_do_not_reach_each_other_go_by_the_one_that_has_the_memory(
 @pytest.mark.parametrize("verb", ["read", "write"])
 @pytest.mark.parametrize("end", ["deadline", "cancel"])
 @pytest.mark.parametrize("transport", ["cuda", "staged"])
-def test_nothing_is_written_after_the_end_of_a_copy(
+def test_nothing_is_written_after_a_copy_expires_or_is_cancelled(
     owners: list[Any], transport: str, end: str, verb: str, slow: None
 ) -> None:
     """The driver starts pieces late: submitted pieces are awaited, and no others are started."""
@@ -322,7 +322,7 @@ def test_nothing_is_written_after_the_end_of_a_copy(
     assert found == pattern(2, LONG)
 
 
-def test_a_drop_waits_for_copies_by_devices(owners: list[Any], slow: None) -> None:
+def test_a_drop_waits_for_device_copies(owners: list[Any], slow: None) -> None:
     """The memory may be freed afterwards: no copy is in progress, and mappings end soon."""
     buffer = register(owners[0], 1, "device", LONG)
     futures = [buffer.read_into(fake_gpu.allocate(LONG)) for _ in range(3)]
@@ -343,9 +343,7 @@ class Memory:
     """An object that is kept alive."""
 
 
-def test_memory_is_not_kept_for_those_who_are_gone(
-    gpus: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_is_not_kept_for_dead_processes(gpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that maps an allocation renews its lease; a dead process does not."""
     monkeypatch.setattr(cuda_exports, "LEASE_S", 0.05)
     exports, driver = Exports(), require_driver()
@@ -361,7 +359,7 @@ def test_memory_is_not_kept_for_those_who_are_gone(
     assert not exports.opened(export.number, b"somebody")
 
 
-def test_who_has_ended_a_copy_is_not_written_for(gpus: Path) -> None:
+def test_a_late_request_of_a_cancelled_copy_writes_nothing(gpus: Path) -> None:
     """A late request finds no piece, so none of its bytes reach the buffer."""
     memory = fake_gpu.allocate(LEN)
     put_bytes(memory, pattern(1, LEN))
@@ -373,9 +371,7 @@ def test_who_has_ended_a_copy_is_not_written_for(gpus: Path) -> None:
     assert bytes_of(memory, 0, LEN) == pattern(1, LEN)
 
 
-def test_an_owner_that_is_stuck_is_waited_for_as_long_as_was_said(
-    owners: list[Any], procs: ProcMesh
-) -> None:
+def test_a_copy_from_a_stuck_owner_times_out(owners: list[Any], procs: ProcMesh) -> None:
     buffer = register(owners[0], 1, "expandable", LONG)
     assert buffer.backend == "staged"
     pid = proc_pid(procs, 0)
@@ -393,7 +389,7 @@ def test_an_owner_that_is_stuck_is_waited_for_as_long_as_was_said(
 
 
 @pytest.mark.parametrize("transport", ["cuda", "staged"])
-def test_a_copy_comes_after_what_was_begun_before_it(
+def test_a_copy_runs_after_work_submitted_before_it(
     owners: list[Any], transport: str, slow: None
 ) -> None:
     """A copy does not overtake work that the program has submitted to its stream."""

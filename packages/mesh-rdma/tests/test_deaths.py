@@ -172,7 +172,7 @@ def test_users_die_in_the_middle_of_transfers(fork_server: ForkServer) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_errors_come_within_50_ms_of_a_death(
+def test_errors_are_raised_within_50_ms_of_a_death(
     fork_server: ForkServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Check that 95 of 100 errors are raised in time; requires an idle machine."""

@@ -32,6 +32,6 @@ def test_the_doctor_measures_every_transport_of_every_pair(local_procs: LocalPro
     assert "READER" in str(found)
 
 
-def test_a_process_alone_is_measured_against_itself(local_procs: LocalProcs) -> None:
+def test_a_single_process_is_measured_against_itself(local_procs: LocalProcs) -> None:
     found = doctor(local_procs({"procs": 1}), nbytes=1 << 20)
     assert {path.transport for path in found.paths if not path.refused} == {"memory"}

@@ -35,7 +35,7 @@ def run(program: str, *lines: str) -> None:
 
 
 @pytest.mark.parametrize("transport", ["attach", "unix", "tcp"])
-def test_death_is_seen_while_a_forked_child_lives(transport: str) -> None:
+def test_a_death_is_detected_while_a_forked_child_lives(transport: str) -> None:
     """The child holds no connection of its parent."""
     with start("owner_with_a_child") as owner:
         assert owner.stdin is not None
@@ -68,11 +68,11 @@ def error_of(buffer: RDMABuffer) -> BaseException:
             return error
 
 
-def test_what_a_child_lets_go_its_parent_keeps() -> None:
+def test_objects_that_a_child_drops_remain_valid_in_its_parent() -> None:
     run("child_lets_go")
 
 
-def test_child_uses_what_it_inherits() -> None:
+def test_a_child_can_use_inherited_objects() -> None:
     buffer = RDMABuffer(bytearray(b"far!" * 1000))
     run("child_uses_what_it_inherits", pickle.dumps(buffer).hex())
 
@@ -81,12 +81,12 @@ def test_children_of_multiprocessing() -> None:
     run("multiprocessing_children")
 
 
-def test_started_programs_get_no_descriptor() -> None:
+def test_started_programs_inherit_no_descriptor() -> None:
     buffer = RDMABuffer(bytearray(b"far!" * 1000))
     run("started_programs_get_nothing", pickle.dumps(buffer).hex())
 
 
 @pytest.mark.parametrize("attempt", range(4))
-def test_process_ends_well_in_the_middle_of_transfers(attempt: int) -> None:
+def test_a_process_exits_cleanly_during_transfers(attempt: int) -> None:
     buffer = RDMABuffer(bytearray(4 << 20))
     run("ends_in_the_middle", pickle.dumps(buffer).hex())

@@ -78,7 +78,7 @@ LIES: dict[str, dict[str, int]] = {
 
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_lie_is_a_typed_error_or_without_effect(
+def test_a_forged_handle_raises_a_typed_error_or_has_no_effect(
     honest: RDMABuffer, transport: str, lie: str
 ) -> None:
     """A lie has no effect where the owner is authoritative; otherwise, it is refused."""
@@ -101,7 +101,7 @@ def test_lie_is_a_typed_error_or_without_effect(
 
 
 @pytest.mark.parametrize("transport", ["arena", "attach"])
-def test_memory_beside_the_buffer_is_out_of_reach(honest: RDMABuffer, transport: str) -> None:
+def test_memory_outside_the_buffer_is_inaccessible(honest: RDMABuffer, transport: str) -> None:
     """A handle with another location, or a larger length, is refused before any copy."""
     _, _, length, address, _, place, _ = said(honest)
     lies: list[dict[str, int]] = [
@@ -115,7 +115,9 @@ def test_memory_beside_the_buffer_is_out_of_reach(honest: RDMABuffer, transport:
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_read_only_memory_stays_so(fork_server: ForkServer, transport: str) -> None:
+def test_read_only_memory_cannot_be_written_with_a_forged_handle(
+    fork_server: ForkServer, transport: str
+) -> None:
     """A handle that claims to be writable does not make the memory writable."""
     child = fork_server.start("own_read_only", LEN)
     fixed: RDMABuffer = child.receive()
@@ -132,7 +134,7 @@ def test_read_only_memory_stays_so(fork_server: ForkServer, transport: str) -> N
     child.channel.close()
 
 
-def test_bytes_that_are_no_handle_are_refused(honest: RDMABuffer) -> None:
+def test_invalid_handle_bytes_are_refused(honest: RDMABuffer) -> None:
     data = honest._handle.encode()
     dice = random.Random(3)
     for _ in range(300):
@@ -147,7 +149,7 @@ def test_bytes_that_are_no_handle_are_refused(honest: RDMABuffer) -> None:
     assert pickle.loads(pickle.dumps(honest)) == honest
 
 
-def test_owner_that_does_not_answer_holds_up_nobody_else(fork_server: ForkServer) -> None:
+def test_an_unresponsive_owner_does_not_delay_other_reads(fork_server: ForkServer) -> None:
     """Reads from a stopped process time out, and do not delay reads of other threads."""
     stuck, well = (fork_server.start("own", number, False, LEN) for number in (1, 2))
     lost: RDMABuffer = stuck.receive()

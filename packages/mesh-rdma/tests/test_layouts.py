@@ -65,7 +65,7 @@ def test_every_destination_gets_its_part(pair: tuple[Layout, Layout]) -> None:
 
 
 @given(layouts(), st.lists(st.integers(0, 50), min_size=2, max_size=2))
-def test_two_arrays_in_the_same_buffers_are_one_schedule(
+def test_schedules_of_two_arrays_in_the_same_buffers_can_be_joined(
     pair: tuple[Layout, Layout], gaps: list[int]
 ) -> None:
     src, dst = pair
@@ -92,7 +92,7 @@ def test_two_arrays_in_the_same_buffers_are_one_schedule(
         ((8, 6), [2], [_TorchShard(-1)], [(8, 3)] * 2),
     ],
 )
-def test_parts_are_as_torch_cuts_them(
+def test_parts_match_the_sharding_of_torch(
     shape: tuple[int, ...],
     mesh: list[int] | dict[str, int],
     placements: list[Any],
@@ -101,20 +101,20 @@ def test_parts_are_as_torch_cuts_them(
     assert [box.sizes for box in Layout.of(shape, 4, mesh, placements).shards] == sizes
 
 
-def test_replicas_give_alike() -> None:
+def test_replicas_send_similar_amounts() -> None:
     src = Layout.of((64, 64), 4, [4, 2], [Replicate(), Shard(0)])
     dst = Layout.of((64, 64), 4, [8], [Shard(1)])
     gives = plan_reshard(src, dst).bytes_per_source()
     assert max(gives) <= 2 * min(gives)
 
 
-def test_a_replica_on_the_same_machine_comes_first() -> None:
+def test_a_replica_on_the_same_machine_is_preferred() -> None:
     src = Layout.of((8,), 4, [4], [Replicate()])
     schedule = plan_reshard(src, src, src_machines="abcd", dst_machines="ddda")
     assert [move.src for move in schedule.moves] == [3, 3, 3, 0]
 
 
-def test_runs_that_touch_are_one() -> None:
+def test_adjacent_runs_are_merged() -> None:
     rows = Layout.of((8, 6), 4, [2], [Shard(0)])
     (move,) = plan_reshard(rows, Layout.of((8, 6), 4, [4], [Shard(0)])).moves[:1]
     assert (move.row_len, move.dims) == (2 * 6 * 4, ())
@@ -122,7 +122,7 @@ def test_runs_that_touch_are_one() -> None:
     assert len(plan_reshard(rows, whole).moves) == 2
 
 
-def test_what_no_source_has_is_refused() -> None:
+def test_invalid_layouts_are_refused() -> None:
     half = Layout((8,), 4, (((0,), (4,)),))
     with pytest.raises(ValueError, match="no source contains"):
         plan_reshard(half, Layout.of((8,), 4, [1], [Replicate()]))

@@ -67,7 +67,7 @@ def test_memory_is_used_in_place(kind: str) -> None:
     [bytes(LEN), memoryview(bytearray(LEN)).toreadonly(), mmap.mmap(-1, LEN, prot=mmap.PROT_READ)],
     ids=["bytes", "memoryview", "mmap"],
 )
-def test_read_only_memory_is_read_and_not_written(memory: Any) -> None:
+def test_read_only_memory_can_be_read_but_not_written(memory: Any) -> None:
     buffer = RDMABuffer(memory)
     assert not buffer.is_writable
     here = bytearray(LEN)
@@ -79,23 +79,23 @@ def test_read_only_memory_is_read_and_not_written(memory: Any) -> None:
         RDMABuffer(bytearray(LEN)).read_into(memory)
 
 
-def test_what_is_not_contiguous_is_refused() -> None:
+def test_noncontiguous_memory_is_refused() -> None:
     with pytest.raises(ValueError, match="contiguous"):
         RDMABuffer(memoryview(bytearray(LEN))[::2])
 
 
-def test_what_has_no_memory_is_refused() -> None:
+def test_an_object_without_memory_is_refused() -> None:
     for thing in ("text", 7, object(), [1, 2]):
         with pytest.raises(TypeError, match="no memory to share"):
             RDMABuffer(thing)
 
 
-def test_nothing_is_refused() -> None:
+def test_empty_memory_is_refused() -> None:
     with pytest.raises(RDMABoundsError, match="empty memory"):
         RDMABuffer(bytearray())
 
 
-def test_memory_is_kept_where_it_is_until_the_drop() -> None:
+def test_memory_cannot_be_resized_while_it_is_in_use() -> None:
     """A bytearray cannot be resized during a registration or a transfer, but can be afterwards."""
     memory = bytearray(LEN)
     buffer = RDMABuffer(memory)
@@ -108,7 +108,7 @@ def test_memory_is_kept_where_it_is_until_the_drop() -> None:
     memory.append(1)
 
 
-def test_memory_of_a_forgotten_handle_is_given_back() -> None:
+def test_memory_of_a_collected_handle_is_released() -> None:
     memory = bytearray(LEN)
     RDMABuffer(memory)
     memory.append(1)

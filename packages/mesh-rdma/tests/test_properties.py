@@ -103,13 +103,13 @@ def steps_side_by_side(draw: st.DrawFn) -> list[Step]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(rounds=st.lists(steps_side_by_side(), min_size=1, max_size=2))
-def test_bytes_are_those_of_the_model(model: Model, rounds: list[list[Step]]) -> None:
+def test_bytes_equal_those_of_the_model(model: Model, rounds: list[list[Step]]) -> None:
     with ThreadPoolExecutor(2 * STEPS_MAX) as pool:
         for steps in rounds:
             list(pool.map(model.run, steps))
 
 
-def test_all_of_it_is_as_expected_in_the_end(model: Model) -> None:
+def test_the_final_content_equals_the_model(model: Model) -> None:
     here = bytearray(LEN)
     model.buffers["arena"].read_into(here).get()
     assert here == model.expected

@@ -63,7 +63,7 @@ def killable() -> Iterator[KillableProcess]:
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_bytes_go_from_one_process_to_another(
+def test_bytes_are_copied_between_two_processes(
     buffer_owners: list[BufferOwner], transport: str
 ) -> None:
     buffer_owners[1].select_transport(transport)
@@ -77,7 +77,7 @@ def test_bytes_go_from_one_process_to_another(
     )
 
 
-def test_it_does_not_matter_who_owns_what(buffer_owners: list[BufferOwner]) -> None:
+def test_either_side_of_a_copy_may_be_local(buffer_owners: list[BufferOwner]) -> None:
     ours, other = bytearray(4096), bytearray(pattern(2, 4096))
     here, there = RDMABuffer(ours), buffer_owners[0].register(pattern(3, 4096))
     here.copy_from(there).get()
@@ -88,13 +88,13 @@ def test_it_does_not_matter_who_owns_what(buffer_owners: list[BufferOwner]) -> N
     assert ours == other
 
 
-async def test_it_can_be_awaited(buffer_owners: list[BufferOwner]) -> None:
+async def test_a_copy_can_be_awaited(buffer_owners: list[BufferOwner]) -> None:
     src, dst = buffer_owners[0].register(pattern(1, LONG)), buffer_owners[1].register(LONG)
     await dst.copy_from(src)
     assert buffer_owners[1].has(1)
 
 
-def test_bounds_and_read_only_memory_are_refused_at_the_call(
+def test_out_of_bounds_ranges_and_read_only_memory_are_refused_at_the_call(
     buffer_owners: list[BufferOwner],
 ) -> None:
     src, dst = buffer_owners[0].register(100), buffer_owners[1].register(50)
@@ -106,7 +106,7 @@ def test_bounds_and_read_only_memory_are_refused_at_the_call(
         RDMABuffer(b"read only").copy_from(src[:9])
 
 
-def test_a_dropped_buffer_is_told_of(buffer_owners: list[BufferOwner]) -> None:
+def test_a_copy_with_a_dropped_buffer_fails(buffer_owners: list[BufferOwner]) -> None:
     src, dst = buffer_owners[0].register(100), buffer_owners[1].register(100)
     src.drop().get()
     with pytest.raises(RDMAReleased):
@@ -118,7 +118,7 @@ def test_a_dropped_buffer_is_told_of(buffer_owners: list[BufferOwner]) -> None:
 
 
 @pytest.mark.parametrize("whose", ["source", "destination"])
-def test_a_dead_owner_is_told_of(
+def test_a_copy_with_a_dead_owner_fails(
     buffer_owners: list[BufferOwner], killable: KillableProcess, whose: str
 ) -> None:
     stays, goes = buffer_owners[0].register(LONG), killable.register(LONG)
@@ -134,7 +134,7 @@ def test_a_dead_owner_is_told_of(
     assert f"process {killable.pid} " in str(errors[-1])
 
 
-def test_a_stuck_owner_makes_it_late(
+def test_a_copy_from_a_stuck_owner_times_out(
     buffer_owners: list[BufferOwner], killable: KillableProcess
 ) -> None:
     buffer_owners[0].select_transport("tcp")
@@ -148,7 +148,7 @@ def test_a_stuck_owner_makes_it_late(
     assert buffer_owners[0].has(1)
 
 
-def test_nothing_is_written_after_it_was_given_up(buffer_owners: list[BufferOwner]) -> None:
+def test_nothing_is_written_after_a_copy_is_cancelled(buffer_owners: list[BufferOwner]) -> None:
     src, dst = buffer_owners[0].register(pattern(1, LONG)), buffer_owners[1].register(LONG)
     mark = bytearray(pattern(2, LONG))
     for _ in range(5):
@@ -162,7 +162,7 @@ def test_nothing_is_written_after_it_was_given_up(buffer_owners: list[BufferOwne
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_nothing_is_written_to_what_was_dropped(
+def test_nothing_is_written_to_a_dropped_buffer(
     buffer_owners: list[BufferOwner], transport: str
 ) -> None:
     buffer_owners[1].select_transport(transport)
@@ -225,7 +225,7 @@ def test_each_destination_is_filled_by_every_transport(
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_many_short_rows_are_cut_right_where_pieces_end(
+def test_short_rows_are_split_correctly_at_piece_boundaries(
     buffer_owners: list[BufferOwner], transport: str
 ) -> None:
     buffer_owners[2].select_transport(transport)
@@ -242,7 +242,7 @@ def test_many_short_rows_are_cut_right_where_pieces_end(
     assert [buffer_owners[2].bytes_of(number) for number in range(3)] == wanted
 
 
-def test_a_schedule_says_which_buffers_are_missing() -> None:
+def test_a_schedule_names_missing_or_mismatched_buffers() -> None:
     layout = Layout.of((8,), 4, [2], [Shard(0)])
     schedule = plan_reshard(layout, layout)
     buffer = RDMABuffer(bytearray(16))
@@ -254,7 +254,7 @@ def test_a_schedule_says_which_buffers_are_missing() -> None:
         schedule.run([buffer, buffer], [buffer[:8], buffer])
 
 
-def test_destinations_that_can_be_filled_are(
+def test_live_destinations_are_filled_despite_a_dead_one(
     buffer_owners: list[BufferOwner], killable: KillableProcess
 ) -> None:
     layout = Layout.of((3, 1000), 4, [3], [Shard(0)])
@@ -274,7 +274,7 @@ def test_destinations_that_can_be_filled_are(
     assert buffer_owners[2].has(1)
 
 
-def test_many_are_collected_into_one(
+def test_several_buffers_are_collected_into_one(
     buffer_owners: list[BufferOwner], killable: KillableProcess
 ) -> None:
     srcs = [buffer_owners[0].register(pattern(1, 100)), buffer_owners[1].register(pattern(2, 200))]

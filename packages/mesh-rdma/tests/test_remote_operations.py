@@ -34,7 +34,7 @@ def said(state: State, extra: bytes = b"") -> bytes:
 
 
 @pytest.mark.parametrize("error", [None, RDMAPeerDied("process 7 is gone")])
-def test_an_end_that_is_heard_with_another_answer_counts(error: Any) -> None:
+def test_an_outcome_delivered_with_another_reply_counts(error: Any) -> None:
     end = said(State.DONE) if error is None else said(State.FAILED, encode_error(error))
     owner: Any = Owner({Command.BEGIN: said(State.WAITING), SOURCE: end})
     operation = Orphan(owner, b"f", b"", 10.0)

@@ -107,7 +107,7 @@ def test_all_destinations_get_the_bytes(
         owner.clear()
 
 
-def test_a_part_of_a_buffer_goes_to_parts_of_others(
+def test_a_part_of_a_buffer_is_spread_to_parts_of_other_buffers(
     killables: Callable[[int], list[KillableProcess]],
 ) -> None:
     source, one, two = killables(3)
@@ -119,7 +119,7 @@ def test_a_part_of_a_buffer_goes_to_parts_of_others(
         assert room == pattern(4, 7) + pattern(3, 200)[100:] + pattern(4, 1000)[107:]
 
 
-def test_a_destination_of_this_process_is_like_any_other(
+def test_a_destination_may_be_in_the_calling_process(
     killables: Callable[[int], list[KillableProcess]],
 ) -> None:
     (source,) = killables(1)
@@ -133,7 +133,7 @@ def test_a_destination_of_this_process_is_like_any_other(
 
 @pytest.mark.parametrize("victim", [0, 1, 3])
 @pytest.mark.parametrize("machines", ["bcde", "bbcc"])
-def test_those_behind_a_dead_one_go_on_from_another(
+def test_destinations_behind_a_dead_process_continue_from_another_process(
     killables: Callable[[int], list[KillableProcess]],
     on_hosts: Callable[[list[RDMABuffer], str], None],
     when_begun: Callable[[int, Callable[[], None]], None],
@@ -161,7 +161,7 @@ def test_those_behind_a_dead_one_go_on_from_another(
     assert f"process {killed.pid} " in str(cause)
 
 
-def test_one_that_is_dead_before_it_begins_is_told_of(
+def test_a_destination_that_is_dead_at_the_start_is_reported(
     killables: Callable[[int], list[KillableProcess]],
     on_hosts: Callable[[list[RDMABuffer], str], None],
 ) -> None:
@@ -175,7 +175,7 @@ def test_one_that_is_dead_before_it_begins_is_told_of(
     assert owners[1].has(5) == owners[2].has(5) == [True]
 
 
-def test_when_the_source_dies_each_is_whole_or_told_of(
+def test_each_destination_completes_or_is_reported_if_the_source_dies(
     killables: Callable[[int], list[KillableProcess]],
     on_hosts: Callable[[list[RDMABuffer], str], None],
     when_begun: Callable[[int, Callable[[], None]], None],
@@ -203,7 +203,7 @@ def test_a_dropped_destination_fails_alone(
     assert owners[0].has(5) == [True]
 
 
-def test_one_that_is_stuck_is_late_and_holds_up_nobody_else(
+def test_a_stuck_destination_times_out_without_delaying_the_others(
     killables: Callable[[int], list[KillableProcess]],
 ) -> None:
     source, *owners = killables(4)
@@ -220,7 +220,7 @@ def test_one_that_is_stuck_is_late_and_holds_up_nobody_else(
     assert owners[0].has(5) == owners[2].has(5) == [True]
 
 
-def test_nothing_is_written_after_it_was_given_up(
+def test_nothing_is_written_after_a_copy_is_cancelled(
     killables: Callable[[int], list[KillableProcess]],
     on_hosts: Callable[[list[RDMABuffer], str], None],
     when_begun: Callable[[int, Callable[[], None]], None],
@@ -240,7 +240,7 @@ def test_nothing_is_written_after_it_was_given_up(
         spreading.get()
 
 
-def test_owners_keep_nothing_of_what_is_over(
+def test_owners_keep_no_state_of_completed_operations(
     killables: Callable[[int], list[KillableProcess]],
     on_hosts: Callable[[list[RDMABuffer], str], None],
 ) -> None:
@@ -255,7 +255,7 @@ def test_owners_keep_nothing_of_what_is_over(
         owner.wait_for_counts(count)
 
 
-def test_replicas_are_seen_where_they_are(
+def test_a_replica_can_be_viewed_on_its_machine(
     killables: Callable[[int], list[KillableProcess]],
 ) -> None:
     source, *owners = killables(3)
@@ -269,7 +269,7 @@ def test_replicas_are_seen_where_they_are(
     assert view == pattern(6, LONG)
 
 
-def test_replicas_find_room_in_a_process_that_lives(
+def test_replicas_are_placed_in_a_live_process(
     killables: Callable[[int], list[KillableProcess]],
 ) -> None:
     source, *owners = killables(3)
@@ -281,7 +281,7 @@ def test_replicas_find_room_in_a_process_that_lives(
         replicate(src, near).get(20)
 
 
-def test_a_machine_without_a_replica_is_told_so(
+def test_a_view_fails_on_a_machine_without_a_replica(
     killables: Callable[[int], list[KillableProcess]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, owner = killables(2)

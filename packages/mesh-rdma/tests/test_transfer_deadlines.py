@@ -74,7 +74,7 @@ class OneChannel:
         return self.channel
 
 
-def test_a_transfer_that_expires_while_it_is_posted_is_aborted_after_that() -> None:
+def test_a_transfer_that_expires_during_its_post_is_aborted_afterwards() -> None:
     transport: Any = OneChannel(SlowToPost())
     request: Any = object()
     buffer = RDMABuffer(bytearray(8))
@@ -87,7 +87,7 @@ def test_a_transfer_that_expires_while_it_is_posted_is_aborted_after_that() -> N
     assert transport.channel.aborted == [request], "before, the channel did not know it"
 
 
-def test_a_channel_that_cannot_even_be_closed_loses_no_transfer() -> None:
+def test_a_transfer_fails_even_if_its_channel_cannot_be_closed() -> None:
     transport: Any = OneChannel(Broken())
     request: Any = object()
     buffer = RDMABuffer(bytearray(8))

@@ -21,7 +21,7 @@ def test_each_host_is_sent_the_bytes_once(machines: list[str], nbytes: int, widt
 
 
 @given(MACHINES, st.integers(1, 5))
-def test_each_gets_it_from_the_source_in_the_end(machines: list[str], width: int) -> None:
+def test_every_path_leads_back_to_the_source(machines: list[str], width: int) -> None:
     above = parents(machines, "a", 1 << 20, width)
     for place in range(len(machines)):
         seen = set()
@@ -32,7 +32,7 @@ def test_each_gets_it_from_the_source_in_the_end(machines: list[str], width: int
             one = above[one]
 
 
-def test_long_buffers_go_along_a_chain_and_short_ones_to_all_at_once() -> None:
+def test_long_buffers_use_a_chain_and_short_ones_a_flat_tree() -> None:
     assert fan_out(8, 1 << 30) == 1
     assert fan_out(8, 4096) == 8
     assert 1 < fan_out(1000, 64 << 20) < 8

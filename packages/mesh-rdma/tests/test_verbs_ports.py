@@ -44,12 +44,12 @@ def port_folder(folder: Path, addresses: list[tuple[str, str]], device: str = "f
     return port
 
 
-def test_addresses_that_other_hosts_reach_come_first(tmp_path: Path) -> None:
+def test_addresses_reachable_from_other_hosts_are_preferred(tmp_path: Path) -> None:
     gids = read_gids(port_folder(tmp_path, ADDRESSES))
     assert [gid.index for gid in sorted(gids, key=lambda gid: gid.preference)] == [4, 3, 1, 0, 2]
 
 
-def test_a_port_and_its_address_may_be_named(tmp_path: Path) -> None:
+def test_a_port_and_its_address_can_be_selected(tmp_path: Path) -> None:
     port_folder(tmp_path, ADDRESSES)
     fabric = Fabric(["fake0"])
     assert [port.gid.index for port in find(fabric, folder=tmp_path)] == [4]
@@ -57,7 +57,7 @@ def test_a_port_and_its_address_may_be_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "mlx5_0:x", "mlx5_0:1:2:3", ":1"])
-def test_what_names_no_port_is_refused(text: str) -> None:
+def test_an_invalid_port_name_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="use device, device:port or device:port:gid_index"):
         Choice.parse(text)
 
@@ -66,15 +66,15 @@ def probe(fabric: Fabric, folder: Path) -> str | None:
     return VerbsTransport(lambda: fabric, folder).probe()
 
 
-def test_a_device_that_is_named_and_is_not_there_is_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_reason_names_a_missing_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PORTS_VARIABLE, "fake1, mlx5_9:1")
     reason = probe(Fabric(), Fabric().gids(tmp_path / "f"))
     assert reason == "no device mlx5_9: the devices are fake0, fake1"
 
 
-def test_what_is_missing_is_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_names_the_missing_requirement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "no verbs device" in str(probe(Fabric([]), tmp_path))
     assert "fake0:1 has no address: give" in str(probe(Fabric(["fake0"]), tmp_path))
     monkeypatch.setattr(FabricDevice, "port", lambda *_: PortState(1, 0, 5, 1 << 30))
@@ -106,7 +106,7 @@ def test_without_a_binding_the_reason_says_what_to_install(
     assert "install torchmesh-rdma[verbs] and libibverbs1" in str(reason)
 
 
-def test_what_the_other_end_sends_is_checked() -> None:
+def test_messages_from_the_peer_are_validated() -> None:
     end = QueuePairEnd(bytes(range(16)), 7, 5, 1 << 20, 1 << 23, 16)
     rails = [RailEndpoint(number, 1, True, end) for number in range(3)]
     offer = ChannelRequest(ChannelCommand.CONNECT, bytes(16), rails)
@@ -122,7 +122,7 @@ def test_what_the_other_end_sends_is_checked() -> None:
                 kind.unpack(broken)
 
 
-def test_what_the_parent_has_opened_is_its_own(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_use_the_devices_of_its_parent(tmp_path: Path) -> None:
     fabric = Fabric()
     transport = VerbsTransport(lambda: fabric, fabric.gids(tmp_path / "f"))
     assert transport.probe() is None

@@ -34,7 +34,7 @@ def links(tmp_path: Path) -> Links:
     return make
 
 
-def test_transfer_is_spread_over_all_lanes_in_pieces_that_ports_take(links: Links) -> None:
+def test_a_transfer_is_split_over_all_lanes_within_the_port_limit(links: Links) -> None:
     link = links(message_max=100_000)
     link.there[:] = random.randbytes(4 * MIB)
     assert link.do(Kind.READ, 3, 4 * MIB - 10, 7) is None
@@ -46,7 +46,7 @@ def test_transfer_is_spread_over_all_lanes_in_pieces_that_ports_take(links: Link
     assert max(map(max, link.fabric.carried.values())) == 100_000
 
 
-def test_one_lane_gets_a_transfer_in_one_piece(links: Links) -> None:
+def test_a_single_lane_carries_a_transfer_in_one_piece(links: Links) -> None:
     link = links(names=["only"])
     assert link.do(Kind.WRITE, 0, 4 * MIB, 0) is None
     assert link.fabric.carried == {"only": [4 * MIB]}
@@ -61,7 +61,7 @@ def test_one_lane_gets_a_transfer_in_one_piece(links: Links) -> None:
     message_max=st.integers(1000, 6000),
     steps=st.integers(1, 5),
 )
-def test_any_transfers_end_with_the_bytes_of_a_plain_copy(
+def test_any_sequence_of_transfers_equals_a_plain_copy(
     tmp_path_factory: pytest.TempPathFactory,
     wishes: list[tuple[bool, int, int, int]],
     message_max: int,
@@ -85,7 +85,7 @@ def test_any_transfers_end_with_the_bytes_of_a_plain_copy(
     assert not fabric.pairs
 
 
-def test_few_of_many_requests_ask_for_a_completion(links: Links) -> None:
+def test_few_of_many_requests_signal_a_completion(links: Links) -> None:
     link = links(names=["only"], queue_len_max=64, steps_per_poll=0)
     requests = [link.post(Kind.READ, n, 1, n) for n in range(400)]
     link.fabric.steps_per_poll = 64
@@ -111,7 +111,7 @@ def test_refused_request_fails_alone(links: Links) -> None:
     assert int.from_bytes(link.there[:8], "little") == 20
 
 
-def test_add_that_may_have_been_done_is_not_done_again(links: Links) -> None:
+def test_an_addition_with_an_unknown_outcome_is_not_repeated(links: Links) -> None:
     link = links(steps_per_poll=0)
     first = link.post(Kind.FETCH_ADD, 0, 8, 0, operand=1)
     other = link.post(Kind.FETCH_ADD, 8, 8, 0, operand=1)
@@ -122,7 +122,7 @@ def test_add_that_may_have_been_done_is_not_done_again(links: Links) -> None:
     assert link.do(Kind.FETCH_ADD, 8, 8, 8, operand=1) is None
 
 
-def test_aborted_transfer_is_not_heard_of_and_others_are_carried_on(links: Links) -> None:
+def test_an_aborted_transfer_is_not_reported_and_others_continue(links: Links) -> None:
     link = links(steps_per_poll=0)
     link.there[:] = b"\1" * 4 * MIB
     aborted = link.post(Kind.READ, 0, 2 * MIB, 0)
@@ -136,7 +136,7 @@ def test_aborted_transfer_is_not_heard_of_and_others_are_carried_on(links: Links
     link.channel.abort(other)
 
 
-def test_abort_of_a_write_has_the_other_end_of_its_lanes_replaced(links: Links) -> None:
+def test_the_abort_of_a_write_replaces_the_remote_ends_of_its_lanes(links: Links) -> None:
     link = links(steps_per_poll=0)
     theirs = set(link.fabric.pairs)
     request = link.post(Kind.WRITE, 0, 4 * MIB, 0)
@@ -144,7 +144,7 @@ def test_abort_of_a_write_has_the_other_end_of_its_lanes_replaced(links: Links) 
     assert not theirs & set(link.fabric.pairs)
 
 
-def test_silent_peer_ends_what_is_under_way_and_later_requests_ask_again(links: Links) -> None:
+def test_an_unresponsive_peer_fails_current_requests_and_later_ones_reconnect(links: Links) -> None:
     link = links(steps_per_poll=0)
     requests = [link.post(Kind.READ, n * 8, 8, 0) for n in range(3)]
     link.owner_pairs_vanish()
@@ -154,7 +154,7 @@ def test_silent_peer_ends_what_is_under_way_and_later_requests_ask_again(links: 
     assert link.do(Kind.READ, 0, 8, 0) is None
 
 
-def test_peer_that_dies_takes_its_memory_back_first_yet_it_is_a_death(links: Links) -> None:
+def test_a_death_is_reported_although_the_memory_is_released_first(links: Links) -> None:
     link = links(steps_per_poll=0)
     request = link.post(Kind.READ, 0, 8, 0)
     link.registration.release()
@@ -165,7 +165,7 @@ def test_peer_that_dies_takes_its_memory_back_first_yet_it_is_a_death(links: Lin
     assert "it was killed" in str(error)
 
 
-def test_death_keeps_nothing_of_those_who_were_told_of_it(links: Links) -> None:
+def test_each_transfer_gets_a_separate_exception_for_a_death(links: Links) -> None:
     link = links(steps_per_poll=0)
     requests = [link.post(Kind.READ, 8 * n, 8, 0) for n in range(2)]
     link.registration.release()
@@ -182,18 +182,18 @@ def test_death_keeps_nothing_of_those_who_were_told_of_it(links: Links) -> None:
     assert first is not second
 
 
-def test_lane_that_cannot_be_connected_is_done_without(links: Links) -> None:
+def test_a_lane_that_cannot_connect_is_skipped(links: Links) -> None:
     link = links(unconnectable={"fake1"})
     assert link.do(Kind.READ, 0, 4 * MIB, 0) is None
     assert list(link.fabric.carried) == ["fake0"]
 
 
-def test_no_lane_at_all_is_an_error_that_says_why(links: Links) -> None:
+def test_the_error_says_why_no_lane_can_connect(links: Links) -> None:
     with pytest.raises(RDMATransportError, match="verbs: nothing can be connected: the other end"):
         links(unconnectable={"fake0", "fake1"})
 
 
-def test_adapter_that_takes_no_more_hands_back_what_it_was_given(links: Links) -> None:
+def test_a_rail_with_a_full_queue_is_replaced(links: Links) -> None:
     link = links(names=["only"])
     for pair in link.fabric.pairs.values():
         pair.is_full = True
@@ -201,7 +201,7 @@ def test_adapter_that_takes_no_more_hands_back_what_it_was_given(links: Links) -
     assert link.do(Kind.READ, 0, 8, 0) is None
 
 
-def test_closed_channel_ends_its_transfers_and_leaves_nothing(links: Links) -> None:
+def test_a_closed_channel_fails_its_transfers_and_leaves_no_resources(links: Links) -> None:
     link = links(steps_per_poll=0)
     posted = [link.post(Kind.READ, 0, 8, 0), link.post(Kind.FETCH_ADD, 8, 8, 0)]
     link.close()
@@ -213,7 +213,7 @@ def test_closed_channel_ends_its_transfers_and_leaves_nothing(links: Links) -> N
         link.post(Kind.READ, 0, 8, 0)
 
 
-def test_ends_of_the_dead_are_closed_when_others_come(links: Links) -> None:
+def test_queue_pairs_of_dead_users_are_closed_when_others_connect(links: Links) -> None:
     link = links()
     alone = len(link.fabric.pairs)
     for _ in range(5):
@@ -226,7 +226,7 @@ def test_ends_of_the_dead_are_closed_when_others_come(links: Links) -> None:
     assert link.do(Kind.READ, 0, 8, 0) is None
 
 
-def test_memory_within_a_registration_uses_it_and_other_memory_is_let_go(links: Links) -> None:
+def test_memory_reuses_a_registration_or_gets_a_temporary_one(links: Links) -> None:
     link = links(names=["only"])
     keys = set(link.fabric.regions)
     assert link.do(Kind.READ, 100, 8, 0) is None
@@ -240,7 +240,7 @@ def test_memory_within_a_registration_uses_it_and_other_memory_is_let_go(links: 
     assert set(link.fabric.regions) == keys
 
 
-def test_memory_that_no_adapter_takes_is_an_error(
+def test_memory_that_no_adapter_can_register_is_an_error(
     links: Links, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = links(names=["only"])

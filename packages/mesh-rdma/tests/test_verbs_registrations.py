@@ -47,7 +47,7 @@ class Driver:
         return 0 if self.is_able else 801
 
 
-def test_memory_of_a_gpu_is_registered_by_its_export(
+def test_gpu_memory_is_registered_by_its_dmabuf_export(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "gpu").touch()
@@ -66,7 +66,7 @@ def test_memory_of_a_gpu_is_registered_by_its_export(
     assert not fabric.regions
 
 
-def test_memory_of_a_gpu_that_cannot_be_exported_is_left_to_the_adapter(
+def test_gpu_memory_that_cannot_be_exported_is_left_to_the_adapter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = Driver(tmp_path / "gpu", is_able=False)
@@ -75,11 +75,11 @@ def test_memory_of_a_gpu_that_cannot_be_exported_is_left_to_the_adapter(
     assert dmabuf.dmabuf_of(END, 10) is None
 
 
-def test_without_a_gpu_nothing_is_loaded_for_one() -> None:
+def test_no_gpu_library_is_loaded_without_a_gpu() -> None:
     assert dmabuf.dmabuf_of(BEGIN, 10) is None
 
 
-def test_the_smallest_registration_is_not_missed_among_many() -> None:
+def test_a_covering_registration_is_found_among_many() -> None:
     fabric = Fabric(["only"])
     registrations = Registrations([fabric.open("only")])
     entries = [registrations.add(4096 + n * 10, 10, is_writable=n % 2 == 0) for n in range(100)]

@@ -127,7 +127,7 @@ def test_no_version_is_torn(fork_server: ForkServer, totals: Counter[str], seed:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_no_version_is_torn_for_long(fork_server: ForkServer, totals: Counter[str]) -> None:
+def test_no_version_is_torn_in_a_long_run(fork_server: ForkServer, totals: Counter[str]) -> None:
     for seed in range(SEEDS, SEEDS_SLOW):
         try:
             ScenarioRun(fork_server, scenario_of(Random(seed)), totals).run()

@@ -72,13 +72,13 @@ def test_versions_are_read_as_they_were_published() -> None:
 
 
 @pytest.mark.parametrize(("nbytes", "versions"), [(0, 3), (-1, 3), (1, 1)])
-def test_fewer_than_two_versions_of_a_byte_are_refused(nbytes: int, versions: int) -> None:
+def test_an_invalid_size_or_number_of_versions_is_refused(nbytes: int, versions: int) -> None:
     with pytest.raises(RDMABoundsError):
         VersionedBuffer(nbytes, versions=versions)
 
 
 @pytest.mark.parametrize(("data", "step"), [(b"short", 9), (b"right", 8), (b"right", 7)])
-def test_wrong_version_is_refused_and_the_latest_stays(data: bytes, step: int) -> None:
+def test_an_invalid_version_is_refused_and_the_latest_remains(data: bytes, step: int) -> None:
     buffer = VersionedBuffer(5 if data == b"right" else 6)
     first = b"first"[: buffer.size()].ljust(buffer.size())
     buffer.publish(first, step=8)
@@ -87,7 +87,7 @@ def test_wrong_version_is_refused_and_the_latest_stays(data: bytes, step: int) -
     assert latest(buffer.reader()) == (8, first)
 
 
-def test_write_that_fails_publishes_nothing() -> None:
+def test_a_failed_write_publishes_nothing() -> None:
     buffer = VersionedBuffer(4, versions=2)
     buffer.publish(b"good")
     for _ in range(5):
@@ -124,7 +124,7 @@ def test_writer_waits_for_leases_and_views(owner: ChildProcess) -> None:
 
 
 @pytest.mark.parametrize("dropped_by", ["by its reader", "by another reader"])
-def test_version_in_view_stays_also_when_it_is_dropped(
+def test_a_viewed_version_remains_valid_after_it_is_dropped(
     owner: ChildProcess, dropped_by: str
 ) -> None:
     reader = told(owner, "publish", "held")
@@ -140,7 +140,7 @@ def test_version_in_view_stays_also_when_it_is_dropped(
     assert latest(reader) == (5, b"best")
 
 
-def test_lease_that_was_released_says_so() -> None:
+def test_a_released_lease_raises_an_error() -> None:
     buffer = VersionedBuffer(4)
     buffer.publish(b"held")
     with buffer.reader().hold() as lease:
@@ -173,7 +173,7 @@ def test_reader_waits_for_a_version(owner: ChildProcess) -> None:
     holding.join()
 
 
-def test_reader_can_be_sent_on(owner: ChildProcess) -> None:
+def test_a_reader_can_be_forwarded(owner: ChildProcess) -> None:
     reader = pickle.loads(pickle.dumps(told(owner, "publish", "sent")))
     assert latest(reader) == (0, b"sent")
 
@@ -186,7 +186,7 @@ def is_lost(reader: VersionedReader) -> bool:
     return False
 
 
-def test_end_of_the_writers_process_is_told(owner: ChildProcess) -> None:
+def test_readers_fail_after_the_writer_process_dies(owner: ChildProcess) -> None:
     """A view remains valid."""
     reader = told(owner, "publish", "seen")
     version = reader.hold()
@@ -207,7 +207,7 @@ def test_end_of_the_writers_process_is_told(owner: ChildProcess) -> None:
     assert bytes(view) == b"seen"
 
 
-def test_end_of_the_buffer_is_told(owner: ChildProcess) -> None:
+def test_readers_fail_after_the_buffer_is_released(owner: ChildProcess) -> None:
     """Waiting readers are notified, too; a held version remains valid."""
     reader = told(owner, "publish", "held")
     version = reader.hold()
@@ -227,7 +227,7 @@ def test_end_of_the_buffer_is_told(owner: ChildProcess) -> None:
     assert room == b"held"
 
 
-def test_end_of_the_buffer_is_told_in_its_process() -> None:
+def test_readers_in_the_same_process_fail_after_the_buffer_is_released() -> None:
     buffer = VersionedBuffer(4)
     reader = buffer.reader()
     buffer.publish(b"gone")
@@ -237,7 +237,7 @@ def test_end_of_the_buffer_is_told_in_its_process() -> None:
         reader.hold(timeout=LONG_S)
 
 
-def test_version_that_was_dropped_is_followed_by_the_next(owner: ChildProcess) -> None:
+def test_a_reader_continues_with_the_version_after_a_dropped_one(owner: ChildProcess) -> None:
     reader = told(owner, "publish", "drop")
     reader.hold().buffer.drop().get()
     with pytest.raises(RDMAReleased, match="after=0"):
@@ -246,7 +246,7 @@ def test_version_that_was_dropped_is_followed_by_the_next(owner: ChildProcess) -
     assert latest(reader) == (1, b"next")
 
 
-def test_child_of_the_writer_ends_nothing(owner: ChildProcess) -> None:
+def test_a_forked_child_of_the_writer_does_not_release_the_buffer(owner: ChildProcess) -> None:
     """A process that was forked from the writer has a copy of the buffer, which has no effect."""
     reader = told(owner, "publish", "kept")
     told(owner, "fork")

@@ -86,7 +86,7 @@ def test_processes_are_stopped_with_their_actors(telemetry: Telemetry) -> None:
 
 
 @pytest.mark.parametrize("name", ["hired", "shed"])
-def test_what_an_actor_owns_is_stopped(telemetry: Telemetry, name: str) -> None:
+def test_meshes_owned_by_an_actor_are_stopped(telemetry: Telemetry, name: str) -> None:
     with this_host().spawn_procs(name="office") as procs:
         foreman: Any = procs.spawn("foreman", Foreman)
         assert foreman.hire.call_one(name).get(LIMIT_S) == 2
@@ -96,7 +96,7 @@ def test_what_an_actor_owns_is_stopped(telemetry: Telemetry, name: str) -> None:
         assert foreman.order.call_one().get(LIMIT_S) == WHY
 
 
-def test_telemetry_itself_and_the_program_are_refused(telemetry: Telemetry) -> None:
+def test_stopping_telemetry_or_the_program_is_refused(telemetry: Telemetry) -> None:
     own = [one.actor for one in current_process.snapshot() if one.text.startswith("mesh-telemetry")]
     assert own
     for number in own:
@@ -123,14 +123,14 @@ def test_telemetry_itself_and_the_program_are_refused(telemetry: Telemetry) -> N
         ({"mesh_id": 99, "proc": "0.0", "by": "x" * 65}, 400, "bad_json"),
     ],
 )
-def test_what_cannot_be_stopped_has_a_code(
+def test_a_failed_stop_request_has_an_error_code(
     telemetry: Telemetry, wanted: dict[str, object], status: int, code: str
 ) -> None:
     found, said = stop(telemetry, **wanted)
     assert (found, said["code"]) == (status, code)
 
 
-def test_a_stop_is_as_good_as_the_owners(telemetry: Telemetry) -> None:
+def test_a_stop_over_http_is_equivalent_to_a_stop_by_the_owner(telemetry: Telemetry) -> None:
     with this_host().spawn_procs(name="team") as procs:
         workers: Any = procs.spawn("breakers", Worker)
         with pytest.raises(ActorError):

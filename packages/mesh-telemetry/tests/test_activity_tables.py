@@ -37,7 +37,7 @@ BUSY = """
 """
 
 
-def test_a_handler_that_hangs_is_found_with_what_waits_behind_it() -> None:
+def test_a_hanging_handler_is_found_with_its_queue_depth() -> None:
     with Telemetry() as telemetry:
         procs = this_host().spawn_procs(name="team")
         stuck, free = procs.spawn("stuck", Stuck), procs.spawn("free", Async)

@@ -103,7 +103,7 @@ def status_of(sock: socket.socket) -> int:
         return int(said.readline().split()[1])
 
 
-def test_silent_connections_are_closed_at_their_deadline() -> None:
+def test_idle_connections_are_closed_at_their_deadline() -> None:
     with closing(Servers(limiter(deadline_s=0.1))) as servers, connect(servers.http.url) as silent:
         assert is_closed(silent)
         assert servers.limiter.unauthenticated_count == 0
@@ -119,7 +119,7 @@ def is_cut_off(sock: socket.socket, piece: bytes, piece_count: int) -> bool:
     return False
 
 
-def test_a_head_that_comes_byte_by_byte_does_not_extend_the_deadline() -> None:
+def test_a_head_sent_byte_by_byte_does_not_extend_the_deadline() -> None:
     with closing(Servers(limiter(deadline_s=0.2))) as servers, connect(servers.http.url) as slow:
         wait_until(lambda: is_cut_off(slow, b"X", 1), LIMIT_S)
 
@@ -130,7 +130,7 @@ def test_an_endless_head_is_refused_at_its_limit(servers: Servers) -> None:
         assert status_of(endless) == 431
 
 
-def test_an_endless_head_is_refused_with_a_token_too(servers: Servers) -> None:
+def test_an_endless_head_is_refused_even_with_a_token(servers: Servers) -> None:
     with connect(servers.http.url) as endless:
         head = b"GET /read HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a read token\r\n"
         endless.sendall(head + b"\r\n")
@@ -139,13 +139,13 @@ def test_an_endless_head_is_refused_with_a_token_too(servers: Servers) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"\x16\x03\x01\r\n\r\n", b"GET /\r\n\r\n", PREFACE, b"\r\n\r\n"])
-def test_what_is_no_request_is_refused(servers: Servers, sent: bytes) -> None:
+def test_malformed_requests_are_refused(servers: Servers, sent: bytes) -> None:
     with connect(servers.http.url) as peer:
         peer.sendall(sent)
         assert status_of(peer) == 400
 
 
-def test_connections_without_a_token_have_no_thread(servers: Servers) -> None:
+def test_connections_without_a_token_use_no_thread(servers: Servers) -> None:
     before = threading.active_count()
     with ExitStack() as stack:
         for _ in range(4):
@@ -154,7 +154,7 @@ def test_connections_without_a_token_have_no_thread(servers: Servers) -> None:
         assert threading.active_count() == before
 
 
-def test_a_flood_evicts_the_oldest_and_readers_are_answered(servers: Servers) -> None:
+def test_a_flood_evicts_the_oldest_connections_and_readers_are_served(servers: Servers) -> None:
     with ExitStack() as stack:
         flood = [stack.enter_context(connect(servers.http.url)) for _ in range(50)]
         assert ask(servers.http) == (200, b"{}")
@@ -162,7 +162,7 @@ def test_a_flood_evicts_the_oldest_and_readers_are_answered(servers: Servers) ->
         assert servers.limiter.unauthenticated_count <= 4
 
 
-def test_a_flood_does_not_evict_a_reader_that_waits(servers: Servers) -> None:
+def test_a_flood_does_not_evict_a_waiting_reader(servers: Servers) -> None:
     answers: list[tuple[int, bytes]] = []
     waiting = threading.Thread(target=lambda: answers.append(ask(servers.http, "/wait")))
     waiting.start()
@@ -175,7 +175,7 @@ def test_a_flood_does_not_evict_a_reader_that_waits(servers: Servers) -> None:
     assert answers == [(200, b"{}")]
 
 
-def test_too_many_readers_are_told() -> None:
+def test_too_many_readers_get_status_503() -> None:
     with closing(Servers(limiter(authenticated_max=1))) as servers:
         waiting = threading.Thread(target=ask, args=(servers.http, "/wait"))
         waiting.start()
@@ -187,7 +187,7 @@ def test_too_many_readers_are_told() -> None:
         assert ask(servers.http)[0] == 200
 
 
-def test_bodies_of_all_requests_have_one_limit(servers: Servers) -> None:
+def test_all_request_bodies_share_one_size_limit(servers: Servers) -> None:
     with connect(servers.http.url) as half:
         half.sendall(
             b"POST /echo HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a read token\r\n"
@@ -199,7 +199,7 @@ def test_bodies_of_all_requests_have_one_limit(servers: Servers) -> None:
     wait_until(lambda: servers.limiter.byte_count == 0, LIMIT_S)
 
 
-def test_open_pages_are_answered_without_a_thread(servers: Servers) -> None:
+def test_open_pages_are_served_without_a_thread(servers: Servers) -> None:
     with connect(servers.http.url) as browser:
         browser.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         with browser.makefile("rb") as said:
@@ -237,11 +237,13 @@ def fetched(server: FlightSqlServer) -> pa.Table:
         return client.do_get(ticket, options).read_all()
 
 
-def test_flight_rows_come_through_the_listener_in_front(flights: FlightSqlServer) -> None:
+def test_flight_rows_pass_through_the_front_listener(flights: FlightSqlServer) -> None:
     assert fetched(flights).equals(TABLE)
 
 
-def test_a_flood_of_flight_does_not_keep_a_reader_out(flights: FlightSqlServer) -> None:
+def test_a_flood_of_flight_connections_does_not_block_a_new_reader(
+    flights: FlightSqlServer,
+) -> None:
     with ExitStack() as stack:
         flood = [stack.enter_context(connect(flights.url)) for _ in range(30)]
         flood += [stack.enter_context(connect(flights.url)) for _ in range(30)]
@@ -254,7 +256,7 @@ def test_a_flood_of_flight_does_not_keep_a_reader_out(flights: FlightSqlServer) 
         assert all(is_closed(one) for one in flood[:30])
 
 
-def test_a_flood_of_flight_does_not_evict_a_reader(flights: FlightSqlServer) -> None:
+def test_a_flood_of_flight_connections_does_not_evict_a_reader(flights: FlightSqlServer) -> None:
     header = (b"authorization", ACCESS["Authorization"].encode())
     options = flight.FlightCallOptions(headers=[header], timeout=LIMIT_S)
     wanted: Any = flight.FlightDescriptor.for_command(
@@ -269,13 +271,13 @@ def test_a_flood_of_flight_does_not_evict_a_reader(flights: FlightSqlServer) -> 
         assert reader.read_all().num_rows < TABLE.num_rows
 
 
-def test_flight_closes_a_connection_of_something_else(flights: FlightSqlServer) -> None:
+def test_the_flight_server_closes_connections_of_other_protocols(flights: FlightSqlServer) -> None:
     with connect(flights.url) as peer:
         peer.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert is_closed(peer)
 
 
-def test_the_flight_server_leaves_no_file(flights: FlightSqlServer) -> None:
+def test_the_flight_server_leaves_no_socket_file(flights: FlightSqlServer) -> None:
     with open("/proc/net/unix") as sockets:
         names = [line.split()[-1] for line in sockets if "mesh-flight-" in line]
     assert names == []

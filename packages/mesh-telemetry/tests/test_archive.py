@@ -62,7 +62,7 @@ def count(archive: Archive, table: str = "spans") -> int:
 
 
 @pytest.mark.parametrize("end", ["close", "return", "kill"])
-def test_a_program_that_has_ended_is_asked(place: Path, tmp_path: Path, end: str) -> None:
+def test_an_exited_program_can_be_queried(place: Path, tmp_path: Path, end: str) -> None:
     spill = tmp_path / "kept"
     run_program(place, spill, end)
 
@@ -91,7 +91,7 @@ def test_a_program_that_has_ended_is_asked(place: Path, tmp_path: Path, end: str
         assert duckdb.execute(query).fetchall() == [(4,)]
 
 
-def test_what_a_killed_program_has_left_is_made_parquet_by_the_next(
+def test_the_next_program_converts_rows_of_a_killed_one_to_parquet(
     place: Path, tmp_path: Path
 ) -> None:
     spill = tmp_path / "kept"
@@ -112,7 +112,7 @@ def test_what_a_killed_program_has_left_is_made_parquet_by_the_next(
         assert count(archive) == 0
 
 
-def test_the_past_is_asked_at_the_command_line(place: Path, tmp_path: Path) -> None:
+def test_past_runs_can_be_queried_from_the_command_line(place: Path, tmp_path: Path) -> None:
     spill = tmp_path / "kept"
     run_program(place, spill, "close")
     (run,) = Archive.runs(spill)
@@ -130,14 +130,16 @@ def test_the_past_is_asked_at_the_command_line(place: Path, tmp_path: Path) -> N
     assert run.name in wrong.stdout
 
 
-def test_a_folder_without_runs_says_so(tmp_path: Path) -> None:
+def test_a_folder_without_runs_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="no rows"):
         Archive(tmp_path)
     with pytest.raises(StorageError, match="cannot read"):
         Archive.runs(tmp_path / "none")
 
 
-def test_what_is_saved_is_asked_later(place: Path, tmp_path: Path, local_procs: LocalProcs) -> None:
+def test_saved_rows_can_be_queried_later(
+    place: Path, tmp_path: Path, local_procs: LocalProcs
+) -> None:
     with Telemetry(config(place)) as telemetry:
         workers: Any = local_procs({"gpus": 2}, name="team").spawn("workers", Worker)
         workers.work.call(1).get(LIMIT_S)
@@ -155,7 +157,7 @@ def test_what_is_saved_is_asked_later(place: Path, tmp_path: Path, local_procs: 
         assert count(archive) == 8
 
 
-def test_live_tables_have_a_past_where_it_is_recorded(
+def test_live_tables_have_a_history_if_snapshots_are_recorded(
     place: Path, tmp_path: Path, local_procs: LocalProcs
 ) -> None:
     spill = tmp_path / "kept"
@@ -179,7 +181,7 @@ def test_live_tables_have_a_past_where_it_is_recorded(
         assert archive.query("select mesh from procs", as_of=before).table.num_rows == 1
 
 
-def test_what_is_set_without_a_folder_is_refused() -> None:
+def test_spill_options_without_a_folder_are_refused() -> None:
     for options in ({"spill_bytes": 1 << 30}, {"snapshot_s": 1.0}):
         with pytest.raises(ValueError, match="set it too"):
             TelemetryConfig(**options)

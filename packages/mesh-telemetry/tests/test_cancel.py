@@ -41,7 +41,7 @@ def is_computing() -> bool:
     )
 
 
-def test_work_that_is_cancelled_stops() -> None:
+def test_a_cancelled_fragment_stops() -> None:
     cancellation = Cancellation()
 
     def cancel() -> None:
@@ -54,7 +54,7 @@ def test_work_that_is_cancelled_stops() -> None:
     wait_until(lambda: not is_computing(), LIMIT_S)
 
 
-def test_work_that_is_late_stops() -> None:
+def test_a_fragment_stops_at_its_deadline() -> None:
     with pytest.raises(TelemetryError, match="not finished after"):
         run_fragment(endless(0.2), HostRows(TABLES))
     wait_until(lambda: not is_computing(), LIMIT_S)
@@ -122,7 +122,7 @@ def prompt() -> Slow:
     return hosts
 
 
-def test_rows_come_before_the_last_host_has_answered() -> None:
+def test_rows_are_returned_before_the_last_host_has_replied() -> None:
     hosts = Slow()
     stream = Query("select x + 1 as y from t where x >= 90", None, SCHEMAS).stream(hosts)
     assert next(stream).to_pydict() == {"y": list(range(91, 101))}
@@ -134,7 +134,7 @@ def test_rows_come_before_the_last_host_has_answered() -> None:
     assert stream.schema.names == ["y"]
 
 
-def test_who_stops_reading_gives_the_others_up() -> None:
+def test_a_closed_stream_cancels_the_queries_of_the_remaining_hosts() -> None:
     for sql, is_left in [("select x from t", True), ("select x from t limit 30", False)]:
         hosts = Slow()
         with Query(sql, None, SCHEMAS).stream(hosts) as stream:
@@ -144,7 +144,7 @@ def test_who_stops_reading_gives_the_others_up() -> None:
         assert hosts.is_closed
 
 
-def test_who_never_answers_is_named() -> None:
+def test_an_unresponsive_host_is_reported() -> None:
     answer = Query("select count(*) as n from t", None, SCHEMAS).run(Slow(), timeout_s=0.5)
     (failure,) = answer.coverage.failed
     assert (failure.host, failure.cause) == ("b", "it did not reply in time")
@@ -153,7 +153,7 @@ def test_who_never_answers_is_named() -> None:
     assert [one.host for one in stream.coverage.failed] == ["b"]
 
 
-def test_what_is_left_to_do_is_done_first() -> None:
+def test_the_final_step_of_a_query_runs_before_its_rows_are_streamed() -> None:
     for sql, wanted in [
         ("select count(*) as n from t", [{"n": 200}]),
         ("select x from t order by x desc limit 1", [{"x": 99}]),
@@ -163,7 +163,7 @@ def test_what_is_left_to_do_is_done_first() -> None:
         assert [row for batch in stream for row in batch.to_pylist()] == wanted
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_a_result_over_the_memory_limit_is_refused() -> None:
     limits = QueryLimits(memory_max_bytes=1000)
     with pytest.raises(QueryError, match="exceed the memory limit"):
         Query("select x from t", None, SCHEMAS, limits).run(prompt())

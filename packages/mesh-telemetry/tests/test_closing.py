@@ -20,7 +20,7 @@ _CLOSE_S = 20.0
 
 
 @pytest.mark.parametrize("is_template", [False, True], ids=["telemetry", "template"])
-def test_a_process_that_is_stopped_by_a_signal_is_killed_when_telemetry_closes(
+def test_a_suspended_process_is_killed_when_telemetry_closes(
     place: Path, is_template: bool
 ) -> None:
     telemetry = Telemetry(config(place)).start()

@@ -58,7 +58,7 @@ def test_only_the_latest_operations_are_kept(tmp_path: Path) -> None:
     assert all(one.left_ns for one in found)
 
 
-def test_long_names_are_cut(tmp_path: Path) -> None:
+def test_long_names_are_truncated(tmp_path: Path) -> None:
     file = CollectivesFile(tmp_path)
     path = "/deep" * 100 + "/train.py"
     file.enter(0, "o" * 99, 0, 0, 1, "s" * 99, (path, "f" * 99, 1), is_async=True)
@@ -83,7 +83,7 @@ def test_a_process_without_collectives_has_no_file(tmp_path: Path) -> None:
     assert read_progress(str(tmp_path)) is None
 
 
-def test_the_monitor_of_a_host_notifies_once_of_a_new_process_and_while_one_is_slow(
+def test_the_monitor_reports_a_new_process_once_and_slow_processes_repeatedly(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "1.22.abc"

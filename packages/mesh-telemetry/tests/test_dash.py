@@ -97,7 +97,7 @@ def test_the_token_does_not_stay_in_the_address(page: Any) -> None:
     ready(page, "overview")
 
 
-def test_a_wrong_token_shows_a_form_that_takes_the_right_one(
+def test_a_wrong_token_shows_a_form_that_accepts_the_right_one(
     opened: Any, program: tuple[ShownProgram, Serving]
 ) -> None:
     serving = program[1]
@@ -129,7 +129,7 @@ def test_the_topology_has_meshes_ranks_and_messages(page: Any) -> None:
     assert any(int(words.split()[0]) >= 20 for words in sent), sent
 
 
-def test_the_explorer_goes_from_hosts_to_actors(page: Any) -> None:
+def test_the_explorer_navigates_from_hosts_to_actors(page: Any) -> None:
     show(page, "explorer")
     page.get_by_role("option").filter(has_text="team[2]").click()
     page.get_by_role("option").filter(has_text="trainers[2]").click()
@@ -200,7 +200,7 @@ def test_a_deadlock_is_shown_with_its_actors(page: Any) -> None:
     has(page, "Partner.", "[data-part=stacks]")
 
 
-def test_names_of_the_program_are_inserted_as_text(page: Any) -> None:
+def test_names_from_the_program_are_inserted_as_text(page: Any) -> None:
     show(page, "topology")
     page.get_by_role("option").filter(has_text=EVIL).click()
     has(page, EVIL, "[aria-label=Mesh]")
@@ -214,7 +214,7 @@ def test_names_of_the_program_are_inserted_as_text(page: Any) -> None:
     assert page.title() != "taken"
 
 
-def test_two_pages_share_one_query_which_ends_when_both_are_closed(
+def test_two_pages_share_one_query_that_stops_when_both_are_closed(
     opened: Any, program: tuple[ShownProgram, Serving]
 ) -> None:
     streams = program[1]._dashboard.streams
@@ -255,7 +255,7 @@ def test_a_host_that_does_not_respond_is_shown(page: Any) -> None:
         ("sql", "tables"),
     ],
 )
-def test_a_list_whose_query_failed_is_loaded_again(page: Any, name: str, topic: str) -> None:
+def test_a_list_is_reloaded_after_its_query_failed(page: Any, name: str, topic: str) -> None:
     late = {"error": {"code": "failed", "message": "the query was not finished after 3 s"}}
     failed = threading.Event()
 
@@ -270,7 +270,7 @@ def test_a_list_whose_query_failed_is_loaded_again(page: Any, name: str, topic: 
     assert failed.is_set()
 
 
-def test_keys_and_the_theme(page: Any) -> None:
+def test_tab_focuses_the_skip_link_and_the_theme_persists(page: Any) -> None:
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "skip"
     dark = "() => getComputedStyle(document.body).backgroundColor"
@@ -328,7 +328,7 @@ def actor_ids(page: Any, *names: str) -> list[str]:
     return [page.evaluate(script, [name]) for name in names]
 
 
-def test_failed_ranks_are_shown_by_a_sign_and_their_reason(page: Any) -> None:
+def test_failed_ranks_are_shown_with_a_symbol_and_their_reason(page: Any) -> None:
     show(page, "topology")
     first = page.get_by_role("option").first
     first.filter(has_text="mortal").filter(has_text="✕ 4 failures").wait_for()

@@ -66,7 +66,7 @@ def test_a_new_case_appears_and_can_be_selected(
         assert page.title() == "Mesh: cases"
 
 
-def test_a_program_that_is_not_recorded_says_how_to_record_it(
+def test_the_page_of_an_unrecorded_program_says_how_to_record_it(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))

@@ -16,7 +16,7 @@ from mesh_telemetry._serve.program_files import served_program
 TEAM = "canvas[aria-label='2 ranks: all running']"
 
 
-def test_the_last_state_stays_with_a_notice(
+def test_the_last_state_stays_visible_after_the_program_exits(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))

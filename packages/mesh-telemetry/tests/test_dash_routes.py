@@ -185,7 +185,7 @@ def test_a_stream_reports_an_error_and_continues(server: HttpServer, program: Fa
     connection.close()
 
 
-def test_streams_end_with_the_dashboard(server: HttpServer, streams: TopicStreams) -> None:
+def test_streams_close_with_the_dashboard(server: HttpServer, streams: TopicStreams) -> None:
     connection, reply = get(server, "/live/hosts")
     event(reply)
     streams.close()
@@ -223,7 +223,7 @@ def test_cycles_are_found(edges: list[tuple[str, str]], expected: list[list[str]
     assert find_cycles(edges) == expected
 
 
-def test_a_group_of_meshes_is_named_by_the_common_start_of_their_names() -> None:
+def test_a_group_of_meshes_is_named_after_their_common_prefix() -> None:
     assert group_names(["shard-10", "shard-2", "shard-3"]) == "shard-…"
     assert group_names(["a", "b"]) == "…"
     assert group_names(["same", "same"]) == "same"

@@ -23,7 +23,7 @@ def elements(page: Any) -> int:
 
 
 @pytest.mark.parametrize("meshes", [300, pytest.param(1250, marks=pytest.mark.slow)])
-def test_thousands_of_actors(place: Path, meshes: int) -> None:
+def test_the_dashboard_is_responsive_with_thousands_of_actors(place: Path, meshes: int) -> None:
     with Telemetry(TelemetryConfig(directory=str(place))) as telemetry:
         procs = this_host().spawn_procs({"gpus": PROCS}, name="team")
         trainers: Any = [procs.spawn(f"trainer-{at}", Trainer) for at in range(meshes)]

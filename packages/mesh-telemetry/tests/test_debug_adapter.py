@@ -83,7 +83,7 @@ def test_an_editor_stops_where_the_code_is_paused(telemetry: Telemetry, trainer:
     assert step.get(LIMIT_S) == 60
 
 
-def test_an_editor_that_is_killed_lets_the_actor_go(telemetry: Telemetry, trainer: Any) -> None:
+def test_an_actor_continues_when_its_editor_is_killed(telemetry: Telemetry, trainer: Any) -> None:
     for number in (1, 2):
         step = trainer.step.call_one(number)
         (session,) = paused_sessions(telemetry)

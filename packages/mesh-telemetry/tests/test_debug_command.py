@@ -38,7 +38,7 @@ def team() -> Iterator[Any]:
     procs.stop().get(LIMIT_S)
 
 
-def test_the_command_lists_attaches_and_lets_go(
+def test_the_command_lists_attaches_and_continues(
     telemetry: Telemetry, debug: MeshDebug, team: Any
 ) -> None:
     one = team.slice(gpus=2)
@@ -67,7 +67,9 @@ def test_the_command_lists_attaches_and_lets_go(
     assert (none.returncode, none.stderr.count("\n")) == (1, 1)
 
 
-def test_a_command_is_cast_to_many(telemetry: Telemetry, debug: MeshDebug, team: Any) -> None:
+def test_a_command_is_cast_to_many_sessions(
+    telemetry: Telemetry, debug: MeshDebug, team: Any
+) -> None:
     steps = team.step.call(1)
     found = paused_sessions(telemetry, 4)
     same = debug.run("cast", "p number")
@@ -83,7 +85,7 @@ def test_a_command_is_cast_to_many(telemetry: Telemetry, debug: MeshDebug, team:
     assert list(steps.get(LIMIT_S).values()) == [10, 11, 12, 13]
 
 
-def test_a_client_that_is_killed_lets_the_actor_go(
+def test_an_actor_continues_when_its_client_is_killed(
     telemetry: Telemetry, debug: MeshDebug, team: Any
 ) -> None:
     step = team.slice(gpus=0).step.call_one(6)
@@ -99,7 +101,7 @@ def test_a_client_that_is_killed_lets_the_actor_go(
     wait_until_none_paused(telemetry)
 
 
-def test_nobody_attaches_without_the_token(telemetry: Telemetry, team: Any) -> None:
+def test_debug_requests_without_the_token_are_refused(telemetry: Telemetry, team: Any) -> None:
     step = team.slice(gpus=0).step.call_one(6)
     (session,) = paused_sessions(telemetry)
     with telemetry.serve() as serving:

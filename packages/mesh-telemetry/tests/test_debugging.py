@@ -113,7 +113,7 @@ def test_a_paused_actor_can_be_stopped(telemetry: Telemetry, kind: type) -> None
     procs.stop().get(LIMIT_S)
 
 
-def test_closing_telemetry_lets_go(place: Path) -> None:
+def test_closing_telemetry_continues_paused_actors(place: Path) -> None:
     procs = this_host().spawn_procs(name="team")
     trainer: Any = procs.spawn("trainers", Trainer)
     before = sys.breakpointhook
@@ -129,7 +129,7 @@ def test_closing_telemetry_lets_go(place: Path) -> None:
     procs.stop().get(LIMIT_S)
 
 
-def test_breakpoints_end_with_their_session(telemetry: Telemetry, team: Any) -> None:
+def test_breakpoints_are_removed_with_their_session(telemetry: Telemetry, team: Any) -> None:
     one = team.slice(gpus=0)
     loop = one.loop.call_one(4)
     (session,) = paused_sessions(telemetry)
@@ -150,7 +150,7 @@ def test_breakpoints_end_with_their_session(telemetry: Telemetry, team: Any) -> 
     assert loop.get(LIMIT_S) == 1
 
 
-def test_stepping_ends_with_the_endpoint(telemetry: Telemetry, team: Any) -> None:
+def test_stepping_stops_when_the_endpoint_returns(telemetry: Telemetry, team: Any) -> None:
     one = team.slice(gpus=0)
     step = one.step.call_one(1)
     (session,) = paused_sessions(telemetry)
@@ -163,7 +163,7 @@ def test_stepping_ends_with_the_endpoint(telemetry: Telemetry, team: Any) -> Non
     assert one.count.call_one().get(LIMIT_S) == 1
 
 
-def test_a_hook_that_the_user_has_chosen_stays(
+def test_a_breakpoint_hook_set_by_the_user_is_kept(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONBREAKPOINT", "0")
@@ -184,7 +184,7 @@ shutdown_context().get(60)
 """
 
 
-def test_the_program_itself_has_its_own_terminal(place: Path) -> None:
+def test_a_breakpoint_of_the_program_itself_uses_its_terminal(place: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(place)],
         input="p answer\nc\n",
@@ -197,7 +197,7 @@ def test_the_program_itself_has_its_own_terminal(place: Path) -> None:
     assert "the answer is 42" in done.stdout
 
 
-def test_a_session_is_seen_where_it_was_stepped_to(telemetry: Telemetry, team: Any) -> None:
+def test_a_session_shows_the_line_that_it_was_stepped_to(telemetry: Telemetry, team: Any) -> None:
     step = team.slice(gpus=1).step.call_one(1)
     (session,) = paused_sessions(telemetry)
     with telemetry.debug(session["id"]) as console:

@@ -132,15 +132,13 @@ def faults(place: Path, two: list[WorkerProcess], seeds: range) -> None:
 
 
 @pytest.mark.slow
-def test_what_answers_for_a_host_is_lost_in_the_middle(
-    place: Path, two: list[WorkerProcess]
-) -> None:
+def test_queries_survive_the_loss_of_a_query_server(place: Path, two: list[WorkerProcess]) -> None:
     faults(place, two, FEW)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_what_answers_for_a_host_is_lost_in_the_middle_often(
+def test_queries_survive_many_losses_of_query_servers(
     place: Path, two: list[WorkerProcess]
 ) -> None:
     faults(place, two, MANY)
@@ -172,12 +170,12 @@ def host_is_lost(place: Path, seed: int) -> None:
         pass
 
 
-def test_a_host_is_lost_in_the_middle(place: Path) -> None:
+def test_queries_survive_the_loss_of_a_host(place: Path) -> None:
     host_is_lost(place, 0)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_host_is_lost_in_the_middle_often(place: Path) -> None:
+def test_queries_survive_many_losses_of_hosts(place: Path) -> None:
     for seed in range(1, 20):
         host_is_lost(place, seed)

@@ -76,7 +76,7 @@ def fetched(connection, sql: str, parameters: object = None) -> pa.Table:  # noq
         return cursor.fetch_arrow_table()
 
 
-def test_a_driver_asks_over_all_hosts(connection: object) -> None:
+def test_a_driver_queries_all_hosts(connection: object) -> None:
     sql = "SELECT name, count(*) AS n FROM t GROUP BY name ORDER BY name"
     assert fetched(connection, sql).to_pylist() == [{"name": "a", "n": 10}, {"name": "b", "n": 10}]
 
@@ -97,12 +97,12 @@ def test_a_driver_lists_tables_and_columns(connection) -> None:  # noqa: ANN001
     assert connection.adbc_get_table_schema("t").names == ["id", "name"]
 
 
-def test_a_driver_is_told_what_is_wrong(connection: object) -> None:
+def test_a_driver_gets_the_reason_of_an_error(connection: object) -> None:
     with pytest.raises(Exception, match="no table nowhere"):
         fetched(connection, "SELECT * FROM nowhere")
 
 
-def test_without_the_token_nothing_is_said(server: FlightSqlServer) -> None:
+def test_requests_without_a_valid_token_are_refused(server: FlightSqlServer) -> None:
     wrong = {HEADER: "Bearer wrong"}
     with (
         pytest.raises(Exception, match="missing or invalid token"),
@@ -111,7 +111,7 @@ def test_without_the_token_nothing_is_said(server: FlightSqlServer) -> None:
         fetched(opened, "SELECT 1")
 
 
-def test_what_is_not_flight_sql_is_refused(server: FlightSqlServer) -> None:
+def test_commands_other_than_flight_sql_are_refused(server: FlightSqlServer) -> None:
     options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {TOKEN}".encode())])
     with flight.connect(server.url) as client:
         for command in [b"", b"\xff\xff", b"\x0a\x05hello"]:
@@ -131,7 +131,7 @@ class _CallContext:
         return False
 
 
-def test_a_call_does_not_end_while_its_context_is_used() -> None:
+def test_a_call_does_not_return_while_its_context_is_in_use() -> None:
     context = _CallContext()
 
     def serve() -> None:

@@ -33,7 +33,7 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_the_name_of_a_folder_does_not_give_the_whole_run_away(tmp_path: Path) -> None:
+def test_the_name_of_a_folder_reveals_only_half_of_the_run_id(tmp_path: Path) -> None:
     folder, lock = open_host_folder(str(tmp_path), RUN, 0)
     assert folder.parent.name == PREFIX + RUN[: len(RUN) // 2]
     assert [mode(folder), mode(folder.parent)] == [0o700, 0o700]
@@ -41,7 +41,7 @@ def test_the_name_of_a_folder_does_not_give_the_whole_run_away(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("how", TAKEN)
-def test_all_processes_of_a_run_use_the_other_name_when_one_is_taken(
+def test_all_processes_of_a_run_use_the_second_name_if_the_first_is_in_use(
     tmp_path: Path, how: str
 ) -> None:
     place, elsewhere = tmp_path / "place", tmp_path / "elsewhere"
@@ -62,7 +62,7 @@ def test_all_processes_of_a_run_use_the_other_name_when_one_is_taken(
 
 
 @pytest.mark.parametrize("how", TAKEN)
-def test_a_sweep_leaves_alone_what_others_have_put_there(tmp_path: Path, how: str) -> None:
+def test_a_sweep_keeps_files_of_other_users(tmp_path: Path, how: str) -> None:
     place, elsewhere = tmp_path / "place", tmp_path / "elsewhere"
     place.mkdir()
     theirs = place / f"{PREFIX}1-ff"
@@ -74,7 +74,7 @@ def test_a_sweep_leaves_alone_what_others_have_put_there(tmp_path: Path, how: st
     assert inside.exists()
 
 
-def test_both_names_taken_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+def test_the_error_says_what_to_do_if_both_names_are_in_use(tmp_path: Path) -> None:
     for name in (RUN, RUN[: len(RUN) // 2]):
         (tmp_path / f"{PREFIX}{name}").touch()
     with pytest.raises(StorageError, match="set another directory"):
@@ -82,7 +82,7 @@ def test_both_names_taken_is_an_error_that_says_what_to_do(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("how", TAKEN)
-def test_programs_are_found_when_the_folder_for_notes_is_taken(
+def test_served_programs_are_found_if_another_user_owns_their_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     runtime, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
@@ -105,7 +105,7 @@ def test_programs_are_found_when_the_folder_for_notes_is_taken(
     assert served_programs() == []
 
 
-def test_notes_in_a_folder_that_others_can_write_are_not_read(
+def test_program_files_in_a_folder_writable_by_others_are_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))

@@ -73,11 +73,11 @@ def only(states: list[ProcessState], before: list[ProcessState] | None = None) -
     return found
 
 
-def test_nobody_is_named_while_collectives_end() -> None:
+def test_no_rank_is_named_while_collectives_complete() -> None:
     assert find_hangs([], [process(rank, call(0), call(1)) for rank in range(SIZE)], 0.8) == []
 
 
-def test_a_rank_that_is_elsewhere_is_named_with_its_line() -> None:
+def test_a_rank_that_has_not_joined_is_named_with_its_line() -> None:
     hang = only([*others(2, call(0), waiting(1)), process(2, call(0))])
     assert (hang.kind, hang.is_certain) == ("blocked", True)
     assert str(hang) == (
@@ -88,7 +88,7 @@ def test_a_rank_that_is_elsewhere_is_named_with_its_line() -> None:
     )
 
 
-def test_what_was_last_known_of_a_silent_host_is_no_operation_that_still_runs() -> None:
+def test_the_last_operation_of_an_unresponsive_host_is_not_considered_running() -> None:
     silent = {"state": "?", "stacks": None, "silent_s": 2.2, "now_ns": NOW - 23 * S // 2}
     # The host was last heard of when one of its ranks had not called yet what the other waited in.
     lost = [process(2, call(0), call(1, left_ns=0), **silent), process(3, call(0), **silent)]
@@ -99,7 +99,7 @@ def test_what_was_last_known_of_a_silent_host_is_no_operation_that_still_runs() 
     assert {culprit.rank for hang in hangs for culprit in hang.culprits} == {2, 3}
 
 
-def test_a_send_of_a_silent_host_hides_no_receive_of_another() -> None:
+def test_a_send_of_an_unresponsive_host_does_not_hide_a_receive_of_another() -> None:
     silent = {"state": "?", "stacks": None, "silent_s": 2.2, "now_ns": NOW - 23 * S // 2}
     stale = call(1, "send", left_ns=0, peer=1)
     receive = waiting(2, "recv", peer=1)
@@ -109,7 +109,7 @@ def test_a_send_of_a_silent_host_hides_no_receive_of_another() -> None:
     assert hang.culprits[0].rank == 1
 
 
-def test_a_silent_host_is_lost_although_its_ranks_had_joined() -> None:
+def test_an_unresponsive_host_is_lost_even_if_its_ranks_had_joined() -> None:
     silent = {"state": "?", "stacks": None, "silent_s": 2.2}
     lost = [process(rank, call(0), call(1), **silent) for rank in (2, 3)]
     hang = only([*(process(rank, call(0), waiting(1)) for rank in (0, 1)), *lost])
@@ -131,7 +131,7 @@ def test_a_silent_host_is_lost_although_its_ranks_had_joined() -> None:
         ({"stacks": None}, "blocked", "does not reply"),
     ],
 )
-def test_what_a_missing_rank_does_decides_the_kind(
+def test_the_state_of_a_missing_rank_determines_the_kind_of_hang(
     changed: dict[str, object], kind: str, reason: str
 ) -> None:
     hang = only([*others(3, call(0), waiting(1)), process(3, call(0), **changed)])
@@ -139,7 +139,7 @@ def test_what_a_missing_rank_does_decides_the_kind(
     assert reason in hang.culprits[0].reason
 
 
-def test_a_rank_that_computes_is_named_but_is_not_certain() -> None:
+def test_a_computing_rank_is_named_but_its_hang_is_not_certain() -> None:
     states = [*others(3, call(0), waiting(1)), process(3, call(0), cpu_s=1.2)]
     before = [one._replace(now_ns=one.now_ns - S // 4, cpu_s=1.0) for one in states]
     hang = only(states, before)
@@ -152,25 +152,25 @@ def test_a_host_that_replies_late_is_not_certain_to_be_lost() -> None:
     assert (hang.kind, hang.is_certain) == ("lost", False)
 
 
-def test_a_rank_that_writes_a_checkpoint_is_not_certain() -> None:
+def test_a_hang_is_not_certain_while_a_rank_writes_a_checkpoint() -> None:
     states = [*others(0, call(0), waiting(1)), process(0, call(0), io_bytes=8 << 20)]
     before = [one._replace(now_ns=one.now_ns - S // 4, io_bytes=4 << 20) for one in states]
     hang = only(states, before)
     assert (hang.kind, hang.is_certain) == ("busy", False)
 
 
-def test_a_rank_that_waits_for_a_processor_is_not_certain() -> None:
+def test_a_hang_is_not_certain_while_a_rank_waits_for_a_cpu() -> None:
     states = [*others(3, call(0), waiting(1)), process(3, call(0), is_busy=True, state="R")]
     assert not only(states).is_certain
 
 
-def test_pauses_that_the_group_had_before_make_patient() -> None:
+def test_a_hang_is_not_certain_if_the_group_had_similar_pauses_before() -> None:
     calls = [call(0), call(1), call(2, entered_ns=NOW - 4 * S), waiting(3)]
     hang = only([*others(3, *calls), process(3, *calls[:3])])
     assert (hang.kind, hang.is_certain) == ("blocked", False)
 
 
-def test_a_rank_that_is_late_for_the_first_operations_may_still_start() -> None:
+def test_a_rank_that_is_late_for_its_first_operation_may_still_be_starting() -> None:
     def at_start(waited_s: int, *others_too: ProcessState) -> Hang:
         first = waiting(0)._replace(sequence=0, entered_ns=NOW - waited_s * S)
         return only([process(0, first), process(1, first), process(2, first), *others_too])
@@ -182,14 +182,14 @@ def test_a_rank_that_is_late_for_the_first_operations_may_still_start() -> None:
     assert at_start(2, process(3, state="T")).is_certain
 
 
-def test_an_idle_rank_that_is_being_called_is_not_certain() -> None:
+def test_a_hang_is_not_certain_while_an_idle_rank_is_being_called() -> None:
     idle = process(3, call(0), running=(), stacks=())
     program = process(0, groups=(), slot=0, mesh="root", waits=(Wait("", "step", idle.proc, 1.0),))
     hang = only([*others(3, call(0), waiting(1)), idle, program._replace(host=7)])
     assert (hang.kind, hang.is_certain) == ("missing_call", False)
 
 
-def test_another_operation_is_named_although_all_ranks_wait() -> None:
+def test_a_different_operation_is_named_even_if_all_ranks_wait() -> None:
     other = waiting(1, "broadcast", peer=0, line=40)
     hang = only([*others(1, call(0), waiting(1)), process(1, call(0), other)])
     assert (hang.kind, hang.is_certain) == ("different_order", True)
@@ -197,7 +197,7 @@ def test_another_operation_is_named_although_all_ranks_wait() -> None:
     assert "has called broadcast (root 0) where others have called" in hang.culprits[0].reason
 
 
-def test_another_shape_is_named_although_its_rank_failed() -> None:
+def test_a_different_shape_is_named_even_if_its_rank_failed() -> None:
     other = call(1, nbytes=28, shape="float32[7]", is_failed=True)
     hang = only([*others(1, call(0), waiting(1)), process(1, call(0), other)])
     assert hang.kind == "shape_mismatch"
@@ -246,14 +246,14 @@ def test_a_process_that_has_exited_is_lost() -> None:
     assert (hang.kind, hang.culprits[0].pid) == ("lost", 103)
 
 
-def test_a_shape_that_ended_a_process_is_named() -> None:
+def test_a_shape_that_crashed_a_process_is_named() -> None:
     other = waiting(1, nbytes=28, shape="float32[7]")
     exited = process(3, call(0), other, state="X", stacks=None, running=None)
     hang = only([*others(3, call(0), waiting(1)), exited])
     assert (hang.kind, hang.culprits[0].rank) == ("shape_mismatch", 3)
 
 
-def test_an_end_that_a_stopped_rank_could_not_note_is_not_waited_for() -> None:
+def test_an_operation_whose_end_a_stopped_rank_could_not_record_is_complete() -> None:
     states = [*others(2, call(0), waiting(1)), process(2, waiting(0), state="T")]
     hang = only(states)
     assert (hang.kind, [one.rank for one in hang.culprits]) == ("stopped", [2])
@@ -266,13 +266,13 @@ def test_a_process_that_does_not_exist_is_lost() -> None:
     assert (hang.kind, hang.culprits[0].rank) == ("lost", 3)
 
 
-def test_all_ranks_have_joined_and_no_data_arrives() -> None:
+def test_a_link_hang_is_found_if_all_ranks_joined_and_no_data_arrives() -> None:
     hang = only([process(rank, call(0), waiting(1)) for rank in range(SIZE)])
     assert (hang.kind, hang.is_certain, len(hang.culprits)) == ("link", True, SIZE)
 
 
 @pytest.mark.parametrize(("last_took_s", "is_certain"), [(0.1, True), (0.5, False)])
-def test_how_long_a_link_may_take_depends_on_transfers_not_on_late_ranks(
+def test_the_patience_for_a_link_depends_on_transfers_not_on_late_ranks(
     last_took_s: float, is_certain: bool
 ) -> None:
     # Three ranks have waited a second for the last one, and then for the data.
@@ -283,7 +283,7 @@ def test_how_long_a_link_may_take_depends_on_transfers_not_on_late_ranks(
     assert (hang.kind, hang.is_certain) == ("link", is_certain)
 
 
-def test_a_rank_whose_data_does_not_arrive_is_not_missing_from_the_next_operation() -> None:
+def test_a_rank_that_waits_for_data_is_not_missing_from_the_next_operation() -> None:
     # The others have got all data of the first operation, and wait in the second one.
     states = [*others(2, call(0), call(1), waiting(2)), process(2, call(0), waiting(1))]
     hang = only(states)
@@ -292,7 +292,7 @@ def test_a_rank_whose_data_does_not_arrive_is_not_missing_from_the_next_operatio
     assert hang.collective.sequence == FIRST + 1
 
 
-def test_a_stopped_rank_is_named_although_it_has_joined() -> None:
+def test_a_stopped_rank_is_named_even_if_it_has_joined() -> None:
     states = [process(rank, call(0), waiting(1)) for rank in range(SIZE)]
     states[2] = states[2]._replace(state="T")
     hang = only(states)
@@ -320,7 +320,7 @@ def test_the_end_of_a_chain_of_calls_is_named() -> None:
     )
 
 
-def test_an_endpoint_that_only_the_called_rank_knows_is_named() -> None:
+def test_an_endpoint_that_only_the_called_rank_reports_is_named() -> None:
     reader = process(1, groups=(), mesh="data", running=("read",))
     program = process(2, groups=(), slot=0, mesh="root")
     # The program has called all ranks at once.
@@ -329,7 +329,7 @@ def test_an_endpoint_that_only_the_called_rank_knows_is_named() -> None:
     assert "serves 'read', for which process 1.0 of 'root' waits" in str(hang)
 
 
-def test_a_script_and_the_process_that_has_started_it_are_two() -> None:
+def test_a_script_and_its_launcher_are_separate_processes() -> None:
     # Both have the same slot; the starter waits for no collective and has nothing to do.
     starter = process(3, groups=(), pid=900)
     script = process(3, call(0), is_script=True, mesh="train.py", running=None)
@@ -337,7 +337,7 @@ def test_a_script_and_the_process_that_has_started_it_are_two() -> None:
     assert (hang.kind, hang.culprits[0].mesh, hang.culprits[0].pid) == ("blocked", "train.py", 103)
 
 
-def test_threads_of_mesh_itself_are_not_taken_for_the_program() -> None:
+def test_threads_of_mesh_itself_are_not_mistaken_for_the_program() -> None:
     own = Stack("mesh-telemetry", 9, None, (Frame("stacks", "/env/mesh_telemetry/socket.py", 1),))
     theirs = Stack("mesh-reader", 8, None, (Frame("read", "/job/reader.py", 5),))
     reader = process(1, groups=(), mesh="data", stacks=(own, theirs))

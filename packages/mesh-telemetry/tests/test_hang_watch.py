@@ -61,7 +61,7 @@ def test_a_hang_is_reported_once_and_so_is_its_end(
     assert continued.startswith("mesh: a collective continues that had hung")
 
 
-def test_collectives_are_rows(telemetry: Telemetry) -> None:
+def test_collectives_are_recorded_as_rows(telemetry: Telemetry) -> None:
     sql = """
         select rank, count(*) as n, count(left_us) as ended from collectives
         group by rank order by rank
@@ -77,7 +77,7 @@ def test_collectives_are_rows(telemetry: Telemetry) -> None:
     assert first["left_us"] >= first["entered_us"]
 
 
-def test_a_search_that_fails_is_not_the_last(
+def test_the_watch_continues_after_a_failed_search(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     searches = []
@@ -95,7 +95,7 @@ def test_a_search_that_fails_is_not_the_last(
     assert caplog.text.count("the search for hangs failed") == 1
 
 
-def test_nothing_is_reported_if_it_is_turned_off(place: Path, tmp_path: Path) -> None:
+def test_no_hang_is_reported_if_the_watch_is_disabled(place: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="hang_timeout_s 0 is not positive"):
         TelemetryConfig(hang_timeout_s=0)
     make_fifos(str(tmp_path))
@@ -111,7 +111,9 @@ def test_nothing_is_reported_if_it_is_turned_off(place: Path, tmp_path: Path) ->
         procs.stop().get(LIMIT_S)
 
 
-def test_the_log_is_a_warning(telemetry: Telemetry, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hang_is_logged_as_a_warning(
+    telemetry: Telemetry, caplog: pytest.LogCaptureFixture
+) -> None:
     wait_until(rows_of(telemetry, "begin"), LIMIT_S)
     (record,) = [one for one in caplog.records if "a collective hangs" in one.getMessage()]
     assert record.levelno == logging.WARNING

@@ -112,7 +112,7 @@ def test_rows_name_python_lines_with_native_frames_and_objects(team: Team) -> No
 
 
 @pytest.mark.slow
-def test_the_peak_has_memory_that_was_freed(team: Team) -> None:
+def test_the_peak_includes_memory_that_was_freed(team: Team) -> None:
     snapshot: HeapSnapshot = while_it_runs(
         lambda: team.telemetry.heap_snapshot(team.names, seconds=1.0, peak=True),
         lambda: team.actors.use.call().get(LIMIT_S),
@@ -126,7 +126,7 @@ def test_the_peak_has_memory_that_was_freed(team: Team) -> None:
         assert snapshot.html
 
 
-def test_a_process_is_tracked_again_and_once_at_a_time(team: Team) -> None:
+def test_a_process_can_be_tracked_repeatedly_but_not_concurrently(team: Team) -> None:
     name = team.names[0]
     team.telemetry.heap_snapshot(name, seconds=0.1)
     with ThreadPoolExecutor(1) as pool:
@@ -147,7 +147,7 @@ def has_part(pid: int) -> bool:
     return False
 
 
-def test_a_process_that_dies_meanwhile_is_an_error(place: Path) -> None:
+def test_a_process_that_dies_during_a_snapshot_raises_an_error(place: Path) -> None:
     with closing(Team(place)) as team, ThreadPoolExecutor(1) as pool:
         pid = team.pid(1)
         taking = pool.submit(team.telemetry.heap_snapshot, team.names[1], seconds=200.0)
@@ -158,7 +158,7 @@ def test_a_process_that_dies_meanwhile_is_an_error(place: Path) -> None:
             taking.result(LIMIT_S)
 
 
-def test_names_that_do_not_exist_and_durations_are_errors(team: Team) -> None:
+def test_unknown_processes_and_invalid_durations_raise_errors(team: Team) -> None:
     for name in ("0.999", "77.1"):
         with pytest.raises(HeapError, match=f"no heap snapshot was taken: process {name}: "):
             team.telemetry.heap_snapshot(name, seconds=0.1)
@@ -169,7 +169,7 @@ def test_names_that_do_not_exist_and_durations_are_errors(team: Team) -> None:
             team.telemetry.heap_snapshot(team.names[0], seconds=seconds)
 
 
-def test_a_host_without_memray_is_told_to_install_it(
+def test_without_memray_the_error_says_what_to_install(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "memray.py").write_text("raise ImportError('it is missing')\n")
@@ -180,7 +180,7 @@ def test_a_host_without_memray_is_told_to_install_it(
         team.telemetry.heap_snapshot(team.names[0], seconds=0.1)
 
 
-def test_the_next_snapshot_may_begin_as_soon_as_a_file_is_there(
+def test_the_next_snapshot_can_begin_once_the_previous_file_exists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = threading.Event()
@@ -197,12 +197,12 @@ def test_the_next_snapshot_may_begin_as_soon_as_a_file_is_there(
     process.close()
 
 
-def test_options_survive_the_socket() -> None:
+def test_options_round_trip_through_their_text_form() -> None:
     options = HeapOptions(2.5, True, False, True)
     assert HeapOptions.parsed(options.words()) == options
 
 
-def test_snapshots_are_taken_in_a_shell(team: ServedTeam, tmp_path: Path) -> None:
+def test_snapshots_are_taken_from_the_command_line(team: ServedTeam, tmp_path: Path) -> None:
     app = typer.Typer()
     app.command("heap")(heap)
     path = tmp_path / "leaks.html"

@@ -55,7 +55,7 @@ class Table:
         return list(latest.values())
 
 
-def test_a_slow_rank_delays_its_steps_and_others_do_not() -> None:
+def test_only_the_steps_of_the_slow_rank_are_delayed() -> None:
     rows = [
         step(rank, number, 6000 if rank == 1 else 5000) for number in range(9) for rank in range(4)
     ]
@@ -65,14 +65,14 @@ def test_a_slow_rank_delays_its_steps_and_others_do_not() -> None:
     assert found.ranks[1].delays == [pytest.approx(0.1)] * 9
 
 
-def test_a_rank_that_is_ahead_by_a_step_is_compared_by_number() -> None:
+def test_ranks_are_compared_by_step_number_if_one_is_ahead() -> None:
     rows = [step(rank, number, 5000) for rank in range(3) for number in range(9 + (rank == 0))]
     found = heat_map(Table(rows), "train")
     assert found.steps == list(range(10))
     assert found.ranks[1].delays == [0.0] * 9 + [None]
 
 
-def test_a_replaced_rank_is_compared_from_its_latest_step_back() -> None:
+def test_a_replaced_rank_is_aligned_at_its_latest_step() -> None:
     rows = [step(rank, number, 5000) for rank in range(3) for number in range(200)]
     gone = [row for row in rows if row["rank"] == 2 and row["step"] < 150]
     new = [step(2, number, 7000, proc="0.9", pid=99, began_us=150 + number) for number in range(50)]
@@ -83,7 +83,7 @@ def test_a_replaced_rank_is_compared_from_its_latest_step_back() -> None:
     assert last.delays[-1] == pytest.approx(0.2)
 
 
-def test_no_steps_are_an_empty_map() -> None:
+def test_the_heat_map_is_empty_without_steps() -> None:
     assert heat_map(Table([]), "train") == ("train", [], [])
 
 
@@ -105,7 +105,7 @@ def serving(telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch) -> Iterator[S
         yield serving
 
 
-def test_the_causes_of_slow_ranks_are_known(telemetry: Telemetry) -> None:
+def test_the_causes_of_slow_ranks_are_reported(telemetry: Telemetry) -> None:
     def rows(sql: str, *values: object) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = telemetry.query(sql, values).table.to_pylist()
         return found

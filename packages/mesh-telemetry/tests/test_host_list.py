@@ -51,7 +51,7 @@ class Asked:
         return list(hosts)
 
 
-def test_the_only_host_is_asked_once() -> None:
+def test_a_single_host_is_queried_once() -> None:
     coordinator: Any = Coordinator(ONE)
     hosts = HostList(coordinator)
     for _ in range(3):
@@ -61,7 +61,9 @@ def test_the_only_host_is_asked_once() -> None:
 
 
 @pytest.mark.parametrize("now", [[OTHER], [ONE, OTHER], [LOST]])
-def test_others_than_were_presumed_are_asked_instead(now: list[HostHandle]) -> None:
+def test_the_actual_hosts_are_queried_if_they_differ_from_the_presumed_ones(
+    now: list[HostHandle],
+) -> None:
     coordinator: Any = Coordinator(ONE)
     hosts = HostList(coordinator)
     hosts.with_hosts(Asked(), 10.0)
@@ -74,7 +76,7 @@ def test_others_than_were_presumed_are_asked_instead(now: list[HostHandle]) -> N
     assert again.hosts == [now]
 
 
-def test_what_goes_wrong_with_the_right_hosts_is_raised() -> None:
+def test_an_error_of_the_confirmed_hosts_is_raised() -> None:
     coordinator: Any = Coordinator(ONE)
     hosts = HostList(coordinator)
     hosts.with_hosts(Asked(), 10.0)

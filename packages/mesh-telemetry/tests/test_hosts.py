@@ -61,7 +61,9 @@ def test_each_host_has_its_own_rows(place: Path, two: list[WorkerProcess]) -> No
     assert host_folders(place) == []
 
 
-def test_a_death_is_told_of_by_its_host(place: Path, two: list[WorkerProcess]) -> None:
+def test_the_death_of_a_process_is_recorded_on_its_host(
+    place: Path, two: list[WorkerProcess]
+) -> None:
     hosts = attach_to_workers([worker.address for worker in two])
     with Telemetry(config(place)) as telemetry:
         procs = hosts.spawn_procs(name="far")
@@ -77,7 +79,7 @@ def test_a_death_is_told_of_by_its_host(place: Path, two: list[WorkerProcess]) -
         assert "last words" in death["log_tail"]
 
 
-def test_a_host_that_dies_is_named_and_the_others_go_on(
+def test_a_dead_host_is_reported_and_the_others_continue(
     place: Path, two: list[WorkerProcess]
 ) -> None:
     hosts = attach_to_workers([worker.address for worker in two])
@@ -100,7 +102,7 @@ def test_a_host_that_dies_is_named_and_the_others_go_on(
         wait_until(lambda: len(host_folders(place)) == 1, LIMIT_S)
 
 
-def test_what_answers_for_a_host_comes_back_with_all_rows(
+def test_a_restarted_query_server_has_all_rows_of_its_host(
     place: Path, two: list[WorkerProcess]
 ) -> None:
     hosts = attach_to_workers([worker.address for worker in two])

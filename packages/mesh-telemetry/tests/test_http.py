@@ -100,7 +100,7 @@ def query(server: HttpServer, **question: object) -> tuple[int, dict[str, str], 
     return request(server, "/query", json.dumps(question).encode())
 
 
-def test_rows_come_as_json_with_their_coverage(server: HttpServer) -> None:
+def test_rows_are_returned_as_json_with_their_coverage(server: HttpServer) -> None:
     status, _, body = query(server, sql="rows")
     reply = json.loads(body)
     assert status == 200
@@ -115,20 +115,20 @@ def test_rows_come_as_json_with_their_coverage(server: HttpServer) -> None:
     assert reply["coverage"]["is_full"] is False
 
 
-def test_rows_come_as_arrow_to_who_accepts_it(server: HttpServer) -> None:
+def test_rows_are_returned_as_arrow_if_the_client_accepts_it(server: HttpServer) -> None:
     body = json.dumps({"sql": "rows"}).encode()
     _, headers, stream = request(server, "/query", body, Accept=ARROW)
     assert pa.ipc.open_stream(stream).read_all().schema == TABLE.schema
     assert json.loads(headers["Mesh-Coverage"])["replied"] == ["a"]
 
 
-def test_parameters_and_time_are_handed_on(server: HttpServer) -> None:
+def test_parameters_and_time_are_passed_to_the_query(server: HttpServer) -> None:
     _, _, body = query(server, sql="echo", params=[1, "x"], as_of=5)
     assert json.loads(json.loads(body)["rows"][0]["p"]) == [[1, "x"], 5]
 
 
 @pytest.mark.parametrize("token", ["", "Bearer ", "Bearer wrong", TOKEN])
-def test_without_the_token_nothing_is_said(server: HttpServer, token: str) -> None:
+def test_requests_without_a_valid_token_are_refused(server: HttpServer, token: str) -> None:
     for path, body in [("/query", b'{"sql": "rows"}'), ("/openapi.json", None)]:
         status, _, reply = request(server, path, body, Authorization=token)
         assert (status, json.loads(reply)["error"]["code"]) == (401, "unauthorized")
@@ -147,7 +147,7 @@ def test_without_the_token_nothing_is_said(server: HttpServer, token: str) -> No
         (b'{"sql": "' + b"x" * (1 << 20) + b'"}', 413, "too_long"),
     ],
 )
-def test_what_cannot_be_answered_has_a_code(
+def test_failed_requests_have_an_error_code(
     server: HttpServer, body: bytes, status: int, code: str
 ) -> None:
     try:
@@ -159,14 +159,14 @@ def test_what_cannot_be_answered_has_a_code(
     assert (found, json.loads(reply)["error"]["code"]) == (status, code)
 
 
-def test_it_describes_itself(server: HttpServer) -> None:
+def test_the_server_describes_its_api(server: HttpServer) -> None:
     status, headers, body = request(server, "/openapi.json")
     assert (status, headers["Content-Type"]) == (200, "application/json")
     assert "/query" in json.loads(body)["paths"]
     assert request(server, "/other")[0] == 404
 
 
-def test_all_that_a_program_answers_is_described(place: Path) -> None:
+def test_every_route_of_a_program_is_described(place: Path) -> None:
     with Telemetry(config(place)) as telemetry, telemetry.serve() as serving:
         routes = serving._http.routes
         token = f"Bearer {serving.token}"
@@ -194,13 +194,13 @@ def test_all_that_a_program_answers_is_described(place: Path) -> None:
     assert found == set(described), "what is described is not there"
 
 
-def test_a_port_that_is_taken_is_told(server: HttpServer) -> None:
+def test_a_port_in_use_raises_an_error(server: HttpServer) -> None:
     port = int(server.url.rpartition(":")[2])
     with pytest.raises(TelemetryError, match="choose another"):
         HttpServer(query_routes(Queries()), TOKENS, port)
 
 
-def test_a_route_can_have_the_connection() -> None:
+def test_a_route_can_take_over_the_connection() -> None:
     def echo(client: socket.socket) -> None:
         client.sendall(client.recv(100).upper())
 
@@ -239,7 +239,7 @@ class Watching:
         return json_reply({})
 
 
-def test_a_route_is_told_when_who_asks_hangs_up() -> None:
+def test_a_route_is_notified_when_its_client_disconnects() -> None:
     watching = Watching()
     with HttpServer([Route("GET", "/", watching, Scope.READ)], TOKENS) as server:
         asking = HTTPConnection("127.0.0.1", int(server.url.rpartition(":")[2]), timeout=20)
@@ -250,7 +250,7 @@ def test_a_route_is_told_when_who_asks_hangs_up() -> None:
         assert watching.is_gone.wait(20)
 
 
-def test_who_asks_twice_at_once_has_not_hung_up() -> None:
+def test_a_pipelined_request_is_not_a_disconnect() -> None:
     watching = Watching()
     with HttpServer([Route("GET", "/", watching, Scope.READ)], TOKENS) as server:
         port = int(server.url.rpartition(":")[2])
@@ -267,7 +267,7 @@ def test_who_asks_twice_at_once_has_not_hung_up() -> None:
     assert watching.cancelled == [False, False]
 
 
-def test_rows_are_streamed_to_who_asks_for_that() -> None:
+def test_rows_are_streamed_on_request() -> None:
     batches = TABLE.to_batches(max_chunksize=1)
     body = json.dumps({"sql": "rows", "stream": True}).encode()
     with HttpServer(query_routes(Queries(iter(batches))), TOKENS) as server:
@@ -283,7 +283,7 @@ def test_rows_are_streamed_to_who_asks_for_that() -> None:
         assert request(server, "/query", bad, Accept=ARROW)[0] == 400
 
 
-def test_a_listener_that_leaves_has_its_question_given_up() -> None:
+def test_a_query_is_cancelled_when_its_client_disconnects() -> None:
     is_closed = Event()
 
     def endless() -> Iterator[pa.RecordBatch]:

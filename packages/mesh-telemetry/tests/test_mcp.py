@@ -97,7 +97,7 @@ async def test_an_agent_sees_rows_stacks_lines_and_hangs(program: Telemetry) -> 
         assert found["rows"][0]["text"].endswith("x... (5000 characters)")
 
 
-async def test_nothing_can_be_changed_and_errors_say_what_to_do(program: Telemetry) -> None:
+async def test_all_tools_are_read_only_and_errors_say_what_to_do(program: Telemetry) -> None:
     async with agent() as client:
         tools = (await client.list_tools()).tools
         assert all(tool.annotations.read_only_hint for tool in tools)

@@ -52,7 +52,7 @@ def calls(worker: Worker, kept: MessageSegments, count: int) -> int:
     return came + kept.prepare()
 
 
-def test_messages_stay_within_their_room(tmp_path: Path, worker: Worker) -> None:
+def test_messages_stay_within_their_size_limit(tmp_path: Path, worker: Worker) -> None:
     kept = segments(tmp_path)
     came = 0
     try:
@@ -72,7 +72,7 @@ def test_messages_stay_within_their_room(tmp_path: Path, worker: Worker) -> None
         kept.close()
 
 
-def test_what_is_not_used_is_given_back_at_the_end(tmp_path: Path, worker: Worker) -> None:
+def test_unused_space_is_released_on_close(tmp_path: Path, worker: Worker) -> None:
     kept = segments(tmp_path)
     calls(worker, kept, 3)
     kept.close()
@@ -82,7 +82,7 @@ def test_what_is_not_used_is_given_back_at_the_end(tmp_path: Path, worker: Worke
     assert path.stat().st_size == message_length(count)
 
 
-def test_what_waits_has_room_at_the_next_look(tmp_path: Path, worker: Worker) -> None:
+def test_waiting_messages_are_written_at_the_next_poll(tmp_path: Path, worker: Worker) -> None:
     kept = segments(tmp_path)
     try:
         for at in range(100):
@@ -98,7 +98,7 @@ def test_what_waits_has_room_at_the_next_look(tmp_path: Path, worker: Worker) ->
         kept.close()
 
 
-def test_segments_go_by_age_and_spilled_ones_elsewhere(tmp_path: Path, worker: Worker) -> None:
+def test_expired_segments_are_moved_to_the_spill_folder(tmp_path: Path, worker: Worker) -> None:
     here, spill = tmp_path / "here", tmp_path / "spill"
     here.mkdir()
     kept = segments(here, retention_s=0.0, spill=spill)

@@ -27,7 +27,7 @@ def whole(shards: Shards, sql: str, parameters: object = None, **options: object
     return query.run(shards.ask, timeout_s=60, is_one_host=True, **options)  # type: ignore[arg-type]
 
 
-def test_a_join_is_one_question_and_only_its_rows_are_sent(alone: Shards) -> None:
+def test_a_join_is_one_query_and_only_its_rows_are_sent(alone: Shards) -> None:
     answer = whole(alone, "select name from t join other on t.id = other.id order by name")
     assert answer.table.to_pylist() == [{"name": "b"}, {"name": "c"}]
     assert len(alone.fragments) == 1
@@ -35,49 +35,49 @@ def test_a_join_is_one_question_and_only_its_rows_are_sent(alone: Shards) -> Non
     assert (shipped.table, shipped.rows) == ("t, other", 2)
 
 
-def test_only_the_tables_that_are_read_are_asked_for(alone: Shards) -> None:
+def test_only_the_tables_that_are_read_are_requested(alone: Shards) -> None:
     whole(alone, "select count(*) as procs from t where 'other' <> 'procs'")
     (fragment,) = alone.fragments
     assert fragment.tables == ("t",)
 
 
-def test_parameters_and_times_go_along(alone: Shards) -> None:
+def test_parameters_and_times_are_sent_with_the_query(alone: Shards) -> None:
     sql = "select id from t where timestamp_us > $1 as of '1970-01-01T00:00:00.000020'"
     assert whole(alone, sql, [10]).table.to_pylist() == [{"id": 2}]
     inner = "select id from t where id > (select min(id) from t where timestamp_us >= ?)"
     assert whole(alone, inner, [20]).table.to_pylist() == [{"id": 3}]
 
 
-def test_what_the_asker_knows_is_asked_of_nobody(alone: Shards) -> None:
+def test_a_query_that_reads_no_rows_is_not_sent_to_hosts(alone: Shards) -> None:
     names = whole(alone, "select table_name from information_schema.tables").table
     assert {"t", "other"} <= set(names.column("table_name").to_pylist())
     assert whole(alone, "select 1 as one").table.to_pylist() == [{"one": 1}]
     assert alone.fragments == []
 
 
-def test_columns_of_one_name_are_both_there(alone: Shards) -> None:
+def test_columns_with_the_same_name_are_both_returned(alone: Shards) -> None:
     table = whole(alone, "select t.id, other.id from t join other on t.id = other.id").table
     assert table.column_names == ["id", "id"]
 
 
-def test_an_explanation_says_so(alone: Shards) -> None:
+def test_explain_says_that_the_only_host_computes_the_result(alone: Shards) -> None:
     (row,) = whole(alone, "explain select id from t").table.to_pylist()
     assert row["step"] == "the only host computes the result"
     assert alone.fragments == []
 
 
-def test_a_question_that_fails_on_the_rows_is_to_blame(alone: Shards) -> None:
+def test_a_failure_on_the_rows_is_an_error_of_the_query(alone: Shards) -> None:
     with pytest.raises(QueryError, match="host: the query fails on its rows"):
         whole(alone, "select 1 / (id - 1) as x from t")
 
 
-def test_a_host_that_does_not_answer_is_named(alone: Shards) -> None:
+def test_a_failed_host_is_reported(alone: Shards) -> None:
     query = Query("select id from t", None, alone.hosts["host"].schemas)
     with pytest.raises(CoverageError, match="gone"):
         query.run(lambda _: [FragmentReply("host", None, "gone")], is_one_host=True)
 
 
-def test_what_was_planned_is_planned_once() -> None:
+def test_a_query_is_planned_once() -> None:
     plans = QueryPlans({"t": TABLE.schema})
     first = plans.plan("select id from t", None, 1 << 26)
     assert plans.plan("select id from t", None, 1 << 26) is first

@@ -47,7 +47,7 @@ def rows_of(table: pa.Table) -> list[str]:
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))]
 )
-def test_another_engine_gives_the_same_answers(seed: int) -> None:
+def test_another_engine_returns_the_same_results(seed: int) -> None:
     rng = random.Random(1_000 + seed)
     for template in _QUERIES:
         tables = random_tables(rng)

@@ -65,7 +65,7 @@ def recorded(place: Path, receiver: Receiver, **options: Any) -> Telemetry:
     return Telemetry(TelemetryConfig(directory=str(place), otlp=otlp))
 
 
-def test_metrics_logs_and_traces_come_each_once(place: Path, receiver: Receiver) -> None:
+def test_metrics_logs_and_traces_are_each_exported_once(place: Path, receiver: Receiver) -> None:
     with recorded(place, receiver):
         procs = this_host().spawn_procs({"n": 2}, name="team")
         boss = procs.slice(n=0).spawn("boss", Boss)
@@ -150,7 +150,7 @@ def check_metrics(receiver: Receiver) -> None:
     assert receiver.metrics("mesh.telemetry.export.dropped") == []
 
 
-def test_a_collector_that_was_down_gets_all_when_it_is_back(
+def test_a_collector_that_was_down_receives_all_data_after_it_recovers(
     place: Path, receiver: Receiver
 ) -> None:
     receiver.status = 503
@@ -175,7 +175,7 @@ def outer(receiver: Receiver) -> list[int]:
     return [said(one)["number"] for _, one in receiver.spans() if one.name == "outer"]
 
 
-def test_a_collector_that_refuses_is_not_asked_again(place: Path, receiver: Receiver) -> None:
+def test_refused_data_is_not_sent_to_the_collector_again(place: Path, receiver: Receiver) -> None:
     receiver.status = 400
     with recorded(place, receiver, logs=False, metrics=False):
         procs = this_host().spawn_procs(name="team")
@@ -190,7 +190,7 @@ def test_a_collector_that_refuses_is_not_asked_again(place: Path, receiver: Rece
     assert receiver.logs() == []
 
 
-def test_a_collector_that_hangs_holds_up_nothing(place: Path, receiver: Receiver) -> None:
+def test_a_hanging_collector_does_not_block_the_program(place: Path, receiver: Receiver) -> None:
     receiver.release.clear()
     telemetry = recorded(place, receiver)
     with telemetry:
@@ -205,7 +205,7 @@ def test_a_collector_that_hangs_holds_up_nothing(place: Path, receiver: Receiver
     assert time.monotonic() - before < LIMIT_S
 
 
-def test_the_last_rows_of_a_killed_process_come(place: Path, receiver: Receiver) -> None:
+def test_the_last_rows_of_a_killed_process_are_exported(place: Path, receiver: Receiver) -> None:
     receiver.status = 503
     with recorded(place, receiver) as telemetry:
         procs = this_host().spawn_procs({"n": 2}, name="mortal")
@@ -236,9 +236,7 @@ def test_the_last_rows_of_a_killed_process_come(place: Path, receiver: Receiver)
     assert names.count("its last words") == 1
 
 
-def test_a_telemetry_process_that_was_killed_goes_on_where_it_was(
-    place: Path, receiver: Receiver
-) -> None:
+def test_a_killed_telemetry_process_resumes_its_export(place: Path, receiver: Receiver) -> None:
     with recorded(place, receiver) as telemetry:
         procs = this_host().spawn_procs(name="team")
         worker = procs.spawn("worker", Worker)
@@ -257,7 +255,7 @@ def test_a_telemetry_process_that_was_killed_goes_on_where_it_was(
     assert counts[2] in (1, 2)
 
 
-def test_a_telemetry_process_that_is_killed_at_once_comes_back(
+def test_a_telemetry_process_that_is_killed_at_startup_is_restarted(
     place: Path, receiver: Receiver
 ) -> None:
     with recorded(place, receiver) as telemetry:
@@ -271,7 +269,7 @@ def test_a_telemetry_process_that_is_killed_at_once_comes_back(
         procs.stop().get()
 
 
-def test_variables_of_opentelemetry_say_where_to() -> None:
+def test_opentelemetry_variables_configure_the_export() -> None:
     found = otlp_from(
         {
             "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",

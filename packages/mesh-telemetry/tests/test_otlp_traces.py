@@ -63,7 +63,7 @@ def message(at_us: int, sent_in: str | None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("calls", [True, False])
-def test_a_call_is_between_the_spans_of_both_sides(calls: bool) -> None:
+def test_a_call_is_exported_between_the_spans_of_both_sides(calls: bool) -> None:
     converter = SpanConverter(OtlpConfig(calls=calls))
     caller = fresh(
         1,
@@ -99,7 +99,7 @@ def test_a_call_is_between_the_spans_of_both_sides(calls: bool) -> None:
     assert (called.start_time_unix_nano, called.end_time_unix_nano) == (20_000, 80_000)
 
 
-def test_what_a_process_never_ended_ends_with_it() -> None:
+def test_open_spans_are_closed_when_their_process_exits() -> None:
     converter = SpanConverter(OtlpConfig())
     lost = fresh(
         2,

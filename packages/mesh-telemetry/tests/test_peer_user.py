@@ -23,7 +23,7 @@ def test_the_user_of_a_peer_is_known_while_it_is_connected() -> None:
     users.close()
 
 
-def test_after_close_nobody_is_known() -> None:
+def test_no_user_is_known_after_close() -> None:
     users = PeerUsers()
     users.close()
     with (

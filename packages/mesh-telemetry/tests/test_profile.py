@@ -165,7 +165,7 @@ def test_failures_and_lines_are_instant_events(telemetry: Telemetry, tmp_path: P
     procs.stop().get()
 
 
-def test_mesh_profile_asks_a_program_for_its_trace(telemetry: Telemetry, tmp_path: Path) -> None:
+def test_mesh_profile_fetches_the_trace_of_a_program(telemetry: Telemetry, tmp_path: Path) -> None:
     procs = this_host().spawn_procs(name="tree")
     procs.spawn("leaf", Leaf).grow.call_one(1).get()
     with telemetry.serve() as serving:
@@ -211,7 +211,7 @@ def mesh_profile(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_has_to_be_started(tmp_path: Path) -> None:
+def test_a_trace_requires_started_telemetry(tmp_path: Path) -> None:
     with pytest.raises(TelemetryError, match="start"):
         Telemetry().export_perfetto_trace(tmp_path / "trace.pftrace")
     assert list(tmp_path.iterdir()) == []

@@ -88,7 +88,7 @@ def asking(program: Program) -> Iterator[ProgramClient]:
         yield made
 
 
-def test_json_is_sent_and_comes_back(asking: ProgramClient) -> None:
+def test_json_is_sent_and_received(asking: ProgramClient) -> None:
     assert asking.post("/echo", {"a": [1, None]}) == {"a": [1, None]}
 
 
@@ -120,31 +120,31 @@ def test_an_act_token_that_others_can_read_is_refused(
         asking.post("/act", {}, scope=Scope.ACT)
 
 
-def test_without_the_act_token_reading_goes_on(program: Program, asking: ProgramClient) -> None:
+def test_read_requests_work_without_the_act_token(program: Program, asking: ProgramClient) -> None:
     Path(program.served.act_token_file).unlink()
     with pytest.raises(TelemetryError, match="no longer serves telemetry"):
         asking.post("/act", {}, scope=Scope.ACT)
     assert asking.post("/echo", {"a": 1}) == {"a": 1}
 
 
-def test_what_is_no_answer_is_none(asking: ProgramClient) -> None:
+def test_a_reply_that_is_not_json_raises_an_error(asking: ProgramClient) -> None:
     with pytest.raises(TelemetryError, match="did not reply"):
         asking.post("/nothing", {})
 
 
-def test_pieces_come_until_their_end(asking: ProgramClient) -> None:
+def test_pieces_are_received_until_the_end_of_the_reply(asking: ProgramClient) -> None:
     assert b"".join(asking.pieces("/long")) == b"x" * 210_000
     assert b"".join(asking.pieces("/short")) == b"all of it"
 
 
-def test_what_breaks_off_is_told(asking: ProgramClient) -> None:
+def test_a_truncated_reply_raises_an_error(asking: ProgramClient) -> None:
     pieces = asking.pieces("/broken")
     assert next(pieces) == b"the beginning"
     with pytest.raises(TelemetryError, match="did not reply"):
         list(pieces)
 
 
-def test_a_failure_of_who_reads_pieces_is_their_own(asking: ProgramClient) -> None:
+def test_an_error_of_the_reader_of_pieces_is_not_wrapped(asking: ProgramClient) -> None:
     def write() -> None:
         for _ in asking.pieces("/long"):
             raise OSError("the disk is full")
@@ -153,7 +153,7 @@ def test_a_failure_of_who_reads_pieces_is_their_own(asking: ProgramClient) -> No
         write()
 
 
-def test_a_connection_that_is_upgraded_has_all_that_follows(asking: ProgramClient) -> None:
+def test_an_upgraded_connection_receives_all_following_bytes(asking: ProgramClient) -> None:
     with asking.upgraded("/greet", {}, "greeting") as stream:
         asking.close()
         stream.settimeout(LIMIT_S)
@@ -162,7 +162,9 @@ def test_a_connection_that_is_upgraded_has_all_that_follows(asking: ProgramClien
             assert said.read() == b"hello WORLD"
 
 
-def test_who_waits_is_told_when_it_is_closed(program: Program, asking: ProgramClient) -> None:
+def test_a_waiting_request_fails_when_the_client_is_closed(
+    program: Program, asking: ProgramClient
+) -> None:
     told: list[BaseException] = []
 
     def wait() -> None:
@@ -181,18 +183,20 @@ def test_who_waits_is_told_when_it_is_closed(program: Program, asking: ProgramCl
         asking.post("/echo", {})
 
 
-def test_one_that_says_nothing_for_too_long_is_told(asking: ProgramClient) -> None:
+def test_a_request_to_an_unresponsive_program_times_out(asking: ProgramClient) -> None:
     with pytest.raises(TelemetryError, match="did not reply: timed out"):
         asking.post("/late", {}, timeout_s=0.2)
 
 
-def test_a_program_that_serves_no_more_is_gone(program: Program, asking: ProgramClient) -> None:
+def test_a_program_that_stopped_serving_is_unavailable(
+    program: Program, asking: ProgramClient
+) -> None:
     program.server.close()
     with pytest.raises(ProgramUnavailable, match="no longer serves telemetry"):
         asking.post("/echo", {})
 
 
-def test_a_program_that_has_ended_is_gone(program: Program) -> None:
+def test_an_exited_program_is_unavailable(program: Program) -> None:
     program.server.close()
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait(LIMIT_S)
@@ -201,7 +205,7 @@ def test_a_program_that_has_ended_is_gone(program: Program) -> None:
         asking.post("/echo", {})
 
 
-def test_a_process_that_closes_its_port_while_it_exits_has_ended() -> None:
+def test_an_exiting_process_that_has_closed_its_port_counts_as_exited() -> None:
     # A killed process without a port is still to release its memory, and is no zombie yet.
     name, _, rest = Path("/proc/self/stat").read_text().rpartition(")")
     fields = rest.split()

@@ -58,7 +58,7 @@ def test_one_scrape_has_processes_actors_calls_and_measurements(place: Path) -> 
         procs.stop().get(LIMIT_S)
 
 
-def test_counters_do_not_fall_when_processes_end(place: Path) -> None:
+def test_counters_do_not_decrease_when_processes_exit(place: Path) -> None:
     with Telemetry(config(place)) as telemetry, telemetry.serve() as serving:
         procs = this_host().spawn_procs({"n": 2}, name="mortal")
         workers: Any = procs.spawn("workers", Worker)
@@ -109,7 +109,7 @@ def test_counters_continue_after_the_telemetry_process_was_killed(place: Path) -
         procs.stop().get(LIMIT_S)
 
 
-def test_counters_are_larger_than_the_rows_that_are_kept(place: Path) -> None:
+def test_counters_include_evicted_rows(place: Path) -> None:
     small = config(place, proc_bytes=256 << 10)
     with Telemetry(small) as telemetry, telemetry.serve() as serving:
         procs = this_host().spawn_procs(name="team")
@@ -141,7 +141,7 @@ def test_a_process_that_does_not_respond_is_counted(place: Path) -> None:
         procs.stop().get(LIMIT_S)
 
 
-def test_messages_that_wait_are_in_the_mailbox_of_their_actor(place: Path) -> None:
+def test_waiting_messages_count_in_the_queue_of_their_actor(place: Path) -> None:
     released = place / "released"
     with Telemetry(config(place)) as telemetry, telemetry.serve() as serving:
         procs = this_host().spawn_procs(name="team")
@@ -172,7 +172,7 @@ def test_hangs_are_counted_while_they_are_open(place: Path) -> None:
         scraped_until(serving, "mesh_hangs", 0)
 
 
-def test_the_board_refers_only_to_metrics_and_labels_that_exist(place: Path) -> None:
+def test_the_grafana_dashboard_uses_only_existing_metrics_and_labels(place: Path) -> None:
     board = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     wanted = board_selectors(board)
     assert len({name for name, _ in wanted}) > 10

@@ -27,7 +27,7 @@ def two() -> Iterator[list[WorkerProcess]]:
 
 
 @pytest.mark.slow
-def test_a_lost_host_is_reported_and_the_others_answer(
+def test_a_lost_host_is_reported_and_the_others_reply(
     place: Path, two: list[WorkerProcess]
 ) -> None:
     hosts = attach_to_workers([worker.address for worker in two])

@@ -28,7 +28,7 @@ def serving(shared_place: Path) -> Iterator[Serving]:
         yield made
 
 
-def test_calls_that_fail_have_the_type_of_their_error(serving: Serving) -> None:
+def test_failed_calls_have_an_error_type_label(serving: Serving) -> None:
     procs = this_host().spawn_procs(name="team")
     worker: Any = procs.spawn("worker", Worker)
     worker.add.call_one(1).get(LIMIT_S)
@@ -60,7 +60,7 @@ def test_a_scrape_needs_a_token(serving: Serving) -> None:
     scraped_until(serving, "mesh_hosts", 1, state="up")
 
 
-def test_scrapes_at_the_same_time_all_have_an_answer(serving: Serving) -> None:
+def test_concurrent_scrapes_all_get_a_reply(serving: Serving) -> None:
     with ThreadPoolExecutor(8) as threads:
         scrapes = list(threads.map(lambda _: scraped(serving), range(16)))
     assert {scrape.total("mesh_hosts") for scrape in scrapes} == {1}

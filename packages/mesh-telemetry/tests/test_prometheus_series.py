@@ -45,7 +45,7 @@ def test_names_follow_the_rules_of_opentelemetry(
     assert head_of(point).name == name
 
 
-def test_the_names_of_derived_metrics_are_those_of_otlp() -> None:
+def test_derived_metrics_have_the_same_names_as_in_otlp() -> None:
     for name, head in DERIVED.items():
         suffix = f"_{head.unit}" if head.unit else ""
         assert head.name in (name.replace(".", "_"), name.replace(".", "_") + suffix)
@@ -58,7 +58,7 @@ def test_attributes_do_not_replace_labels_of_mesh() -> None:
     assert found == {"exported_rank": "7", "a_b": "true;1"}
 
 
-def test_the_limit_of_series_omits_new_ones_and_counts_them() -> None:
+def test_series_over_the_limit_are_omitted_and_counted() -> None:
     series = HostSeries(3)
     for number in range(5):
         series.add(STEPS, (("id", str(number)),), 1)
@@ -69,7 +69,7 @@ def test_the_limit_of_series_omits_new_ones_and_counts_them() -> None:
     assert series.omitted == {"limit": 3, "conflict": 0, "invalid": 0}
 
 
-def test_measurements_of_the_program_leave_room_for_those_of_mesh() -> None:
+def test_metrics_of_the_program_do_not_crowd_out_metrics_of_mesh() -> None:
     series = HostSeries(1)
     series.add(STEPS, (("id", "0"),), 1)
     series.add(STEPS, (("id", "1"),), 1)
@@ -86,7 +86,7 @@ def test_measurements_of_the_program_leave_room_for_those_of_mesh() -> None:
         FamilyHead("mesh_call_duration_seconds_count", "gauge", "", "", True),
     ],
 )
-def test_a_name_that_is_taken_is_omitted(head: FamilyHead) -> None:
+def test_a_metric_with_a_conflicting_name_is_omitted(head: FamilyHead) -> None:
     series = HostSeries(100)
     series.add(STEPS, (), 1)
     if head.kind == "gauge":
@@ -97,7 +97,7 @@ def test_a_name_that_is_taken_is_omitted(head: FamilyHead) -> None:
     assert series.omitted["conflict"] == 1
 
 
-def test_counters_take_no_values_that_would_make_them_fall() -> None:
+def test_counters_reject_negative_and_non_finite_values() -> None:
     series = HostSeries(100)
     for value in (1, -1, math.nan, math.inf):
         series.add(STEPS, (), value)
@@ -105,7 +105,7 @@ def test_counters_take_no_values_that_would_make_them_fall() -> None:
     assert series.omitted["invalid"] == 3
 
 
-def test_histograms_add_up_and_their_bounds_stay() -> None:
+def test_histograms_add_up_and_keep_their_bounds() -> None:
     series = HostSeries(100)
     series.add_histogram(SIZES, (), SIZE)
     series.add_histogram(SIZES, (), SIZE)

@@ -79,7 +79,7 @@ def few() -> Shards:
          500, 40_000),
     ],
 )  # fmt: skip
-def test_hosts_send_no_more_than_the_answer_needs(
+def test_hosts_send_no_more_than_the_result_needs(
     many: Shards, sql: str, rows_max: int, bytes_max: int
 ) -> None:
     coverage = answer(sql, many).coverage
@@ -87,13 +87,13 @@ def test_hosts_send_no_more_than_the_answer_needs(
     assert coverage.bytes_shipped <= bytes_max, coverage.shipped
 
 
-def test_a_statement_that_is_read_twice_is_sent_once(few: Shards) -> None:
+def test_a_subquery_that_is_read_twice_is_sent_once(few: Shards) -> None:
     answer("WITH p AS (SELECT name, count(*) n FROM t GROUP BY name)"
            " SELECT a.name FROM p a JOIN p b ON a.n = b.n", few)  # fmt: skip
     assert len({fragment.sql for fragment in few.fragments}) == len(few.fragments)
 
 
-def test_hosts_are_told_from_when_on_rows_are_wanted(few: Shards) -> None:
+def test_hosts_receive_the_earliest_time_of_the_requested_rows(few: Shards) -> None:
     answer("SELECT count(*) FROM t WHERE timestamp_us > 90 AND name = 'n1'", few)
     assert all(host.since == [("t", 90)] for host in few.hosts.values())
 
@@ -108,7 +108,7 @@ def test_a_parameter_never_becomes_sql(few: Shards) -> None:
         assert answer(sql, few, parameters).table.to_pylist() == [{"n": 0}]
 
 
-def test_a_parameter_has_its_own_type(few: Shards) -> None:
+def test_a_parameter_keeps_its_type(few: Shards) -> None:
     sql = "SELECT count(*) AS n FROM t WHERE id < $1 AND name = $2"
     assert answer(sql, few, [10, "n1"]).table.to_pylist() == [{"n": 2}]
 
@@ -135,7 +135,7 @@ def test_a_parameter_has_its_own_type(few: Shards) -> None:
         ("SELECT 1 AS OF 'yesterday'", None, "is not a time"),
     ],
 )
-def test_a_query_that_cannot_be_answered_says_why(
+def test_the_error_of_an_invalid_query_says_why(
     few: Shards, sql: str, parameters: object, text: str
 ) -> None:
     with pytest.raises(QueryError, match=text):
@@ -143,7 +143,7 @@ def test_a_query_that_cannot_be_answered_says_why(
     assert not few.fragments
 
 
-def test_what_fails_on_the_rows_is_the_fault_of_the_query(few: Shards) -> None:
+def test_a_failure_on_the_rows_is_an_error_of_the_query(few: Shards) -> None:
     with pytest.raises(QueryError, match="Divide by zero"):
         answer("SELECT id / (id - id) FROM t", few)
 
@@ -155,7 +155,7 @@ def test_too_many_rows_are_not_sent(few: Shards) -> None:
         query.run(few.ask)
 
 
-def test_a_host_does_not_take_more_memory_than_it_may(many: Shards) -> None:
+def test_a_host_does_not_exceed_its_memory_limit(many: Shards) -> None:
     limits = QueryLimits(host_memory_max_bytes=100_000)
     schemas = many.hosts["host0"].schemas
     query = Query("SELECT id, count(*) FROM messages GROUP BY id", None, schemas, limits)
@@ -163,7 +163,7 @@ def test_a_host_does_not_take_more_memory_than_it_may(many: Shards) -> None:
         query.run(many.ask)
 
 
-def test_rows_after_the_time_of_a_query_do_not_exist(few: Shards) -> None:
+def test_rows_after_the_time_of_a_query_are_not_visible(few: Shards) -> None:
     for sql, until_us in [
         ("SELECT count(*) AS n FROM t", 9),
         ("SELECT count(*) AS n FROM t AS OF 9", None),
@@ -188,13 +188,13 @@ def test_rows_after_the_time_of_a_query_do_not_exist(few: Shards) -> None:
         "SELECT '? $1'",
     ],
 )
-def test_what_only_looks_like_a_clause_of_ours_stays(sql: str) -> None:
+def test_text_that_only_looks_like_an_as_of_clause_is_unchanged(sql: str) -> None:
     text = read_query(sql)
     assert (text.as_of_us, text.marks) == (None, 0)
     assert sql.startswith(text.sql)
 
 
-def test_explain_says_what_is_sent_and_asks_nobody(few: Shards) -> None:
+def test_explain_says_what_is_sent_and_queries_no_host(few: Shards) -> None:
     table = answer("EXPLAIN SELECT name, count(*) FROM t GROUP BY name", few).table
     assert table.column("step").to_pylist() == [
         "every host sends a row for each group of t",
@@ -204,17 +204,17 @@ def test_explain_says_what_is_sent_and_asks_nobody(few: Shards) -> None:
 
 
 @pytest.mark.parametrize("sql", ["SHOW TABLES", "DESCRIBE t", "SELECT 1 + 1 AS two"])
-def test_what_is_known_here_asks_nobody(few: Shards, sql: str) -> None:
+def test_a_query_that_reads_no_rows_is_not_sent_to_hosts(few: Shards, sql: str) -> None:
     assert answer(sql, few).table.num_rows
     assert not few.fragments
 
 
-def test_the_time_is_the_same_in_all_of_a_query(few: Shards) -> None:
+def test_now_returns_the_same_time_throughout_a_query(few: Shards) -> None:
     sql = "SELECT count(*) AS n FROM t WHERE now() = (SELECT max(now()) FROM t)"
     assert answer(sql, few).table.to_pylist() == [{"n": 100}]
 
 
-def test_no_hosts_are_no_rows() -> None:
+def test_a_query_without_hosts_sees_no_rows() -> None:
     schemas = {"t": pa.schema([("x", pa.int64())])}
     found = Query("SELECT count(*) AS n, sum(x) AS s FROM t", None, schemas).run(lambda _: [])
     assert found.table.to_pylist() == [{"n": 0, "s": None}]
@@ -230,7 +230,7 @@ def _failing(shards: Shards, broken: set[str]):  # noqa: ANN202
     return ask
 
 
-def test_a_host_that_fails_is_named_and_the_others_count(few: Shards) -> None:
+def test_a_failed_host_is_reported_and_the_others_count(few: Shards) -> None:
     schemas = few.hosts["host0"].schemas
     found = Query("SELECT id FROM t", None, schemas).run(_failing(few, {"host1"}))
     assert found.coverage.queried == ("host0", "host1", "host2", "host3")
@@ -239,20 +239,20 @@ def test_a_host_that_fails_is_named_and_the_others_count(few: Shards) -> None:
     assert not found.coverage.is_full
 
 
-def test_who_wants_all_hosts_is_told_which_is_missing(few: Shards) -> None:
+def test_require_full_raises_an_error_if_a_host_is_missing(few: Shards) -> None:
     query = Query("SELECT id FROM t", None, few.hosts["host0"].schemas)
     with pytest.raises(CoverageError, match="1 of 4 hosts did not reply"):
         query.run(_failing(few, {"host1"}), require_full=True)
 
 
-def test_that_no_host_answers_is_no_answer(few: Shards) -> None:
+def test_a_query_fails_if_no_host_replies(few: Shards) -> None:
     query = Query("SELECT count(*) FROM t", None, few.hosts["host0"].schemas)
     with pytest.raises(CoverageError, match="no host replied") as caught:
         query.run(_failing(few, set(few.hosts)))
     assert len(caught.value.failed) == 4
 
 
-def test_an_answer_that_cannot_be_read_is_a_failure_of_its_host(few: Shards) -> None:
+def test_an_unreadable_reply_is_a_failure_of_its_host(few: Shards) -> None:
     def ask(fragment: Fragment) -> Iterator[FragmentReply]:
         for each in few.ask(fragment):
             yield FragmentReply(each.host, b"rubbish", None) if each.host == "host2" else each
@@ -261,7 +261,7 @@ def test_an_answer_that_cannot_be_read_is_a_failure_of_its_host(few: Shards) -> 
     assert [each.host for each in found.coverage.failed] == ["host2"]
 
 
-def test_a_late_host_does_not_hold_up_the_others(few: Shards) -> None:
+def test_a_late_host_does_not_delay_the_others(few: Shards) -> None:
     release = threading.Event()
 
     def ask(fragment: Fragment) -> Iterator[FragmentReply]:
@@ -296,21 +296,21 @@ def test_a_host_stops_at_its_deadline() -> None:
         released.set()
 
 
-def test_a_host_runs_nothing_but_queries() -> None:
+def test_a_host_runs_only_read_queries() -> None:
     rows = HostRows({"t": pa.table({"x": [1]})})
     for sql in ["DROP TABLE t", "COPY t TO '/tmp/stolen.csv'", "SET a = 1"]:
         with pytest.raises(QueryError, match="only read queries"):
             run_fragment(Fragment(sql, ("t",), None, 10, 1 << 26, 5.0), rows)
 
 
-def test_a_query_is_answered_once(few: Shards) -> None:
+def test_a_query_can_run_only_once(few: Shards) -> None:
     query = Query("SELECT 1", None, few.hosts["host0"].schemas)
     query.run(few.ask)
     with pytest.raises(TelemetryError, match="create a new one"):
         query.run(few.ask)
 
 
-def test_what_the_asking_raises_comes_out(few: Shards) -> None:
+def test_an_error_of_the_request_to_the_hosts_is_raised(few: Shards) -> None:
     def ask(fragment: Fragment) -> Iterator[FragmentReply]:
         raise RuntimeError("no mesh")
 
@@ -318,7 +318,7 @@ def test_what_the_asking_raises_comes_out(few: Shards) -> None:
         Query("SELECT id FROM t", None, few.hosts["host0"].schemas).run(ask)
 
 
-def test_an_answer_takes_no_more_memory_than_it_may(many: Shards) -> None:
+def test_a_result_over_the_memory_limit_is_refused(many: Shards) -> None:
     limits = QueryLimits(memory_max_bytes=1_000_000)
     for sql in [
         "SELECT id, x FROM messages",

@@ -86,7 +86,7 @@ def all_ticks(telemetry: Telemetry) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("attack", GREEDY)
-def test_a_greedy_query_over_http_gets_an_error_and_takes_nothing_of_the_program(
+def test_a_greedy_http_query_fails_without_using_memory_of_the_program(
     serving: Serving, attack: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a busy machine a query may reach its deadline before its limit.
@@ -127,7 +127,7 @@ def test_a_prepared_statement_is_planned_outside_of_the_program(serving: Serving
             cursor.fetch_arrow_table()
 
 
-def test_others_are_answered_while_an_endless_query_runs(
+def test_other_queries_are_served_while_an_endless_query_runs(
     telemetry: Telemetry, serving: Serving
 ) -> None:
     before = all_ticks(telemetry)
@@ -139,7 +139,7 @@ def test_others_are_answered_while_an_endless_query_runs(
     endless.close()
 
 
-def test_other_programs_do_not_keep_the_program_itself_waiting(
+def test_other_programs_do_not_block_queries_of_the_program_itself(
     telemetry: Telemetry, serving: Serving
 ) -> None:
     """While other programs use all slots for endless queries, the program's own query is served."""
@@ -194,7 +194,7 @@ def test_a_flight_query_is_killed_when_its_caller_cancels(
     wait_until(lambda: busy not in query_processes(telemetry), LIMIT_S)
 
 
-def test_a_query_whose_process_is_killed_gets_an_error_and_the_next_one_is_answered(
+def test_a_query_fails_if_its_process_is_killed_and_the_next_one_succeeds(
     telemetry: Telemetry,
 ) -> None:
     before = all_ticks(telemetry)
@@ -213,20 +213,20 @@ def test_a_query_whose_process_is_killed_gets_an_error_and_the_next_one_is_answe
     assert telemetry.query("select 1 as one", timeout=LIMIT_S).table.num_rows == 1
 
 
-def test_a_template_that_is_killed_is_started_again(telemetry: Telemetry) -> None:
+def test_a_killed_template_process_is_restarted(telemetry: Telemetry) -> None:
     template, *forks = children(telemetry_pid(telemetry))
     os.kill(template, signal.SIGKILL)
     wait_until(lambda: not any(os.path.exists(f"/proc/{one}") for one in forks), LIMIT_S)
     assert telemetry.query("select 1 as one", timeout=LIMIT_S).table.num_rows == 1
 
 
-def test_the_template_has_one_thread_so_that_it_may_fork(telemetry: Telemetry) -> None:
+def test_the_template_process_has_one_thread_so_that_it_can_fork(telemetry: Telemetry) -> None:
     telemetry.query("select 1", timeout=LIMIT_S)
     template = children(telemetry_pid(telemetry))[0]
     assert len(list(Path(f"/proc/{template}/task").iterdir())) == 1
 
 
-def test_all_processes_of_queries_end_with_telemetry(place: Path) -> None:
+def test_all_query_processes_exit_with_telemetry(place: Path) -> None:
     with Telemetry(config(place)) as telemetry:
         telemetry.query("select 1", timeout=LIMIT_S)
         found = children(telemetry_pid(telemetry))
@@ -234,7 +234,7 @@ def test_all_processes_of_queries_end_with_telemetry(place: Path) -> None:
     assert not any(os.path.exists(f"/proc/{one}") for one in found)
 
 
-def test_all_processes_of_queries_end_with_a_telemetry_process_that_is_killed(place: Path) -> None:
+def test_all_query_processes_exit_when_the_telemetry_process_is_killed(place: Path) -> None:
     with Telemetry(config(place)) as telemetry:
         telemetry.query("select 1", timeout=LIMIT_S)
         (handle,) = telemetry._started().hosts.call_one().get(LIMIT_S)
@@ -252,7 +252,7 @@ def test_a_killed_process_leaves_no_links_to_files(telemetry: Telemetry) -> None
     wait_until(lambda: {one.name for one in scratch.iterdir()} <= alive, LIMIT_S)
 
 
-def test_a_program_that_asks_does_not_load_the_engine(place: Path) -> None:
+def test_a_program_that_queries_does_not_load_the_engine(place: Path) -> None:
     script = """
 import sys
 from mesh_telemetry import Telemetry, TelemetryConfig

@@ -85,17 +85,17 @@ def check_seed(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_query_of_any_shape_is_answered_as_in_one_place(seed: int) -> None:
+def test_a_random_query_returns_the_same_result_as_on_a_single_host(seed: int) -> None:
     check_seed(seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12, 60))
-def test_many_queries_of_any_shape_are_answered_as_in_one_place(seed: int) -> None:
+def test_many_random_queries_return_the_same_results_as_on_a_single_host(seed: int) -> None:
     check_seed(seed)
 
 
-def test_no_query_of_the_grammar_has_a_time_clause() -> None:
+def test_no_random_query_is_parsed_as_having_a_time_clause() -> None:
     maker = QueryMaker(random.Random(0))
     texts = [maker.query() for _ in range(200)]
     assert [read_query(text).sql for text in texts] == texts

@@ -58,7 +58,7 @@ def alive(place: Path) -> dict[str, list[int]]:
     return found
 
 
-def test_a_killed_process_leaves_its_rows(place: Path, local_procs: LocalProcs) -> None:
+def test_the_rows_of_a_killed_process_are_kept(place: Path, local_procs: LocalProcs) -> None:
     with Telemetry(config(place)):
         procs, workers = spawn(local_procs, restart="permanent")
         workers.work.call(1).get(LIMIT_S)
@@ -75,7 +75,7 @@ def test_a_killed_process_leaves_its_rows(place: Path, local_procs: LocalProcs) 
         assert len(left) == 2
 
 
-def test_what_replaces_a_process_is_recorded_too(place: Path, local_procs: LocalProcs) -> None:
+def test_a_replacement_process_is_recorded(place: Path, local_procs: LocalProcs) -> None:
     with Telemetry(config(place)):
         procs, workers = spawn(local_procs, restart=RestartPolicy("permanent"))
         before = proc_pid(procs, 1)
@@ -93,7 +93,7 @@ def test_what_replaces_a_process_is_recorded_too(place: Path, local_procs: Local
         assert sorted((row["rank"], row["incarnation"]) for row in actors) == [(0, 0), (1, 1)]
 
 
-def test_what_happens_once_the_folder_of_a_process_exists_is_recorded(
+def test_events_are_recorded_once_the_folder_of_a_process_exists(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write_in_a_span(*args: Any) -> None:
@@ -105,7 +105,7 @@ def test_what_happens_once_the_folder_of_a_process_exists_is_recorded(
         wait_for_rows(host_tables(place), "spans", 1, name="meanwhile")
 
 
-def test_the_owner_of_processes_hears_nothing_of_telemetry(
+def test_the_owner_of_processes_is_not_notified_of_telemetry_failures(
     place: Path, local_procs: LocalProcs
 ) -> None:
     heard: list[str] = []
@@ -137,7 +137,7 @@ def test_the_owner_of_processes_hears_nothing_of_telemetry(
         assert set(owner.heard.call_one().get(LIMIT_S)) <= {"owned", "worker"}
 
 
-def test_processes_that_processes_spawn_are_recorded(place: Path, local_procs: LocalProcs) -> None:
+def test_processes_spawned_by_actors_are_recorded(place: Path, local_procs: LocalProcs) -> None:
     with Telemetry(config(place)):
         _, workers = spawn(local_procs)
         assert set(workers.spawn.call("nested").get(LIMIT_S).values()) == {2}
@@ -146,7 +146,7 @@ def test_processes_that_processes_spawn_are_recorded(place: Path, local_procs: L
         assert len({row["proc"] for row in found}) == 2
 
 
-def test_processes_that_were_there_before_are_recorded_once_watched(
+def test_processes_older_than_telemetry_are_recorded_once_watched(
     place: Path, local_procs: LocalProcs
 ) -> None:
     procs, workers = spawn(local_procs)
@@ -164,7 +164,9 @@ def test_processes_that_were_there_before_are_recorded_once_watched(
         assert len(alive(place)["team"]) == 2
 
 
-def test_nothing_is_recorded_before_and_after(place: Path, local_procs: LocalProcs) -> None:
+def test_processes_are_recorded_only_while_telemetry_runs(
+    place: Path, local_procs: LocalProcs
+) -> None:
     class Threads(Actor):
         @endpoint
         def are_there(self) -> bool:
@@ -217,7 +219,9 @@ def _is_named(pid: int) -> bool:
         return False
 
 
-def test_a_fork_of_a_process_changes_nothing(place: Path, local_procs: LocalProcs) -> None:
+def test_a_fork_of_a_process_does_not_affect_the_recording(
+    place: Path, local_procs: LocalProcs
+) -> None:
     with Telemetry(config(place)) as telemetry:
         _, workers = spawn(local_procs)
         assert set(workers.fork.call().get(LIMIT_S).values()) == {0}
@@ -238,7 +242,7 @@ def test_a_fork_of_a_process_changes_nothing(place: Path, local_procs: LocalProc
         assert sorted(alive(place)) == ["root", "team"]
 
 
-def test_rows_are_gone_when_they_are_too_old(place: Path, local_procs: LocalProcs) -> None:
+def test_expired_rows_are_removed(place: Path, local_procs: LocalProcs) -> None:
     with Telemetry(config(place, retention_s=1.0)):
         _, workers = spawn(local_procs)
         tables = host_tables(place, retention_s=1.0)
@@ -252,7 +256,7 @@ def test_rows_are_gone_when_they_are_too_old(place: Path, local_procs: LocalProc
         wait_until(lambda: not files(), LIMIT_S)
 
 
-def test_what_there_is_stays_however_old_it_is(place: Path, local_procs: LocalProcs) -> None:
+def test_rows_of_live_actors_and_meshes_do_not_expire(place: Path, local_procs: LocalProcs) -> None:
     with Telemetry(config(place, retention_s=0.5)):
         _, workers = spawn(local_procs)
         workers.work.call(1).get(LIMIT_S)
@@ -263,7 +267,7 @@ def test_what_there_is_stays_however_old_it_is(place: Path, local_procs: LocalPr
         assert len(wait_for_rows(tables, "meshes", 1, given_name="workers")) == 1
 
 
-def test_what_there_is_is_said_again_when_there_is_no_more_room(
+def test_rows_of_live_meshes_are_recorded_again_after_an_eviction(
     place: Path, local_procs: LocalProcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mesh_telemetry._recording.recorder._STATE_S", 0.0)
@@ -278,7 +282,7 @@ def test_what_there_is_is_said_again_when_there_is_no_more_room(
         procs.initialized.get(LIMIT_S)
 
 
-def test_a_process_stays_within_its_room(place: Path, local_procs: LocalProcs) -> None:
+def test_a_process_stays_within_its_size_limit(place: Path, local_procs: LocalProcs) -> None:
     room = 1 << 20
     with Telemetry(config(place, proc_bytes=room)):
         procs = local_procs(name="busy")
@@ -303,7 +307,7 @@ def test_a_process_stays_within_its_room(place: Path, local_procs: LocalProcs) -
         assert tables.cached_bytes > 0
 
 
-def test_what_has_no_room_is_kept_where_it_is_to_be_spilled(
+def test_evicted_rows_are_kept_in_the_spill_folder(
     place: Path, local_procs: LocalProcs, tmp_path: Path
 ) -> None:
     options = {"proc_bytes": 1 << 18, "spill": str(tmp_path / "spilled")}
@@ -320,7 +324,7 @@ def test_what_has_no_room_is_kept_where_it_is_to_be_spilled(
     assert len(rows(HostTables(folder, spill=spilled), "sent_messages")) >= 5_000
 
 
-def test_processes_that_come_and_go_take_bounded_room(place: Path, local_procs: LocalProcs) -> None:
+def test_short_lived_processes_use_bounded_space(place: Path, local_procs: LocalProcs) -> None:
     room = 1 << 18
     with Telemetry(config(place, proc_bytes=room)):
         (folder,) = host_folders(place)
@@ -355,7 +359,9 @@ def test_a_suspended_process_keeps_its_rows(place: Path, local_procs: LocalProcs
             os.kill(pid, signal.SIGCONT)
 
 
-def test_a_program_may_be_recorded_twice(place: Path, local_procs: LocalProcs) -> None:
+def test_two_telemetry_instances_can_record_one_program(
+    place: Path, local_procs: LocalProcs
+) -> None:
     with Telemetry(config(place)):
         with Telemetry(config(place)):
             _, workers = spawn(local_procs)
@@ -370,7 +376,7 @@ def test_a_program_may_be_recorded_twice(place: Path, local_procs: LocalProcs) -
         assert len(wait_for_rows(host_tables(place), "spans", 8)) == 8
 
 
-def test_a_job_that_ends_first_leaves_nothing(place: Path) -> None:
+def test_a_shutdown_before_telemetry_closes_leaves_no_folder(place: Path) -> None:
     telemetry = Telemetry(config(place)).start()
     worker: Any = this_host().spawn_procs(name="team").spawn("worker", Worker)
     worker.work.call_one(1).get(LIMIT_S)
@@ -425,7 +431,7 @@ def other_program(place: Path) -> subprocess.Popen[str]:
     return program
 
 
-def test_two_programs_are_recorded_apart(place: Path, local_procs: LocalProcs) -> None:
+def test_two_programs_are_recorded_separately(place: Path, local_procs: LocalProcs) -> None:
     with other_program(place) as program, Telemetry(config(place)):
         _, workers = spawn(local_procs)
         workers.work.call(1).get(LIMIT_S)
@@ -441,7 +447,7 @@ def test_two_programs_are_recorded_apart(place: Path, local_procs: LocalProcs) -
 
 
 @pytest.mark.parametrize("end", ["return", "kill"])
-def test_a_program_that_does_not_close_leaves_nothing_that_the_next_one_does_not_remove(
+def test_the_next_program_removes_the_files_of_one_that_did_not_close(
     place: Path, end: str
 ) -> None:
     with other_program(place) as program:
@@ -459,7 +465,7 @@ def test_a_program_that_does_not_close_leaves_nothing_that_the_next_one_does_not
     wait_until(is_swept, LIMIT_S)
 
 
-def test_processes_that_were_stopped_are_forgotten(place: Path) -> None:
+def test_stopped_processes_are_no_longer_referenced(place: Path) -> None:
     with Telemetry(config(place)):
         before = {id(one) for one in gc.get_objects() if isinstance(one, _WatchedProcs)}
         for _ in range(4):

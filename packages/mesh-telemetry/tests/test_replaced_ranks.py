@@ -103,7 +103,7 @@ def check_alive(telemetry: Telemetry, pids: list[int]) -> None:
     assert all(row["state"] != "dead" for row in rows if row["pid"] in pids)
 
 
-def test_a_rank_that_the_program_replaces_is_alive(telemetry: Telemetry) -> None:
+def test_a_rank_replaced_by_the_program_is_shown_as_alive(telemetry: Telemetry) -> None:
     procs = this_host().spawn_procs({"n": 2}, name="team")
     pupils: Any = procs.spawn("pupils", Pupil)
     pupils.pid.call().get(LIMIT_S)
@@ -112,7 +112,7 @@ def test_a_rank_that_the_program_replaces_is_alive(telemetry: Telemetry) -> None
     procs.stop().get(LIMIT_S)
 
 
-def test_a_rank_that_an_actor_replaces_is_alive(telemetry: Telemetry) -> None:
+def test_a_rank_replaced_by_an_actor_is_shown_as_alive(telemetry: Telemetry) -> None:
     procs = this_host().spawn_procs(name="school")
     teacher: Any = procs.spawn("teacher", Teacher)
     teacher.begin.call_one().get(LIMIT_S)

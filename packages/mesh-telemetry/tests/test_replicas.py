@@ -53,7 +53,7 @@ def wait_for_copy(place: Path, text: str) -> None:
     wait_until(has_copy, LIMIT_S)
 
 
-def test_the_rows_of_a_lost_host_come_from_its_neighbour(
+def test_the_rows_of_a_lost_host_are_read_from_a_copy_on_another_host(
     place: Path, two: list[WorkerProcess]
 ) -> None:
     hosts = attach_to_workers([worker.address for worker in two])
@@ -86,7 +86,7 @@ def test_the_rows_of_a_lost_host_come_from_its_neighbour(
         wait_until(lambda: len(host_folders(place)) == 1, LIMIT_S)
 
 
-def test_the_rows_of_a_host_whose_telemetry_is_restarted_are_not_doubled(
+def test_the_rows_of_a_host_are_not_duplicated_after_a_telemetry_restart(
     place: Path, two: list[WorkerProcess]
 ) -> None:
     hosts = attach_to_workers([worker.address for worker in two])
@@ -127,7 +127,7 @@ def test_copies_are_bounded_and_the_latest_segments_are_kept(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["..", "", "../1.2.evil", "/tmp", "a/b"])
-def test_a_copy_cannot_leave_its_folder(tmp_path: Path, name: str) -> None:
+def test_a_copy_cannot_write_outside_its_folder(tmp_path: Path, name: str) -> None:
     replica = Replica(tmp_path, 1, MIB)
     for change in (Change(name, "logs.1.1.seg", 0, b"x"), Change("1.2.a", name, 0, b"x")):
         with pytest.raises(ValueError, match="may send names of files only"):
@@ -135,7 +135,7 @@ def test_a_copy_cannot_leave_its_folder(tmp_path: Path, name: str) -> None:
     assert not list(tmp_path.rglob("*.seg"))
 
 
-def test_copies_can_be_turned_off(place: Path, two: list[WorkerProcess]) -> None:
+def test_copies_can_be_disabled(place: Path, two: list[WorkerProcess]) -> None:
     with pytest.raises(ValueError, match="replica_bytes -1 is negative"):
         TelemetryConfig(replica_bytes=-1)
     hosts = attach_to_workers([worker.address for worker in two])
@@ -146,7 +146,7 @@ def test_copies_can_be_turned_off(place: Path, two: list[WorkerProcess]) -> None
         assert not list(place.glob("mesh-telemetry-*/*/replicas"))
 
 
-def test_messages_are_copied_as_they_are(place: Path, tmp_path: Path) -> None:
+def test_messages_are_copied_unchanged(place: Path, tmp_path: Path) -> None:
     with Telemetry(config(place)):
         (folder,) = host_folders(place)
         source = HostTables(folder)

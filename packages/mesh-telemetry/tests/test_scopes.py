@@ -57,7 +57,7 @@ def send(
         return reply.status, said.get("error", {})
 
 
-def test_the_table_has_every_route_that_is_served(serving: Serving) -> None:
+def test_the_scope_table_contains_every_served_route(serving: Serving) -> None:
     served = {
         (route.method, re.sub(r"^/dash/[^/]+$", "/dash/*", route.path)): route.scope
         for route in serving._http.routes
@@ -65,14 +65,14 @@ def test_the_table_has_every_route_that_is_served(serving: Serving) -> None:
     assert served == ROUTE_SCOPES
 
 
-def test_a_route_without_a_scope_cannot_be_made() -> None:
+def test_a_route_without_a_scope_cannot_be_created() -> None:
     with pytest.raises(KeyError):
         known_route("POST", "/forgotten", lambda _: None)  # type: ignore[arg-type,return-value]
 
 
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("token", [None, "", "guessed"])
-def test_without_a_token_only_open_routes_answer(
+def test_only_open_routes_can_be_used_without_a_token(
     serving: Serving, route: tuple[str, str], token: str | None
 ) -> None:
     status, error = send(serving, route, token)
@@ -83,9 +83,7 @@ def test_without_a_token_only_open_routes_answer(
 
 
 @pytest.mark.parametrize("route", ACT_ROUTES)
-def test_the_read_token_is_refused_where_something_is_done(
-    serving: Serving, route: tuple[str, str]
-) -> None:
+def test_the_read_token_is_refused_by_act_routes(serving: Serving, route: tuple[str, str]) -> None:
     status, error = send(serving, route, serving.token)
     assert (status, error["code"]) == (403, "scope")
     assert f"{route[0]} {route[1]} needs the act token" in error["message"]
@@ -93,18 +91,18 @@ def test_the_read_token_is_refused_where_something_is_done(
 
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if route not in ACT_ROUTES])
-def test_the_read_token_is_taken_where_something_is_read(
+def test_the_read_token_is_accepted_by_read_routes(
     serving: Serving, route: tuple[str, str]
 ) -> None:
     assert send(serving, route, serving.token)[0] not in (401, 403)
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_the_act_token_is_taken_everywhere(serving: Serving, route: tuple[str, str]) -> None:
+def test_the_act_token_is_accepted_by_all_routes(serving: Serving, route: tuple[str, str]) -> None:
     assert send(serving, route, serving.act_token)[0] not in (401, 403)
 
 
-def test_the_description_says_which_token_each_route_takes(serving: Serving) -> None:
+def test_the_api_description_says_which_token_each_route_accepts(serving: Serving) -> None:
     connection = http.client.HTTPConnection(urlsplit(serving.url).netloc, timeout=LIMIT_S)
     headers = {"Authorization": f"Bearer {serving.token}"}
     connection.request("GET", "/openapi.json", headers=headers)
@@ -135,7 +133,7 @@ def test_the_description_says_which_token_each_route_takes(serving: Serving) -> 
         "select * from information_schema.tables, pyspy_local_variables",
     ],
 )
-def test_sql_reads_local_variables_with_the_act_token_alone(serving: Serving, sql: str) -> None:
+def test_sql_reads_local_variables_only_with_the_act_token(serving: Serving, sql: str) -> None:
     body = json.dumps({"sql": sql})
     status, error = send(serving, ("POST", "/query"), serving.token, body)
     assert (status, error["code"]) == (403, "scope")
@@ -144,13 +142,13 @@ def test_sql_reads_local_variables_with_the_act_token_alone(serving: Serving, sq
 
 
 @pytest.mark.parametrize("sql", [LOCALS.format("pyspy_\\u006cocal_variables"), "show tables"])
-def test_a_name_that_is_written_otherwise_is_no_table(serving: Serving, sql: str) -> None:
+def test_an_escaped_table_name_does_not_bypass_the_act_token(serving: Serving, sql: str) -> None:
     status, error = send(serving, ("POST", "/query"), serving.token, json.dumps({"sql": sql}))
     assert status in (200, 400)
     assert "repr" not in error.get("message", "")
 
 
-def test_flight_sql_takes_either_token_and_only_reads(serving: Serving) -> None:
+def test_flight_sql_accepts_either_token_but_only_with_read_scope(serving: Serving) -> None:
     sql = LOCALS.format("pyspy_local_variables").encode()
     wanted = flight.FlightDescriptor.for_command(packed("CommandStatementQuery", [(1, sql)]))
     reading = flight.FlightDescriptor.for_command(
@@ -167,7 +165,7 @@ def test_flight_sql_takes_either_token_and_only_reads(serving: Serving) -> None:
                 client.do_get(flight.Ticket(wanted.command), options)
 
 
-def test_what_is_printed_and_noted_for_dashboards_has_the_read_token_alone(
+def test_dashboard_urls_and_program_files_contain_only_the_read_token(
     serving: Serving,
 ) -> None:
     assert serving.token in serving.dashboard_url
@@ -198,27 +196,25 @@ def test_a_browser_cannot_use_the_act_token(serving: Serving, headers: dict[str,
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "", "127.0.0.1.evil.example"])
 @pytest.mark.parametrize("route", [("GET", "/"), ("POST", "/query"), ("POST", "/stop")])
-def test_a_name_that_was_pointed_at_this_machine_is_refused(
-    serving: Serving, host: str, route: tuple[str, str]
-) -> None:
+def test_a_rebound_dns_name_is_refused(serving: Serving, host: str, route: tuple[str, str]) -> None:
     status, error = send(serving, route, serving.token, Host=host)
     assert (status, error["code"]) == (421, "wrong_host")
 
 
 @pytest.mark.parametrize("host", ["localhost:4000", "127.0.0.1:5000", "[::1]:80"])
-def test_a_port_that_ssh_forwards_may_differ(serving: Serving, host: str) -> None:
+def test_the_port_of_an_ssh_tunnel_may_differ(serving: Serving, host: str) -> None:
     body = json.dumps({"sql": "select 1 as one"})
     assert send(serving, ("POST", "/query"), serving.token, body, Host=host)[0] == 200
 
 
-def test_pages_of_other_origins_are_refused(serving: Serving) -> None:
+def test_requests_from_other_origins_are_refused(serving: Serving) -> None:
     for origin in ("http://evil.example", "null", "http://127.0.0.1:1"):
         status, error = send(serving, ("POST", "/query"), serving.token, Origin=origin)
         assert (status, error["code"]) == (403, "wrong_origin")
 
 
 @pytest.mark.parametrize(("read", "act"), [("", "a"), ("a", ""), ("a", "a")])
-def test_tokens_are_two_and_not_empty(read: str, act: str) -> None:
+def test_tokens_must_be_different_and_not_empty(read: str, act: str) -> None:
     with pytest.raises(TelemetryError, match="pass "):
         Tokens(read, act)
 

@@ -58,7 +58,7 @@ class Written:
         return [time for piece in pieces for time in piece.batch.column("timestamp_us").to_pylist()]
 
 
-def test_only_what_is_new_is_made(tmp_path: Path) -> None:
+def test_only_new_rows_are_decoded(tmp_path: Path) -> None:
     written = Written(tmp_path)
     for at in range(40):
         written.append(record(at))
@@ -67,7 +67,7 @@ def test_only_what_is_new_is_made(tmp_path: Path) -> None:
     assert written.made == [1] * 40
 
 
-def test_a_record_in_two_pieces_is_there_once(tmp_path: Path) -> None:
+def test_a_record_written_in_two_pieces_is_returned_once(tmp_path: Path) -> None:
     written = Written(tmp_path)
     written.append(record(0) + record(1)[:20])
     assert written.times() == [0]
@@ -75,7 +75,7 @@ def test_a_record_in_two_pieces_is_there_once(tmp_path: Path) -> None:
     assert written.times() == [0, 1, 2]
 
 
-def test_what_is_complete_is_made_once_wherever_it_goes(tmp_path: Path) -> None:
+def test_a_sealed_segment_is_decoded_once_even_if_its_file_is_removed(tmp_path: Path) -> None:
     written = Written(tmp_path)
     written.append(record(0))
     assert written.times(is_sealed=True) == [0]
@@ -83,7 +83,7 @@ def test_what_is_complete_is_made_once_wherever_it_goes(tmp_path: Path) -> None:
     assert written.times(is_sealed=True) == [0]
 
 
-def test_what_grew_shorter_is_made_again(tmp_path: Path) -> None:
+def test_a_truncated_segment_is_decoded_again(tmp_path: Path) -> None:
     written = Written(tmp_path)
     written.append(record(0) + record(1), counted=2)
     assert written.times() == [0, 1]
@@ -91,7 +91,7 @@ def test_what_grew_shorter_is_made_again(tmp_path: Path) -> None:
     assert written.times() == [5]
 
 
-def test_without_room_nothing_is_kept(tmp_path: Path) -> None:
+def test_no_rows_are_cached_without_space(tmp_path: Path) -> None:
     written = Written(tmp_path, bytes_max=0)
     written.append(record(0))
     assert written.times() == written.times() == [0]

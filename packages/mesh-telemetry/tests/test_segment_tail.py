@@ -63,7 +63,7 @@ def taken(reader: SegmentTail) -> tuple[list[int], list[bool], bool]:
     return numbers, [one.is_over for one in fresh], has_more
 
 
-def test_rows_come_once_across_segments_and_readers(tmp_path: Path) -> None:
+def test_rows_are_returned_once_across_segments_and_readers(tmp_path: Path) -> None:
     program = Program(tmp_path)
     reader = tail(tmp_path)
     program.say(3)
@@ -85,7 +85,7 @@ def test_rows_come_once_across_segments_and_readers(tmp_path: Path) -> None:
     assert other.lost_segments == 0
 
 
-def test_a_line_that_is_not_whole_yet_comes_when_it_is(tmp_path: Path) -> None:
+def test_an_incomplete_line_is_returned_once_it_is_complete(tmp_path: Path) -> None:
     program = Program(tmp_path)
     program.say(1)
     (path,) = program.folder.glob("logs.*")
@@ -97,7 +97,7 @@ def test_a_line_that_is_not_whole_yet_comes_when_it_is(tmp_path: Path) -> None:
     assert taken(reader)[0] == [0]
 
 
-def test_messages_come_when_the_names_of_their_endpoints_are_written(tmp_path: Path) -> None:
+def test_messages_are_returned_once_their_endpoint_names_are_written(tmp_path: Path) -> None:
     program = Program(tmp_path)
     progress = WriteProgressFile(program.folder)
     received = MessageLog.KINDS.index("received")
@@ -113,7 +113,7 @@ def test_messages_come_when_the_names_of_their_endpoints_are_written(tmp_path: P
     assert [row["endpoint"] for row in fresh.tables["messages"]] == ["step"]
 
 
-def test_what_has_gone_unread_is_counted(tmp_path: Path) -> None:
+def test_segments_evicted_before_they_are_read_are_counted(tmp_path: Path) -> None:
     program = Program(tmp_path, bytes_max=8192)
     reader = tail(tmp_path)
     program.say(2)
@@ -126,7 +126,7 @@ def test_what_has_gone_unread_is_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_alive", [True, False])
-def test_much_is_read_a_part_after_the_other(tmp_path: Path, is_alive: bool) -> None:
+def test_a_large_backlog_is_read_in_parts(tmp_path: Path, is_alive: bool) -> None:
     program = Program(tmp_path, bytes_max=16 << 20)
     program.say(300, length=10_000)
     if not is_alive:

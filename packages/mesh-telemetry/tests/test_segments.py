@@ -39,7 +39,7 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
     assert (segment.number, segment.first_us) == (1, 1)
 
 
-def test_records_behind_the_count_are_left_out(tmp_path: Path) -> None:
+def test_records_past_the_count_are_left_out(tmp_path: Path) -> None:
     record = MessageLog.RECORD.pack(5, 20, 1, 2, 3, 4, 1, 0, 0, 0, 0)
     path = tmp_path / "messages.00000001.0.seg"
     path.write_bytes(message_header(-7, 3) + 5 * record + record[:9])
@@ -51,7 +51,7 @@ def test_records_behind_the_count_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"MESH", b"another file\n", LINES_HEADER[:-1]])
-def test_what_is_no_segment_has_nothing(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_segment_file_has_no_rows(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "logs.00000001.0.seg"
     path.write_bytes(content)
     assert read_lines(str(path)) == []
@@ -59,7 +59,7 @@ def test_what_is_no_segment_has_nothing(tmp_path: Path, content: bytes) -> None:
     assert read_messages(str(tmp_path / "none")) is None
 
 
-def test_the_oldest_goes_when_there_is_no_room(tmp_path: Path) -> None:
+def test_the_oldest_segment_is_evicted_at_the_size_limit(tmp_path: Path) -> None:
     written = writer(tmp_path, bytes_max=8000)
     for number in range(200):
         written.append(b"%099d\n" % number, 1, number)
@@ -70,7 +70,7 @@ def test_the_oldest_goes_when_there_is_no_room(tmp_path: Path) -> None:
     assert written.sealed.evicted_count == 200 - len(found)
 
 
-def test_what_is_open_is_read_although_it_is_removed(tmp_path: Path) -> None:
+def test_a_writer_continues_after_its_open_segment_is_evicted(tmp_path: Path) -> None:
     written = writer(tmp_path)
     written.append(b"one\n", 1, 1)
     (segment,) = segments_of(tmp_path, "logs")
@@ -82,7 +82,7 @@ def test_what_is_open_is_read_although_it_is_removed(tmp_path: Path) -> None:
     assert lines_in(tmp_path) == [b"two"]
 
 
-def test_what_is_too_old_goes_without_anything_new(tmp_path: Path) -> None:
+def test_expired_segments_are_removed_without_new_rows(tmp_path: Path) -> None:
     written = writer(tmp_path, retention_s=0.05)
     written.append(b"one\n", 1, 1)
 
@@ -94,7 +94,7 @@ def test_what_is_too_old_goes_without_anything_new(tmp_path: Path) -> None:
     assert written.sealed.evicted_count == 0
 
 
-def test_a_segment_that_is_spilled_is_moved(tmp_path: Path) -> None:
+def test_spilled_segments_are_moved_to_the_spill_folder(tmp_path: Path) -> None:
     spill = tmp_path / "spilled"
     kept = tmp_path / "kept"
     kept.mkdir()
@@ -104,7 +104,7 @@ def test_a_segment_that_is_spilled_is_moved(tmp_path: Path) -> None:
     assert [int(line) for line in [*lines_in(spill), *lines_in(kept)]] == list(range(200))
 
 
-def test_a_folder_is_removed_by_the_last_who_leaves(tmp_path: Path) -> None:
+def test_a_folder_is_removed_by_its_last_user(tmp_path: Path) -> None:
     folder, one = open_host_folder(str(tmp_path), "run", 0)
     same, two = open_host_folder(str(tmp_path), "run", 0)
     assert folder == same
@@ -117,7 +117,7 @@ def test_a_folder_is_removed_by_the_last_who_leaves(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_the_dead_have_left_is_swept(tmp_path: Path) -> None:
+def test_folders_of_dead_processes_are_swept(tmp_path: Path) -> None:
     folder, lock = open_host_folder(str(tmp_path), "run", 3)
     (folder / "1.2.aa").mkdir()
     (folder / "1.2.aa" / "identity.json").write_text("{}")
@@ -129,7 +129,7 @@ def test_what_the_dead_have_left_is_swept(tmp_path: Path) -> None:
     held.close()
 
 
-def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
+def test_a_lock_is_released_when_its_process_exits(tmp_path: Path) -> None:
     code = "import sys\nfrom pathlib import Path\nfrom mesh_telemetry._events.folders import Lock\n"
     code += f"lock = Lock(Path({str(tmp_path)!r}), is_shared=False)\nprint(1, flush=True)\n"
     code += "sys.stdin.read()"

@@ -42,7 +42,7 @@ def noted() -> subprocess.Popen[str]:
     return program
 
 
-def test_a_program_is_found_while_it_lives(folder: Path) -> None:
+def test_a_program_is_found_while_it_runs(folder: Path) -> None:
     with noted() as program:
         assert [one.pid for one in served_programs()] == [os.getpid()]
         program.kill()

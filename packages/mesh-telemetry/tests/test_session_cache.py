@@ -18,7 +18,7 @@ def asked(sessions: SessionCache, sql: str, **tables: list[pa.RecordBatch]) -> l
     return [value for batch in batches for value in batch.column(0).to_pylist()]
 
 
-def test_rows_are_those_of_the_question() -> None:
+def test_a_query_reads_its_own_rows() -> None:
     sessions = SessionCache()
     for rows, total in [(FEW, 3), (FEW, 3), (MORE, 6), (FEW, 3)]:
         assert asked(sessions, "select sum(x) from t", t=rows) == [total]
@@ -27,7 +27,7 @@ def test_rows_are_those_of_the_question() -> None:
         ]
 
 
-def test_tables_of_another_question_are_not_there() -> None:
+def test_tables_of_another_query_are_not_visible() -> None:
     sessions = SessionCache()
     assert asked(sessions, "select count(*) from t", t=FEW) == [2]
     with pytest.raises(QueryError, match="no table t"):
@@ -36,13 +36,13 @@ def test_tables_of_another_question_are_not_there() -> None:
     assert asked(sessions, names, u=FEW) == ["u"]
 
 
-def test_what_gives_another_value_each_time_does() -> None:
+def test_volatile_functions_return_a_new_value_for_each_query() -> None:
     sessions = SessionCache()
     for sql in ("select cast(now() as varchar)", "select random()"):
         assert len({tuple(asked(sessions, sql, t=FEW)) for _ in range(3)}) == 3
 
 
-def test_values_are_those_of_the_question() -> None:
+def test_a_query_uses_its_own_parameters() -> None:
     sessions = SessionCache()
     for value in (5, 7):
         with sessions.filled(LIMIT_BYTES, {"t": FEW}) as session:
@@ -50,7 +50,7 @@ def test_values_are_those_of_the_question() -> None:
             assert frame.collect()[0].column(0).to_pylist() == [3 + value]
 
 
-def test_a_session_whose_question_failed_is_not_used_again() -> None:
+def test_a_session_is_not_reused_after_its_query_failed() -> None:
     sessions = SessionCache()
     with sessions.filled(LIMIT_BYTES, {"t": FEW}) as first:
         pass
@@ -65,7 +65,7 @@ def test_a_session_whose_question_failed_is_not_used_again() -> None:
             assert other is not failed
 
 
-def test_large_tables_are_let_go() -> None:
+def test_large_tables_are_released() -> None:
     sessions = SessionCache()
     large = [pa.record_batch({"x": pa.nulls(5 << 20, pa.int64())})]
     assert asked(sessions, "select count(*) from t", t=large) == [5 << 20]

@@ -14,7 +14,7 @@ from mesh_telemetry._profile.slice_tracks import Slice, SliceTracks
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_slices_nest_whatever_they_are(seed: int, tmp_path: Path) -> None:
+def test_random_slices_nest_and_none_is_lost(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     content = bytearray()
     writer = PerfettoWriter(content.extend)
@@ -55,7 +55,7 @@ def test_slices_nest_whatever_they_are(seed: int, tmp_path: Path) -> None:
     assert {name: (one.begin_ns, one.end_ns) for name, one in shown.items()} == made
 
 
-def test_names_and_values_come_as_they_are(tmp_path: Path) -> None:
+def test_names_and_values_are_written_unchanged(tmp_path: Path) -> None:
     content = bytearray()
     writer = PerfettoWriter(content.extend)
     writer.begin(10**18)
@@ -83,7 +83,7 @@ def test_names_and_values_come_as_they_are(tmp_path: Path) -> None:
     assert trace.counters["level"] == [-3, 0.5]
 
 
-def test_clocks_are_corrected_by_what_no_round_trip_explains() -> None:
+def test_clocks_are_corrected_only_beyond_the_round_trip_delay() -> None:
     pairs = [(0, 1, 5_100), (0, 1, 9_000), (1, 0, -4_900), (1, 2, 60), (2, 1, 40), (3, 0, 5)]
     assert clock_offsets(least_delays(pairs), first=0) == {
         1: ClockOffset(5_000, 200),

@@ -63,7 +63,7 @@ def soak(place: Path, spill: Path, procs: Any, duration_s: float) -> None:
         assert max(look.host for look in rest) < warm.host + HOST_GROWTH_BYTES
 
 
-def test_what_is_kept_stays_within_its_room(
+def test_stored_data_stays_within_its_limits(
     place: Path, tmp_path: Path, local_procs: LocalProcs
 ) -> None:
     soak(place, tmp_path / "kept", local_procs(name="busy"), 5)
@@ -71,7 +71,7 @@ def test_what_is_kept_stays_within_its_room(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_what_is_kept_stays_within_its_room_for_long(
+def test_stored_data_stays_within_its_limits_for_minutes(
     place: Path, tmp_path: Path, local_procs: LocalProcs
 ) -> None:
     soak(place, tmp_path / "kept", local_procs(name="busy"), 300)

@@ -69,7 +69,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     source_tables.cache_clear()
 
 
-def test_a_program_adds_a_table_of_its_own() -> None:
+def test_a_program_can_add_a_table() -> None:
     with Telemetry(tables={"checkpoints": CHECKPOINTS}) as telemetry:
         procs = this_host().spawn_procs({"gpus": 2})
         trainers = procs.spawn("trainers", Trainer)
@@ -89,7 +89,7 @@ def test_a_program_adds_a_table_of_its_own() -> None:
     ]
 
 
-def test_rows_of_tables_that_nobody_has_declared_are_in_rows() -> None:
+def test_rows_of_undeclared_tables_are_in_the_table_of_generic_rows() -> None:
     with Telemetry() as telemetry:
         record_row("loose", {"what": "anything"})
         (row,) = telemetry.query("select table_name, row_json from rows").table.to_pylist()
@@ -104,13 +104,13 @@ def test_rows_of_tables_that_nobody_has_declared_are_in_rows() -> None:
         ({"mine": SourceTable("Mine.", ("step i64 | what",), list)}, "entry point"),
     ],
 )
-def test_tables_that_are_none_are_refused(tables: dict[str, SourceTable], said: str) -> None:
+def test_invalid_tables_are_refused(tables: dict[str, SourceTable], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Telemetry(tables=tables)
 
 
 @pytest.mark.usefixtures("package")
-def test_live_rows_come_from_every_process() -> None:
+def test_live_rows_are_collected_from_every_process() -> None:
     with Telemetry() as telemetry:
         procs = this_host().spawn_procs({"gpus": 2}, name="team")
         procs.initialized.get()
@@ -128,7 +128,7 @@ def test_live_rows_come_from_every_process() -> None:
 
 
 @pytest.mark.usefixtures("package")
-def test_a_source_that_hangs_holds_nothing_else_up() -> None:
+def test_a_hanging_source_does_not_block_other_tables() -> None:
     with Telemetry() as telemetry:
         assert telemetry.query("select * from test_hangs").table.num_rows == 0
         record_row("test_told", {"n": 1})
@@ -136,7 +136,7 @@ def test_a_source_that_hangs_holds_nothing_else_up() -> None:
 
 
 @pytest.mark.usefixtures("package")
-def test_packages_that_cannot_be_loaded_are_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_packages_that_fail_to_load_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert "test_locks" in source_tables()
     assert "test-broken" in caplog.text
     assert live_rows("test_told") == []
@@ -154,15 +154,15 @@ class TestKit(SourceConformance):
         yield
 
     @pytest.mark.xfail(reason="one name is taken", strict=True)
-    def test_there_are_tables_with_names_of_their_own(self, added: object) -> None:
-        super().test_there_are_tables_with_names_of_their_own(added)  # type: ignore[arg-type]
+    def test_a_source_adds_tables_with_unique_names(self, added: object) -> None:
+        super().test_a_source_adds_tables_with_unique_names(added)  # type: ignore[arg-type]
 
     @pytest.mark.skip(reason="one of them hangs")
     def test_live_rows_of_this_process_fit_their_columns(self, added: object) -> None: ...
 
     @pytest.mark.xfail(reason="a table named actors is told nothing", strict=True)
-    def test_rows_that_are_told_fit_their_columns(self, added: object) -> None:
-        super().test_rows_that_are_told_fit_their_columns(added)  # type: ignore[arg-type]
+    def test_recorded_rows_fit_their_columns(self, added: object) -> None:
+        super().test_recorded_rows_fit_their_columns(added)  # type: ignore[arg-type]
 
     @pytest.mark.skip(reason="one of them hangs")
-    def test_tables_can_be_asked_for(self, added: object) -> None: ...
+    def test_tables_can_be_queried(self, added: object) -> None: ...

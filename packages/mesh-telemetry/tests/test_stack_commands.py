@@ -60,7 +60,7 @@ def run(*words: str) -> tuple[str, str]:
     return result.stdout, result.stderr
 
 
-def test_stacks_that_are_the_same_are_printed_once(served: ServedProgram) -> None:
+def test_identical_stacks_are_printed_once(served: ServedProgram) -> None:
     out, err = run("dump", "--where", "mesh = 'team'", "--locals", "--timeout", "30")
     spins = [block for block in out.split("\n\n") if "Stuck.spin" in block]
     assert spins
@@ -83,7 +83,7 @@ def test_a_flame_graph_is_written(served: ServedProgram, tmp_path: Path) -> None
     assert "Stuck.spin" in path.read_text()
 
 
-def test_stacks_are_asked_over_http(served: ServedProgram) -> None:
+def test_stacks_are_dumped_over_http(served: ServedProgram) -> None:
     status, _, body = served.post("/pyspy/dump", where=[*served.names, "0.999"], timeout=LIMIT_S)
     made = json.loads(body)
     assert (status, made["procs"]) == (200, served.names)
@@ -108,7 +108,7 @@ CASES: list[tuple[str, dict[str, Any], int, str]] = [
 ]
 
 
-def test_what_cannot_be_had_has_a_code(place: Path) -> None:
+def test_failed_requests_have_an_error_code(place: Path) -> None:
     with Telemetry(config(place)) as telemetry:
         asked = ServedProgram.__new__(ServedProgram)
         asked.serving = telemetry.serve()
@@ -121,7 +121,7 @@ def row(proc: str, number: int, **more: object) -> dict[str, Any]:
     return {"proc": proc, "pid": 1, "thread_id": number, **more}
 
 
-def test_a_hundred_ranks_are_a_few_lines() -> None:
+def test_the_stacks_of_a_hundred_ranks_are_printed_in_a_few_lines() -> None:
     threads, frames, variables = [], [], []
     for rank in range(100):
         proc = f"0.{rank}"

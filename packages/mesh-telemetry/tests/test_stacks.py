@@ -62,7 +62,7 @@ def team(place: Path) -> Iterator[Team]:
     made.close()
 
 
-def test_a_process_that_holds_its_interpreter_in_c_is_found(team: Team, tmp_path: Path) -> None:
+def test_a_process_that_holds_the_gil_in_c_code_is_found(team: Team, tmp_path: Path) -> None:
     stuck = team.actors.slice(gpus=1).hold.call_one(str(tmp_path / "held"))
     wait_until((tmp_path / "held").exists, LIMIT_S)
     dump = team.telemetry.pyspy_dump(locals=True, timeout=LIMIT_S)
@@ -96,7 +96,7 @@ def test_processes_are_chosen_by_a_condition_or_by_name(team: Team) -> None:
         team.telemetry.pyspy_dump("no condition", timeout=LIMIT_S)
 
 
-def test_a_process_that_is_not_there_is_named(team: Team) -> None:
+def test_a_process_that_does_not_exist_is_reported(team: Team) -> None:
     dump = team.telemetry.pyspy_dump([team.names[0], "0.999", "77.1"], timeout=LIMIT_S)
     assert dump.procs == (team.names[0],)
     assert {(one.proc, one.cause) for one in dump.failed} == {
@@ -107,7 +107,7 @@ def test_a_process_that_is_not_there_is_named(team: Team) -> None:
         team.telemetry.pyspy_dump(["0.999"], timeout=LIMIT_S)
 
 
-def test_a_process_that_was_stopped_is_read_and_stays_stopped(team: Team) -> None:
+def test_a_suspended_process_is_dumped_and_stays_suspended(team: Team) -> None:
     os.kill(team.pids[0], signal.SIGSTOP)
     try:
         dump = team.telemetry.pyspy_dump([team.names[0]], timeout=LIMIT_S)
@@ -118,7 +118,7 @@ def test_a_process_that_was_stopped_is_read_and_stays_stopped(team: Team) -> Non
         os.kill(team.pids[0], signal.SIGCONT)
 
 
-def test_frames_of_other_languages_are_in_it_or_a_warning_says_why(team: Team) -> None:
+def test_native_frames_are_included_or_a_warning_says_why(team: Team) -> None:
     dump = team.telemetry.pyspy_dump(native=True, timeout=LIMIT_S)
     assert dump.is_full
     modes = team.rows("select proc, capture_mode, warnings_json from pyspy_dumps")
@@ -132,7 +132,7 @@ def test_frames_of_other_languages_are_in_it_or_a_warning_says_why(team: Team) -
         assert any(one["filename"].endswith(".py") for one in found)
 
 
-def test_all_hosts_are_asked_and_each_keeps_its_own(place: Path) -> None:
+def test_all_hosts_are_dumped_and_each_stores_its_own_stacks(place: Path) -> None:
     with workers(2) as started, Telemetry(config(place)) as telemetry:
         hosts = attach_to_workers([worker.address for worker in started])
         actors: Any = hosts.spawn_procs(name="far").spawn("stuck", Stuck)
@@ -146,7 +146,7 @@ def test_all_hosts_are_asked_and_each_keeps_its_own(place: Path) -> None:
         shutdown_context().get(LIMIT_S)
 
 
-def test_the_stacks_of_a_flame_graph_are_those_that_were_seen() -> None:
+def test_the_stacks_of_a_flame_graph_are_read_from_its_svg() -> None:
     def call(name: str, first: int, count: int, depth: int) -> str:
         return (
             f"<g><title>{name} ({count:,} samples, 1.00%)</title>"
@@ -196,21 +196,21 @@ def stand_in(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         telemetry.close()
 
 
-def test_without_py_spy_it_says_what_to_do(stand_in: Any) -> None:
+def test_without_py_spy_the_error_says_what_to_do(stand_in: Any) -> None:
     telemetry = stand_in("/nowhere/py-spy")
     for ask in (telemetry.pyspy_dump, lambda: telemetry.flame_graph("0.0", seconds=1)):
         with pytest.raises(PySpyError, match=r"PYSPY_BIN is '/nowhere/py-spy'.*unset it"):
             ask()
 
 
-def test_without_the_right_to_look_it_says_what_to_do(stand_in: Any, tmp_path: Path) -> None:
+def test_without_ptrace_permission_the_error_says_what_to_do(stand_in: Any, tmp_path: Path) -> None:
     body = 'echo "Error: Permission denied (os error 13)" >&2; exit 1'
     telemetry = stand_in(program_of(tmp_path, body))
     with pytest.raises(PySpyError, match=r"0\.0: .*kernel.yama.ptrace_scope.*SYS_PTRACE"):
         telemetry.pyspy_dump()
 
 
-def test_one_that_takes_too_long_is_ended(stand_in: Any, tmp_path: Path) -> None:
+def test_a_dump_that_takes_too_long_is_killed(stand_in: Any, tmp_path: Path) -> None:
     body = f"trap '' INT\necho $$ > {tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid\n"
     telemetry = stand_in(program_of(tmp_path, body + "while :; do sleep 0.1; done"))
     with pytest.raises(PySpyError, match="did not finish in time"):
@@ -219,7 +219,7 @@ def test_one_that_takes_too_long_is_ended(stand_in: Any, tmp_path: Path) -> None
     wait_until(lambda: not os.path.exists(f"/proc/{pid}"), LIMIT_S)
 
 
-def test_where_it_fails_once_it_is_tried_again(stand_in: Any, tmp_path: Path) -> None:
+def test_a_failed_dump_is_retried(stand_in: Any, tmp_path: Path) -> None:
     body = f"""
 if mkdir {tmp_path}/first 2> /dev/null; then echo "Error: torn" >&2; exit 1; fi
 case "$*" in *--nonblocking*) ;; *) echo "Error: it was stopped" >&2; exit 1 ;; esac
@@ -228,7 +228,7 @@ echo '[]'"""
     assert (dump.procs, dump.failed) == (("0.0",), ())
 
 
-def test_a_process_that_dies_meanwhile_does_not_spoil_the_others(
+def test_a_process_that_dies_during_a_dump_does_not_affect_the_others(
     stand_in: Any, tmp_path: Path
 ) -> None:
     body = f"""
@@ -253,7 +253,7 @@ echo '[]'"""
     procs.stop().get(LIMIT_S)
 
 
-def test_a_flame_graph_has_what_runs(team: Team, tmp_path: Path) -> None:
+def test_a_flame_graph_contains_the_running_code(team: Team, tmp_path: Path) -> None:
     spinning = team.actors.slice(gpus=0).spin.call_one(600.0)
     path = tmp_path / "out.svg"
     graph = team.telemetry.flame_graph(team.names[0], seconds=2, path=path)
@@ -276,7 +276,7 @@ def test_flame_graphs_of_several_processes_are_merged(team: Team, tmp_path: Path
             team.telemetry.flame_graph("0.0", seconds=seconds)
 
 
-def test_a_recording_ends_with_telemetry(stand_in: Any, tmp_path: Path) -> None:
+def test_a_recording_stops_when_telemetry_closes(stand_in: Any, tmp_path: Path) -> None:
     telemetry = stand_in(program_of(tmp_path, f"echo $$ > {tmp_path}/pid\nexec sleep 600"))
     (host,) = telemetry._started().hosts.call_one().get(LIMIT_S)
     options = FlameOptions(300.0, 100, False, False)
@@ -287,7 +287,7 @@ def test_a_recording_ends_with_telemetry(stand_in: Any, tmp_path: Path) -> None:
     wait_until(lambda: not os.path.exists(f"/proc/{pid}"), LIMIT_S)
 
 
-def test_a_recording_that_is_given_up_ends(stand_in: Any, tmp_path: Path) -> None:
+def test_a_cancelled_recording_stops(stand_in: Any, tmp_path: Path) -> None:
     telemetry = stand_in(program_of(tmp_path, f"echo $$ > {tmp_path}/pid\nexec sleep 600"))
     (host,) = telemetry._started().hosts.call_one().get(LIMIT_S)
     options = FlameOptions(300.0, 100, False, False)
@@ -297,7 +297,7 @@ def test_a_recording_that_is_given_up_ends(stand_in: Any, tmp_path: Path) -> Non
     wait_until(lambda: not os.path.exists(f"/proc/{pid}"), LIMIT_S)
 
 
-def test_a_recording_ends_when_who_asked_hangs_up(stand_in: Any, tmp_path: Path) -> None:
+def test_a_recording_stops_when_its_client_disconnects(stand_in: Any, tmp_path: Path) -> None:
     telemetry = stand_in(program_of(tmp_path, f"echo $$ > {tmp_path}/pid\nexec sleep 600"))
     with telemetry.serve() as serving:
         client = HTTPConnection(urlsplit(serving.url).netloc, timeout=LIMIT_S)

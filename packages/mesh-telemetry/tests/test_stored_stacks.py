@@ -95,7 +95,7 @@ DUMPS = {
 }
 
 
-def test_a_dump_of_others_is_asked_like_any_table(telemetry: Telemetry) -> None:
+def test_an_external_dump_is_queried_like_any_table(telemetry: Telemetry) -> None:
     for name, said in DUMPS.items():
         telemetry.store_pyspy_dump(name, "0.0", json.dumps(said))
         check_dump(telemetry, name)
@@ -129,14 +129,14 @@ def check_dump(telemetry: Telemetry, name: str) -> None:
     assert found == [{"name": "x", "arg": True, **there}, {"name": "y", "arg": False, **there}]
 
 
-def test_what_is_no_dump_is_refused(telemetry: Telemetry) -> None:
+def test_an_invalid_dump_is_refused(telemetry: Telemetry) -> None:
     for said in ("", "{}", "3", '{"Failed": "no"}', '[{"frames": []}]', "[[]]"):
         with pytest.raises(TelemetryError, match="py-spy dump --json"):
             telemetry.store_pyspy_dump("d", "0.0", said)
     assert rows(telemetry, "select * from pyspy_dumps") == []
 
 
-def test_a_dump_is_not_there_before_it_was_stored(telemetry: Telemetry) -> None:
+def test_a_dump_is_not_visible_before_it_was_stored(telemetry: Telemetry) -> None:
     before = time.time()
     telemetry.store_pyspy_dump("d", "0.0", json.dumps(THREADS))
     count = "select count(*) as n from pyspy_frames"
@@ -158,7 +158,7 @@ def test_a_large_dump_is_grouped_and_joined(telemetry: Telemetry) -> None:
     assert joined == [{"n": 100_000}]
 
 
-def test_what_is_too_large_is_refused(place: Path) -> None:
+def test_a_dump_that_is_too_large_is_refused(place: Path) -> None:
     with Telemetry(config(place, stacks_bytes=100_000)) as telemetry:
         telemetry.store_pyspy_dump("small", "0.0", json.dumps(THREADS))
         with pytest.raises(StorageError, match="increase stacks_bytes"):
@@ -166,7 +166,7 @@ def test_what_is_too_large_is_refused(place: Path) -> None:
         assert rows(telemetry, "select dump_id from pyspy_dumps") == [{"dump_id": "small"}]
 
 
-def test_the_oldest_go_for_lack_of_room(tmp_path: Path) -> None:
+def test_the_oldest_dumps_are_evicted_at_the_size_limit(tmp_path: Path) -> None:
     folder = StackFolder(tmp_path, bytes_max=200_000, retention_s=3600)
     now_us = time.time_ns() // 1000
     for number in range(50):
@@ -180,7 +180,7 @@ def test_the_oldest_go_for_lack_of_room(tmp_path: Path) -> None:
     folder.close()
 
 
-def test_what_is_too_old_goes_without_a_question(tmp_path: Path) -> None:
+def test_expired_dumps_are_removed_without_a_query(tmp_path: Path) -> None:
     folder = StackFolder(tmp_path, bytes_max=1 << 20, retention_s=1)
     store_dump(folder, json.dumps(THREADS), origin(time.time_ns() // 1000))
     wait_until(lambda: not stack_files(tmp_path), LIMIT_S)
@@ -190,14 +190,14 @@ def test_what_is_too_old_goes_without_a_question(tmp_path: Path) -> None:
     folder.close()
 
 
-def test_what_was_left_by_one_that_was_killed_is_removed(tmp_path: Path) -> None:
+def test_files_left_by_a_killed_process_are_removed(tmp_path: Path) -> None:
     (tmp_path / "5-ab.incomplete").write_bytes(b"half of it")
     (tmp_path / "5-ab.arrow").write_bytes(b"too old")
     StackFolder(tmp_path, bytes_max=1, retention_s=1).close()
     wait_until(lambda: list(tmp_path.iterdir()) == [], LIMIT_S)
 
 
-def test_columns_are_made_once_and_keep_no_descriptors(tmp_path: Path) -> None:
+def test_columns_are_decoded_once_and_hold_no_file_descriptors(tmp_path: Path) -> None:
     folder = StackFolder(tmp_path, bytes_max=1 << 26, retention_s=3600)
     now_us = time.time_ns() // 1000
     for number in range(20):
@@ -216,7 +216,7 @@ def test_columns_are_made_once_and_keep_no_descriptors(tmp_path: Path) -> None:
     folder.close()
 
 
-def test_dumps_outlive_what_answers_for_their_host(telemetry: Telemetry, place: Path) -> None:
+def test_dumps_survive_a_restart_of_their_query_server(telemetry: Telemetry, place: Path) -> None:
     telemetry.store_pyspy_dump("d", "0.0", json.dumps(THREADS))
     (handle,) = telemetry._started().hosts.call_one().get(LIMIT_S)
     assert handle.rows is not None

@@ -104,7 +104,7 @@ def host(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
-def test_memory_moved_segments_and_files_are_one_table(host: Host) -> None:
+def test_live_segments_spilled_segments_and_files_form_one_table(host: Host) -> None:
     before = ask(host.tables(), "select * from logs order by timestamp_us")
     assert len(before) == 600
     sent = ask(host.tables(), SENT, "sent_messages")
@@ -123,7 +123,7 @@ def test_memory_moved_segments_and_files_are_one_table(host: Host) -> None:
     assert not list(host.spill.rglob(f"*{INCOMPLETE_SUFFIX}"))
 
 
-def test_files_of_other_times_are_not_looked_at(host: Host) -> None:
+def test_files_outside_the_time_range_are_not_read(host: Host) -> None:
     for _ in range(4):
         host.move(1)
         host.convert()
@@ -144,7 +144,7 @@ class Killed(Exception):
 
 
 @pytest.mark.parametrize("steps", range(6))
-def test_a_kill_between_two_steps_loses_and_doubles_nothing(
+def test_a_kill_between_two_steps_neither_loses_nor_duplicates_rows(
     host: Host, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = ask(host.tables(), SENT, "sent_messages")
@@ -174,7 +174,7 @@ def test_a_kill_between_two_steps_loses_and_doubles_nothing(
     assert not pending_segments(host.live, host.spill)
 
 
-def test_a_segment_that_is_at_both_places_is_one(host: Host) -> None:
+def test_a_segment_in_both_folders_is_read_once(host: Host) -> None:
     (first, *_) = segments_of(host.proc, "logs")
     content = Path(first.path).read_bytes()
     host.move(1)
@@ -187,7 +187,7 @@ def test_a_segment_that_is_at_both_places_is_one(host: Host) -> None:
     assert lines(host.tables()) == list(range(600))
 
 
-def test_other_programs_read_the_files(host: Host) -> None:
+def test_other_programs_can_read_the_files(host: Host) -> None:
     move_proc(host.proc, host.spill / PROC)
     host.convert()
     folder = host.spill / "tables"
@@ -202,7 +202,7 @@ def test_other_programs_read_the_files(host: Host) -> None:
     assert metadata.fetchall() == [("ZSTD",)]
 
 
-def test_small_files_of_a_live_table_become_one(host: Host) -> None:
+def test_small_files_of_a_live_table_are_merged(host: Host) -> None:
     stored = StoredTables(host.spill)
     logs = host.tables().batches("logs", None, None)
     rows = pa.Table.from_batches(logs)
@@ -221,7 +221,7 @@ def test_small_files_of_a_live_table_become_one(host: Host) -> None:
     )
 
 
-def test_the_oldest_files_go_when_there_is_no_room(host: Host) -> None:
+def test_the_oldest_files_are_removed_at_the_size_limit(host: Host) -> None:
     write_host_metadata(host.spill, NOTE)
     for _ in range(4):
         host.move(1)
@@ -240,7 +240,7 @@ def test_the_oldest_files_go_when_there_is_no_room(host: Host) -> None:
     assert lines(host.tables())[-1] == 599
 
 
-def test_what_waits_long_enough_is_made_a_file_in_the_end(host: Host) -> None:
+def test_no_segment_is_converted_after_the_deadline(host: Host) -> None:
     host.move(2)
     before = time.monotonic()
     left = convert(

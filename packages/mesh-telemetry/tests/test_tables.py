@@ -93,7 +93,7 @@ def test_messages_are_the_same_on_both_sides(program: Recorded) -> None:
     assert len({row["id"] for row in events}) == len(events)
 
 
-def test_the_first_messages_to_a_process(program: Recorded) -> None:
+def test_the_first_messages_to_a_process_are_recorded(program: Recorded) -> None:
     procs = this_host().spawn_procs({"gpus": 2}, name="new")
     hasty: Any = procs.spawn("hasty", Worker)
     calls = [hasty.add.call(number) for number in range(20)]
@@ -110,7 +110,7 @@ def test_the_first_messages_to_a_process(program: Recorded) -> None:
     procs.stop().get(LIMIT_S)
 
 
-def test_who_has_sent_a_message_and_what_for(program: Recorded) -> None:
+def test_the_sender_and_the_endpoint_of_a_message_are_recorded(program: Recorded) -> None:
     first, second = (program.workers.slice(gpus=gpu) for gpu in range(2))
     first.ask.call_one(second, 1).get(LIMIT_S)
     second.ask.call_one(first, 1).get(LIMIT_S)
@@ -139,7 +139,7 @@ def test_a_value_on_a_channel_has_a_sender_and_no_endpoint(program: Recorded) ->
     assert (row["endpoint"], row["proc"]) == (None, "0.0")
 
 
-def test_spans_are_traces_across_processes(program: Recorded) -> None:
+def test_spans_form_traces_across_processes(program: Recorded) -> None:
     first, second = (program.workers.slice(gpus=gpu) for gpu in range(2))
     with span("program"):
         first.ask.call_one(second, 1).get(LIMIT_S)
@@ -184,7 +184,7 @@ def test_spans_and_metrics(program: Recorded) -> None:
     assert size["bucket_counts_json"].startswith("[0, 0, 0, 0, 1, 0,")
 
 
-def test_lines_that_processes_print(program: Recorded) -> None:
+def test_lines_printed_by_processes(program: Recorded) -> None:
     program.workers.shout.call("hello").get(LIMIT_S)
     lines = program.wait("logs", 2, line="hello")
     assert {(row["mesh"], row["stream"]) for row in lines} == {("team", "stdout")}
@@ -206,7 +206,7 @@ def test_failures_of_actors(program: Recorded) -> None:
     mortal.stop().get(LIMIT_S)
 
 
-def test_who_waits_for_whom(program: Recorded, tmp_path: Path) -> None:
+def test_waits_between_actors(program: Recorded, tmp_path: Path) -> None:
     blocker = program.procs.slice(gpus=1).spawn("blocker", Blocker)
     blocker.set_path.call_one(str(tmp_path / "open")).get(LIMIT_S)
     waiter = program.procs.slice(gpus=0).spawn("waiter", Waiter)
@@ -224,7 +224,7 @@ def test_who_waits_for_whom(program: Recorded, tmp_path: Path) -> None:
     wait_until(lambda: not [row for row in program.rows("waits") if row["actor"]], LIMIT_S)
 
 
-def test_processes_and_hosts_as_they_are(program: Recorded) -> None:
+def test_the_current_state_of_processes_and_hosts(program: Recorded) -> None:
     found = program.wait("procs", 3)
     assert {row["mesh"] for row in found} == {"root", "team"}
     (root,) = (row for row in found if row["mesh"] == "root")
@@ -239,7 +239,7 @@ def test_processes_and_hosts_as_they_are(program: Recorded) -> None:
     assert 0 < host["boot_us"] < time.time_ns() // 1000
 
 
-def test_tables_as_they_were(program: Recorded) -> None:
+def test_tables_as_of_an_earlier_time(program: Recorded) -> None:
     program.workers.work.call(1).get(LIMIT_S)
     program.wait("spans", 4)
     then_us = time.time_ns() // 1000
@@ -252,7 +252,7 @@ def test_tables_as_they_were(program: Recorded) -> None:
             program.tables.batches(table, None, then_us)
 
 
-def test_nothing_of_telemetry_itself_is_in_the_tables(program: Recorded) -> None:
+def test_the_tables_contain_no_rows_about_telemetry_itself(program: Recorded) -> None:
     program.workers.work.call(1).get(LIMIT_S)
     program.telemetry.watch(program.procs)
     program.telemetry._started().hosts.call_one().get(LIMIT_S)
@@ -267,12 +267,12 @@ def test_nothing_of_telemetry_itself_is_in_the_tables(program: Recorded) -> None
             assert row[column] in meshes, (table, row)
 
 
-def test_there_is_no_such_table(program: Recorded) -> None:
+def test_an_unknown_table_raises_an_error_that_lists_the_tables(program: Recorded) -> None:
     with pytest.raises(QueryError, match="no table 'sneezes': the tables are active_handlers"):
         program.tables.batches("sneezes", None, None)
 
 
-def test_every_table_says_where_its_rows_come_from() -> None:
+def test_every_table_has_columns_for_the_origin_of_its_rows() -> None:
     for name, schema in TABLES.items():
         assert {"timestamp_us", "host", "proc"} <= set(schema.names), name
     assert all(column.text for doc in TABLE_DOCS.values() for column in doc.columns)

@@ -19,7 +19,7 @@ from mesh_telemetry._events.process_socket import stacks
 from mesh_telemetry._events.task_stacks import task_frames
 
 
-def test_a_call_that_awaits_for_ever_is_found_by_one_question(place: Path) -> None:
+def test_a_call_that_awaits_forever_is_found_by_one_query(place: Path) -> None:
     sql = (
         "select p.mesh, s.task, s.depth, s.function from stacks s join procs p on p.proc = s.proc "
         "where s.task is not null and s.file like '%stuck_actors.py' order by s.depth"
@@ -71,7 +71,7 @@ async def first(event: asyncio.Event) -> int:
     return await anext(numbers(event), 0)
 
 
-async def test_frames_go_through_whatever_is_awaited() -> None:
+async def test_frames_are_followed_through_any_awaitable() -> None:
     event = asyncio.Event()
     task = asyncio.create_task(first(event))
     await asyncio.sleep(0)

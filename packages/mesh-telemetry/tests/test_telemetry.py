@@ -40,7 +40,7 @@ def rows(telemetry: Telemetry, sql: str, **kwargs: Any) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_program_asks_about_itself(telemetry: Telemetry) -> None:
+def test_a_program_queries_itself(telemetry: Telemetry) -> None:
     procs = this_host().spawn_procs({"n": 2}, name="school")
     pupils = procs.spawn("pupils", Pupil)
     for number in range(5):
@@ -58,7 +58,7 @@ def test_a_program_asks_about_itself(telemetry: Telemetry) -> None:
     procs.stop().get()
 
 
-def test_a_process_that_was_killed_is_still_told_of(telemetry: Telemetry) -> None:
+def test_the_failure_of_a_killed_process_is_still_reported(telemetry: Telemetry) -> None:
     procs = this_host().spawn_procs({"n": 2}, name="mortal")
     pupils = procs.spawn("pupils", Pupil)
     pupils.learn.call(1).get()
@@ -73,7 +73,7 @@ def test_a_process_that_was_killed_is_still_told_of(telemetry: Telemetry) -> Non
     procs.stop().get()
 
 
-def test_a_question_that_is_none_says_what_to_do(telemetry: Telemetry) -> None:
+def test_the_error_of_an_invalid_query_says_what_to_do(telemetry: Telemetry) -> None:
     with pytest.raises(QueryError, match="message_status_events"):
         telemetry.query("select * from mesages")
     with pytest.raises(QueryError):
@@ -82,7 +82,7 @@ def test_a_question_that_is_none_says_what_to_do(telemetry: Telemetry) -> None:
         telemetry.query("select 1", as_of=datetime(2026, 1, 1))
 
 
-def test_it_has_to_be_started() -> None:
+def test_a_query_requires_started_telemetry() -> None:
     with pytest.raises(TelemetryError, match="start"):
         Telemetry().query("select 1")
 
@@ -103,7 +103,7 @@ def mesh_query(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_other_programs_ask_with_the_token(telemetry: Telemetry, tmp_path: Path) -> None:
+def test_other_programs_query_with_the_token(telemetry: Telemetry, tmp_path: Path) -> None:
     with telemetry.serve() as serving:
         found = post(serving.url, serving.token, "select count(*) as hosts from hosts")
         assert found["columns"] == ["hosts"]
@@ -128,7 +128,7 @@ def test_other_programs_ask_with_the_token(telemetry: Telemetry, tmp_path: Path)
     assert list(tmp_path.rglob("*.json")) == []
 
 
-def test_a_driver_of_flight_sql_connects(telemetry: Telemetry) -> None:
+def test_a_flight_sql_driver_connects(telemetry: Telemetry) -> None:
     dbapi = pytest.importorskip("adbc_driver_flightsql.dbapi")
     with telemetry.serve() as serving:
         options = {"adbc.flight.sql.authorization_header": f"Bearer {serving.token}"}
@@ -138,7 +138,7 @@ def test_a_driver_of_flight_sql_connects(telemetry: Telemetry) -> None:
             assert cursor.fetchall() == [(1,)]
 
 
-def test_a_job_has_it_in_one_line(
+def test_a_job_adds_telemetry_in_one_line(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = pytest.importorskip("mesh_jobs")

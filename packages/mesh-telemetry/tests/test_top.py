@@ -106,7 +106,7 @@ async def test_logs_are_followed_and_filtered(troubled: Program) -> None:
         await person.until(lambda: "good evening" in person.tab("Logs"))
 
 
-async def test_messages_have_rates_and_the_last_ones(troubled: Program) -> None:
+async def test_the_messages_tab_shows_rates_and_the_latest_messages(troubled: Program) -> None:
     async with top(troubled.pid) as person:
         await person.go("team[1]")
         await person.press("2")
@@ -115,7 +115,7 @@ async def test_messages_have_rates_and_the_last_ones(troubled: Program) -> None:
         await person.until(lambda: "none in the last" not in person.tab("Messages"))
 
 
-async def test_stacks_say_what_runs(troubled: Program) -> None:
+async def test_the_stacks_tab_shows_the_running_code(troubled: Program) -> None:
     async with top(troubled.pid) as person:
         await person.go("pair[0]")
         await person.press("4")
@@ -132,7 +132,7 @@ async def test_a_deadlock_is_named(troubled: Program) -> None:
         assert "left[0] in ask waits for answer of right[0]" in said
 
 
-async def test_spans_have_their_time(troubled: Program) -> None:
+async def test_the_spans_tab_shows_spans_with_their_fields(troubled: Program) -> None:
     async with top(troubled.pid) as person:
         await person.go("team[1]")
         await person.press("right", "6")
@@ -141,7 +141,7 @@ async def test_spans_have_their_time(troubled: Program) -> None:
         assert '"text": "hello"' in person.tab("Spans").replace('":"', '": "')
 
 
-async def test_the_filter_leaves_what_is_looked_for(troubled: Program) -> None:
+async def test_the_filter_shows_only_matching_entries(troubled: Program) -> None:
     async with top(troubled.pid) as person:
         await person.until(lambda: "office[0]" in person.titles())
         await person.press("slash")
@@ -155,7 +155,7 @@ async def test_the_filter_leaves_what_is_looked_for(troubled: Program) -> None:
         await person.until(lambda: "office[0]" in person.titles())
 
 
-async def test_keys_that_are_pressed_at_once_are_for_what_has_the_focus_by_then(
+async def test_queued_keys_go_to_the_widget_that_is_focused_by_then(
     troubled: Program,
 ) -> None:
     """All keys are already queued, as when a user types while the program is busy."""
@@ -168,7 +168,7 @@ async def test_keys_that_are_pressed_at_once_are_for_what_has_the_focus_by_then(
         assert person.app.query_one("#filter", Input).value == "left"
 
 
-async def test_it_is_sorted_and_seen_by_mesh(troubled: Program) -> None:
+async def test_the_tree_can_be_sorted_and_grouped_by_mesh(troubled: Program) -> None:
     async with top(troubled.pid) as person:
         await person.until(lambda: "office[0]" in person.titles())
         await person.press("o", "o")
@@ -213,7 +213,7 @@ async def test_keys_move_as_in_less(troubled: Program) -> None:
             assert here() == title
 
 
-async def test_sql_is_asked_on_a_screen_of_its_own(troubled: Program) -> None:
+async def test_sql_queries_run_on_a_separate_screen(troubled: Program) -> None:
     async with top(troubled.pid) as person:
         await person.until(lambda: "office[0]" in person.titles())
         await person.press("S")

@@ -42,7 +42,7 @@ def question(person: Person) -> str:
     return str(person.app.screen.query(Static).first().content)
 
 
-async def test_actors_are_stopped_after_a_question(around: Path) -> None:
+async def test_actors_are_stopped_after_a_confirmation(around: Path) -> None:
     with program(around) as running:
         async with top(running.pid) as person:
             await person.go("team[0]")
@@ -62,7 +62,7 @@ async def test_actors_are_stopped_after_a_question(around: Path) -> None:
             await person.until(lambda: "trainers[0]" not in person.titles())
 
 
-async def test_processes_are_stopped_and_the_program_is_not(around: Path) -> None:
+async def test_processes_can_be_stopped_but_the_program_cannot(around: Path) -> None:
     with program(around) as running:
         async with top(running.pid) as person:
             await person.go("team[1]")
@@ -82,7 +82,7 @@ async def test_processes_are_stopped_and_the_program_is_not(around: Path) -> Non
             assert running.do("say again") == "stopped: stopped by request of mesh top"
 
 
-async def test_a_process_that_is_killed_is_seen_with_its_actors(around: Path) -> None:
+async def test_a_killed_process_is_shown_as_failed_with_its_actors(around: Path) -> None:
     with program(around) as running:
         async with top(running.pid) as person:
             await person.go("team[1]")
@@ -110,7 +110,7 @@ async def test_the_exit_of_a_program_is_shown_and_another_is_found(around: Path)
             await person.press("q")
 
 
-async def test_which_of_several_programs_is_asked(around: Path) -> None:
+async def test_one_of_several_programs_can_be_selected(around: Path) -> None:
     with program(around) as first, program(around) as second:
         async with top(None) as person:
             await person.until(lambda: person.app.screen.query(OptionList))
@@ -164,7 +164,7 @@ PROC = {
 }  # fmt: skip
 
 
-async def test_hosts_that_are_silent_are_named_and_nothing_blocks(around: Path) -> None:
+async def test_unresponsive_hosts_are_reported_and_do_not_block_the_screen(around: Path) -> None:
     let_go = threading.Event()
     tokens = Tokens.random()
     with HttpServer(answering({"procs": [PROC]}, let_go), tokens) as server:
@@ -196,7 +196,7 @@ def mesh_top(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_one_look_is_for_scripts(around: Path) -> None:
+def test_the_once_option_prints_the_state_for_scripts(around: Path) -> None:
     alone = mesh_top("--once")
     assert (alone.returncode, "serve()" in alone.stderr) == (1, True)
     with program(around) as running:
@@ -219,7 +219,7 @@ def test_one_look_is_for_scripts(around: Path) -> None:
     assert mesh_top("--refresh", "0").returncode == 1
 
 
-def test_without_textual_it_says_what_to_install(tmp_path: Path) -> None:
+def test_without_textual_the_error_says_what_to_install(tmp_path: Path) -> None:
     program = "import sys; sys.modules['textual'] = None\nimport top_command; top_command.main()"
     done = subprocess.run(
         [sys.executable, "-c", program],

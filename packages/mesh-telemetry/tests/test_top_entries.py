@@ -55,7 +55,7 @@ def test_a_filter_shows_meshes_without_groups() -> None:
     assert titles == ["shard-30", "shard-300", "shard-301"]
 
 
-def test_a_bar_has_the_length_of_its_part() -> None:
+def test_the_length_of_a_bar_is_proportional_to_its_value() -> None:
     assert [bar(part, 4) for part in (None, 0.0, 0.3, 1.0, 7.0)] == [
         "    ",
         "    ",

@@ -87,7 +87,7 @@ def terminal() -> Iterator[Terminal]:
 
 
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
-def test_a_person_looks_at_a_program(
+def test_a_user_inspects_a_program_in_a_terminal(
     place: Path, terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))

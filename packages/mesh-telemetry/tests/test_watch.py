@@ -62,7 +62,7 @@ def calls(telemetry: Telemetry) -> list[int]:
     return counts
 
 
-def test_what_is_called_after_it_is_recorded(
+def test_calls_after_watch_returns_are_recorded(
     telemetry: Telemetry, procs: ProcMesh, workers: Any
 ) -> None:
     telemetry.watch(procs, timeout=LIMIT_S)
@@ -100,7 +100,7 @@ def test_a_dead_process_is_reported_and_the_others_are_recorded(
     assert calls(telemetry) == [1]
 
 
-def test_a_process_that_cannot_record_says_why_and_is_tried_again(
+def test_a_process_that_cannot_record_is_reported_with_a_reason_and_retried(
     telemetry: Telemetry, procs: ProcMesh
 ) -> None:
     bare: Any = procs.spawn("bare", Bare)
@@ -114,9 +114,7 @@ def test_a_process_that_cannot_record_says_why_and_is_tried_again(
     assert calls(telemetry) == [1, 1]
 
 
-def test_a_process_that_is_replaced_again_and_again_stays_recorded(
-    place: Path, procs: ProcMesh
-) -> None:
+def test_a_repeatedly_replaced_process_stays_recorded(place: Path, procs: ProcMesh) -> None:
     lasting: Any = procs.spawn("lasting", Worker, restart=RestartPolicy("permanent"))
     lasting.add.call(0).get(LIMIT_S)
     with Telemetry(config(place)) as telemetry:
@@ -139,7 +137,7 @@ def test_a_process_that_is_replaced_again_and_again_stays_recorded(
         assert sum(calls(telemetry)) == before + 2
 
 
-def test_processes_that_were_stopped_are_not_recorded(telemetry: Telemetry) -> None:
+def test_stopped_processes_cannot_be_watched(telemetry: Telemetry) -> None:
     ended = this_host().spawn_procs(name="ended")
     telemetry.watch(ended, timeout=LIMIT_S)
     ended.stop().get(LIMIT_S)
@@ -147,6 +145,6 @@ def test_processes_that_were_stopped_are_not_recorded(telemetry: Telemetry) -> N
         telemetry.watch(ended, timeout=LIMIT_S)
 
 
-def test_a_time_is_above_zero(telemetry: Telemetry, procs: ProcMesh) -> None:
+def test_the_timeout_must_be_positive(telemetry: Telemetry, procs: ProcMesh) -> None:
     with pytest.raises(ValueError, match="timeout 0 is not positive"):
         telemetry.watch(procs, timeout=0)

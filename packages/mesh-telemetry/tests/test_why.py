@@ -84,7 +84,7 @@ def run(*words: str) -> str:
     return result.stdout
 
 
-def test_the_end_of_a_chain_of_calls_is_named_in_the_program_in_a_shell_and_as_json(
+def test_the_end_of_a_chain_of_calls_is_named_by_all_interfaces(
     telemetry: Telemetry,
 ) -> None:
     (hang,) = hangs_of(telemetry)
@@ -119,13 +119,13 @@ def check_json() -> None:
     assert hang["text"].startswith("rank 0 of 'data'")
 
 
-def test_nobody_waits(place: Path) -> None:
+def test_no_hang_is_reported_if_no_rank_waits(place: Path) -> None:
     with Telemetry(config(place)) as telemetry, telemetry.serve():
         assert telemetry.why() == []
         assert run() == "no rank keeps another one waiting\n"
 
 
-def test_a_module_that_is_imported_later_is_waited_for(
+def test_a_callback_runs_when_its_module_is_imported_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))

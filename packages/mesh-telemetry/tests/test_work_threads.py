@@ -22,7 +22,7 @@ def busy(until: float) -> None:
         pass
 
 
-def test_a_thread_stays_for_the_next_work() -> None:
+def test_a_thread_is_reused_for_the_next_work() -> None:
     first = within(threading.get_ident, soon())
     assert within(threading.get_ident, soon()) == first
     with pytest.raises(ZeroDivisionError):
@@ -30,7 +30,7 @@ def test_a_thread_stays_for_the_next_work() -> None:
     assert within(threading.get_ident, soon()) == first
 
 
-def test_work_beside_other_work_has_a_thread_of_its_own() -> None:
+def test_concurrent_work_runs_in_a_separate_thread() -> None:
     inner = within(
         lambda: (threading.get_ident(), within(threading.get_ident, soon())),
         soon(),
@@ -38,7 +38,7 @@ def test_work_beside_other_work_has_a_thread_of_its_own() -> None:
     assert inner[0] != inner[1]
 
 
-def test_work_that_is_late_takes_its_thread_along() -> None:
+def test_the_thread_of_late_work_exits_with_it() -> None:
     threads: list[threading.Thread] = []
 
     def endless() -> None:
@@ -54,7 +54,7 @@ def test_work_that_is_late_takes_its_thread_along() -> None:
         assert not thread.is_alive()
 
 
-def test_no_stop_reaches_other_work() -> None:
+def test_stopping_late_work_does_not_interrupt_the_next_work() -> None:
     """Work ends at about its deadline: in either case the next work must not be interrupted."""
     late = 0
     for number in range(150):

@@ -161,7 +161,7 @@ class TestCalls:
         mt.inspect(ranks)
         assert list(holders.look.call().get().values()) == [[10], [20]]
 
-    def test_the_order_of_the_program_is_kept(self, mesh: Any, holders: Any) -> None:
+    def test_calls_run_in_program_order(self, mesh: Any, holders: Any) -> None:
         x = torch.zeros(1)
         answers = []
         for _ in range(20):
@@ -172,7 +172,7 @@ class TestCalls:
         x.add_(1)
         assert given.get().slice(dp=0).item().tolist() == [20]
 
-    def test_all_verbs(self, mesh: Any, holders: Any) -> None:
+    def test_every_endpoint_method_accepts_tensors(self, mesh: Any, holders: Any) -> None:
         x = torch.ones(1)
         assert holders.keep.choose(x).get() == [1]
         assert sorted(one.get() for one in holders.keep.stream(x)) == [[1], [1]]
@@ -184,7 +184,9 @@ class TestCalls:
             y = torch.ones(2)
         assert holders.slice(dp=1).keep.call_one(y).get() == [1, 1]
 
-    def test_async_actors_and_meshes(self, procs: ProcMesh, mesh: Any, holders: Any) -> None:
+    def test_async_endpoints_and_mesh_arguments_are_supported(
+        self, procs: ProcMesh, mesh: Any, holders: Any
+    ) -> None:
         waiters = procs.spawn("waiters", Waiter)
         x = torch.ones(3)
         both = [waiters.total.call(x), holders.keep.call(x), waiters.total.call(x + 1)]
@@ -192,7 +194,9 @@ class TestCalls:
         found = holders.shape_of.call(mesh, x).get()
         assert list(found.values()) == [(("dp",), 0), (("dp",), 1)]
 
-    def test_other_processes_are_an_error_at_the_call(self, mesh: Any, holders: Any) -> None:
+    def test_a_tensor_of_other_processes_is_refused_at_the_call(
+        self, mesh: Any, holders: Any
+    ) -> None:
         with mesh.slice(dp=1).activate():
             part = torch.ones(1)
         with pytest.raises(mt.WrongMesh, match="keep is called on"):
@@ -202,7 +206,7 @@ class TestCalls:
 
 
 class TestResults:
-    def test_they_stay_in_their_processes(self, mesh: Any, holders: Any) -> None:
+    def test_results_stay_in_their_processes(self, mesh: Any, holders: Any) -> None:
         x = torch.ones(2)
         twice = holders.scaled.rref(x, 2.0)
         assert type(twice) is mt.Tensor
@@ -210,12 +214,14 @@ class TestResults:
         negative = as_endpoint(holders.plain, propagate=torch.empty_like).rref(twice)
         assert mt.inspect(negative).tolist() == [-2, -2]
 
-    def test_what_is_written_to_is_known(self, mesh: Any, holders: Any) -> None:
+    def test_an_in_place_endpoint_returns_its_argument(self, mesh: Any, holders: Any) -> None:
         x = torch.zeros(2)
         assert holders.bump.rref(x) is x
         assert mt.inspect(x).tolist() == [1, 1]
 
-    def test_a_shape_that_nobody_says_is_an_error(self, mesh: Any, holders: Any) -> None:
+    def test_a_tensor_result_without_a_propagate_rule_is_an_error(
+        self, mesh: Any, holders: Any
+    ) -> None:
         with pytest.raises(mt.TensorError, match="propagate"):
             holders.give.rref(torch.ones(1))
 
@@ -229,7 +235,7 @@ class TestSpawning:
         assert list(late.total.call(torch.ones(2)).get().values()) == [2, 2]
         assert mt.inspect(procs.spawn("later", Late, ImportedSlowly()).twice.rref(torch.ones(1)))
 
-    def test_an_actor_that_cannot_be_spawned_holds_nothing_up(
+    def test_an_actor_that_fails_to_spawn_does_not_block_the_mesh(
         self, procs: ProcMesh, mesh: Any
     ) -> None:
         x = torch.ones(1)
@@ -241,7 +247,7 @@ class TestSpawning:
             mt.inspect(broken.twice.rref(x))
         assert mt.inspect(x).item() == 1
 
-    def test_a_tensor_that_is_spawned_with_is_refused_with_what_to_do(
+    def test_a_tensor_as_a_spawn_argument_is_refused_with_advice(
         self, procs: ProcMesh, mesh: Any
     ) -> None:
         x = torch.ones(2)
@@ -254,7 +260,9 @@ class TestSpawning:
 
 
 class TestFailures:
-    def test_what_a_method_raises(self, mesh: Any, holders: Any) -> None:
+    def test_an_exception_in_a_method_is_raised_in_the_program(
+        self, mesh: Any, holders: Any
+    ) -> None:
         x = torch.ones(2)
         with pytest.raises(LookupError, match="nothing is kept"):
             holders.fail.call(x).get()
@@ -264,14 +272,14 @@ class TestFailures:
         assert "lost = holders.fail.rref(x)" in caught.value.stack
         assert mt.inspect(x).tolist() == [1, 1]
 
-    def test_a_lost_argument_is_noticed_before_the_method_runs(
+    def test_a_lost_argument_is_detected_before_the_method_runs(
         self, mesh: Any, holders: Any
     ) -> None:
         lost = holders.fail.rref(torch.ones(2))
         with pytest.raises(mt.OpFailed, match="nothing is kept"):
             holders.keep.call(lost).get()
 
-    def test_an_actor_that_is_gone_holds_nothing_up(self, procs: ProcMesh, mesh: Any) -> None:
+    def test_a_stopped_actor_does_not_block_the_mesh(self, procs: ProcMesh, mesh: Any) -> None:
         doomed = procs.spawn("doomed", Holder)
         doomed.stop().get()
         x = torch.ones(1)
@@ -279,7 +287,9 @@ class TestFailures:
             doomed.keep.call(x).get()
         assert mt.inspect(x).item() == 1
 
-    def test_a_call_that_is_given_up_holds_nothing_up(self, procs: ProcMesh, mesh: Any) -> None:
+    def test_a_call_that_times_out_does_not_block_the_mesh(
+        self, procs: ProcMesh, mesh: Any
+    ) -> None:
         busy, operand = procs.spawn("busy", Busy), torch.ones(1)
         held = busy.hold.call()
         with pytest.raises(DeadlineExceeded):
@@ -288,7 +298,7 @@ class TestFailures:
         procs.spawn("opener", Opener).open.call().get()
         held.get()
 
-    def test_a_distributed_tensor_travels_no_other_way(self, mesh: Any, holders: Any) -> None:
+    def test_a_distributed_tensor_cannot_be_pickled(self, mesh: Any, holders: Any) -> None:
         x = torch.ones(1)
         with pytest.raises(TypeError, match="a distributed tensor cannot be pickled"):
             pickle.dumps(x)

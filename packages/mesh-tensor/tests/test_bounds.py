@@ -18,7 +18,7 @@ def _is_settled(engine: Engine) -> bool:
     return engine.stream.done == engine.stream.issued
 
 
-def test_compiled_ops_and_what_is_known_of_tensors_are_bounded(
+def test_compiled_ops_and_tensor_metadata_are_bounded(
     mesh: DeviceMesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiled_op_cache, "_COMPILED_OPS_MAX", 64)

@@ -8,7 +8,7 @@ import torch
 import mesh_tensor as mt
 
 
-def test_they_are_combined_as_one_by_one(mesh: Any) -> None:
+def test_a_tree_reduction_equals_separate_reductions(mesh: Any) -> None:
     rank = mesh.rank(("dp", "tp"))
     tree = {
         "x": torch.ones(2, 3) * rank,
@@ -27,7 +27,7 @@ def test_they_are_combined_as_one_by_one(mesh: Any) -> None:
                 assert torch.equal(here, there)
 
 
-def test_in_place_with_views_and_nothing(mesh: Any) -> None:
+def test_in_place_reductions_work_with_views_and_empty_lists(mesh: Any) -> None:
     whole = torch.zeros(3, 4)
     parts = [whole[0], whole[:, 1:2].t(), torch.ones(2), torch.ones(0)]
     whole.add_(1)
@@ -55,7 +55,7 @@ def test_few_collectives_are_issued(mesh: Any) -> None:
     assert names.count("reduce") == 1
 
 
-def test_gradients_come_back(mesh: Any) -> None:
+def test_gradients_flow_through_a_tree_reduction(mesh: Any) -> None:
     weights = [torch.full((2,), 2.0, requires_grad=True), torch.ones(3, requires_grad=True)]
     loss = sum(one.sum() for one in mt.reduce([one * 3 for one in weights], "dp"))
     loss.backward()  # type: ignore[union-attr]
@@ -64,7 +64,7 @@ def test_gradients_come_back(mesh: Any) -> None:
         mt.reduce_(weights, "dp")
 
 
-def test_what_trees_cannot_be(mesh: Any) -> None:
+def test_unsupported_tree_reductions_are_refused(mesh: Any) -> None:
     with pytest.raises(ValueError, match="not trees"):
         mt.reduce([torch.ones(2)], "dp", "stack")
     with mt.no_mesh.activate():

@@ -71,13 +71,13 @@ def test_stack_and_scatter(mesh: DeviceMesh) -> None:
             assert scattered[place].equal((parts[2 * dp] + parts[2 * dp + 1])[tp])
 
 
-def test_order_of_dimensions_is_that_of_the_stack(mesh: DeviceMesh) -> None:
+def test_the_order_of_dimensions_determines_the_stacking_order(mesh: DeviceMesh) -> None:
     x = mesh.rank(["dp", "tp"])
     assert inspect(reduce(x, ["dp", "tp"], "stack")).tolist() == [0, 1, 2, 3]
     assert inspect(reduce(x, ["tp", "dp"], "stack")).tolist() == [0, 2, 1, 3]
 
 
-def test_result_in_place_and_in_another_one(mesh: DeviceMesh) -> None:
+def test_the_result_can_be_written_in_place_or_to_out(mesh: DeviceMesh) -> None:
     x, out = varied(mesh, 4), torch.zeros(4)
     view = x[:2]
     assert x.reduce("tp", out=out) is out
@@ -87,14 +87,14 @@ def test_result_in_place_and_in_another_one(mesh: DeviceMesh) -> None:
     assert inspect(view).tolist() == wanted[:2]
 
 
-def test_rows_that_are_not_contiguous(mesh: DeviceMesh) -> None:
+def test_non_contiguous_tensors_are_reduced(mesh: DeviceMesh) -> None:
     x = varied(mesh, 3, 2).t()
     parts, found = all_of(x), all_of(x.reduce("tp"))
     with no_mesh.activate():
         assert found[0].equal(parts[0] + parts[1])
 
 
-def test_what_cannot_be_is_refused_at_the_call(mesh: DeviceMesh) -> None:
+def test_invalid_arguments_are_refused_at_the_call(mesh: DeviceMesh) -> None:
     x = varied(mesh, 3)
     with pytest.raises(ValueError, match="unknown reduction 'mean'"):
         x.reduce("dp", "mean")
@@ -117,7 +117,7 @@ def gradient(mesh: DeviceMesh, shape: tuple[int, ...], way: Any) -> list[torch.T
     return all_of(x.grad)
 
 
-def test_gradients_come_back_from_where_values_went(mesh: DeviceMesh) -> None:
+def test_collectives_propagate_gradients(mesh: DeviceMesh) -> None:
     # The weights of the four processes are 1, 2, 3 and 4.
     def of(found: list[torch.Tensor]) -> list[float]:
         return [one.flatten()[0].item() for one in found]
@@ -148,12 +148,14 @@ def test_values_move_between_slices(procs: ProcMesh, mesh: DeviceMesh) -> None:
     assert [inspect(x.grad, tp=tp).item() for tp in range(2)] == [8, 16]
 
 
-def test_a_move_to_processes_says_which_mesh_to_pass(procs: ProcMesh, mesh: DeviceMesh) -> None:
+def test_the_error_for_a_move_to_a_proc_mesh_says_which_mesh_to_pass(
+    procs: ProcMesh, mesh: DeviceMesh
+) -> None:
     with mesh.activate(), pytest.raises(TypeError, match=r"procs.activate\(\) as mesh"):
         to_mesh(torch.ones(1), procs)  # type: ignore[arg-type]
 
 
-def test_a_move_to_more_processes_gives_each_the_same(mesh: DeviceMesh) -> None:
+def test_a_move_to_a_larger_mesh_replicates_the_values(mesh: DeviceMesh) -> None:
     source = mesh.slice(dp=1)
     with source.activate():
         x = (source.rank("tp") + 1.0).requires_grad_()
@@ -164,7 +166,7 @@ def test_a_move_to_more_processes_gives_each_the_same(mesh: DeviceMesh) -> None:
     assert [inspect(x.grad, tp=tp).item() for tp in range(2)] == [3, 3]
 
 
-def test_a_group_of_a_slice_does_not_stand_in_the_way_of_others(mesh: DeviceMesh) -> None:
+def test_a_process_group_of_a_slice_does_not_interfere_with_others(mesh: DeviceMesh) -> None:
     # Now some processes belong to more groups than others.
     with mesh.slice(dp=0).flatten("slice").activate():
         part = torch.ones(1)

@@ -69,7 +69,7 @@ def trained_locally(x: torch.Tensor, y: torch.Tensor) -> list[float]:
 
 
 @pytest.mark.parametrize("is_traced", [False, True], ids=["eager", "traced"])
-def test_training_gives_the_losses_of_one_process(mesh: DeviceMesh, is_traced: bool) -> None:
+def test_training_matches_the_losses_of_a_single_process(mesh: DeviceMesh, is_traced: bool) -> None:
     with mt.no_mesh.activate():
         draw = torch.Generator().manual_seed(1)
         x, y = torch.randn(8, 16, generator=draw), torch.randint(4, (8,), generator=draw)
@@ -122,7 +122,7 @@ def test_stack_scatter_and_move(sharing: ProcMesh) -> None:
             assert mt.inspect(value.to_mesh(second) * 2).tolist() == [14.0] * 3
 
 
-def test_a_stream_computes_beside_the_default_one(mesh: DeviceMesh) -> None:
+def test_a_borrow_orders_the_work_of_two_streams(mesh: DeviceMesh) -> None:
     other = mt.Stream("other")
     x = torch.ones(1 << 20, device="cuda")
     for _ in range(20):
@@ -145,12 +145,12 @@ def test_generators_of_the_device_are_restored(mesh: DeviceMesh) -> None:
         assert first.equal(again)
 
 
-def test_values_come_to_the_program_on_the_cpu(mesh: DeviceMesh) -> None:
+def test_fetched_values_are_on_the_cpu(mesh: DeviceMesh) -> None:
     found = mt.inspect(torch.ones(3, device="cuda", dtype=torch.bfloat16) / 2)
     assert (found.device.type, found.dtype, found.tolist()) == ("cpu", torch.bfloat16, [0.5] * 3)
 
 
-def test_tensors_of_the_programs_device_keep_their_kind_of_device(mesh: DeviceMesh) -> None:
+def test_put_keeps_the_device_type_of_a_tensor(mesh: DeviceMesh) -> None:
     with mt.no_mesh.activate():
         value = torch.arange(4.0, device="cuda")
     x = mt.put(value)

@@ -20,7 +20,7 @@ def test_the_samples_of_a_step_do_not_depend_on_the_ranks(size: int) -> None:
         assert sorted(batch(step, size)) == sorted(batch(step, 1))
 
 
-def test_each_sample_is_used_once_an_epoch_in_another_order() -> None:
+def test_each_epoch_uses_each_sample_once_in_a_different_order() -> None:
     sampler = ElasticSampler(SAMPLES, BATCH, seed=3)
     epochs = [
         [one for step in range(4) for one in sampler.indices(4 * epoch + step, 0, 1)]
@@ -31,7 +31,7 @@ def test_each_sample_is_used_once_an_epoch_in_another_order() -> None:
     assert sampler.steps_per_epoch == 4
 
 
-def test_wrong_numbers_are_rejected() -> None:
+def test_invalid_batch_sizes_and_ranks_are_rejected() -> None:
     with pytest.raises(ValueError, match="batch_size=51 is not between 1 and 50"):
         ElasticSampler(50, 51)
     with pytest.raises(ValueError, match="rank 2 is not one of 2 ranks"):

@@ -175,7 +175,7 @@ def test_ranks_join_and_leave_between_two_steps(procs: ProcMesh, more: ProcMesh)
 
 
 @pytest.mark.parametrize("changes", [False, True], ids=["killed", "killed_then_resized"])
-def test_shards_of_fsdp_are_restored_and_resharded(
+def test_fsdp_shards_are_restored_and_resharded(
     procs: ProcMesh, more: ProcMesh, tmp_path: Path, changes: bool
 ) -> None:
     disk = DiskCheckpoints(str(tmp_path / "checkpoints"), every=1000)
@@ -202,7 +202,7 @@ def test_shards_of_fsdp_are_restored_and_resharded(
         assert losses[last - 1] == pytest.approx(undisturbed.losses[last - 1], rel=1e-4)
 
 
-def test_processes_that_left_may_die_or_be_stopped(more: ProcMesh) -> None:
+def test_drained_processes_may_die_or_be_stopped(more: ProcMesh) -> None:
     procs = this_host().spawn_procs({"gpus": 2}, name="leaving")
     with FaultTolerantTraining(more, Regression) as training:
         training.run(2)
@@ -215,7 +215,7 @@ def test_processes_that_left_may_die_or_be_stopped(more: ProcMesh) -> None:
         procs.stop().get()
 
 
-def test_changes_that_are_impossible_are_rejected(procs: ProcMesh, more: ProcMesh) -> None:
+def test_impossible_changes_are_rejected(procs: ProcMesh, more: ProcMesh) -> None:
     with FaultTolerantTraining(procs, Regression) as training:
         with pytest.raises(ValueError, match="take part in the training already"):
             training.add(procs)

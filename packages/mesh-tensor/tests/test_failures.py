@@ -28,7 +28,7 @@ def test_the_error_names_the_line_and_the_rank(mesh: DeviceMesh) -> None:
     assert isinstance(caught.value.__cause__, IndexError)
 
 
-def test_what_depends_on_it_is_lost_on_all_ranks_and_nothing_else(mesh: DeviceMesh) -> None:
+def test_only_dependents_of_a_failure_are_lost_and_on_all_ranks(mesh: DeviceMesh) -> None:
     x = torch.ones(4)
     lost = fails_on_one(mesh)
     good = x * 3
@@ -43,7 +43,7 @@ def test_what_depends_on_it_is_lost_on_all_ranks_and_nothing_else(mesh: DeviceMe
     assert inspect(good + 1).tolist() == [4, 4, 4, 4]
 
 
-def test_what_was_half_written_is_lost_with_its_views(mesh: DeviceMesh) -> None:
+def test_a_partially_written_tensor_is_lost_with_its_views(mesh: DeviceMesh) -> None:
     x = torch.zeros(3, 3)
     row, other = x[0], torch.zeros(3)
     x[1].add_(fails_on_one(mesh).sum())
@@ -53,7 +53,7 @@ def test_what_was_half_written_is_lost_with_its_views(mesh: DeviceMesh) -> None:
     assert inspect(other).tolist() == [0, 0, 0]
 
 
-def test_a_slot_that_held_a_failure_is_good_for_others(mesh: DeviceMesh) -> None:
+def test_a_slot_that_held_a_failure_is_reusable(mesh: DeviceMesh) -> None:
     for _ in range(20):
         lost = fails_on_one(mesh)
         with pytest.raises(OpFailed):
@@ -62,14 +62,14 @@ def test_a_slot_that_held_a_failure_is_good_for_others(mesh: DeviceMesh) -> None
         assert inspect(torch.ones(2) + 1).tolist() == [2, 2]
 
 
-def test_a_collective_does_not_wait_for_who_has_nothing(mesh: DeviceMesh) -> None:
+def test_a_collective_does_not_wait_for_ranks_without_an_operand(mesh: DeviceMesh) -> None:
     lost = fails_on_one(mesh)
     with pytest.raises(OpFailed, match=r"aten\.index"):
         inspect(lost.reduce("tp"), dp=0, tp=0)  # type: ignore[attr-defined]
     assert inspect(torch.ones(1).reduce("tp")).tolist() == [2]  # type: ignore[attr-defined]
 
 
-def test_gradients_of_what_is_lost_are_lost(mesh: DeviceMesh) -> None:
+def test_gradients_of_lost_tensors_are_lost(mesh: DeviceMesh) -> None:
     weight = torch.ones(1, requires_grad=True)
     (fails_on_one(mesh) * weight).sum().backward()
     assert weight.grad is not None
@@ -78,7 +78,7 @@ def test_gradients_of_what_is_lost_are_lost(mesh: DeviceMesh) -> None:
     assert inspect(weight.detach()).tolist() == [1]
 
 
-def test_out_of_memory_is_an_error_as_others(mesh: DeviceMesh) -> None:
+def test_out_of_memory_is_reported_like_other_failures(mesh: DeviceMesh) -> None:
     huge = torch.empty(1 << 60, dtype=torch.uint8)
     with pytest.raises(OpFailed, match=r"aten\.empty"):
         inspect(huge)
@@ -100,7 +100,7 @@ class TestDeaths:
         yield procs
         procs.stop().get()
 
-    def test_death_is_heard_of_by_who_waits_and_who_goes_on(self, procs: ProcMesh) -> None:
+    def test_a_process_death_fails_the_current_and_later_fetches(self, procs: ProcMesh) -> None:
         with procs.activate():
             x = torch.ones(2)
             assert inspect(x).tolist() == [1, 1]
@@ -110,7 +110,7 @@ class TestDeaths:
             with pytest.raises(MeshError):
                 inspect(x)
 
-    def test_death_in_a_collective_ends_it_for_all(self, procs: ProcMesh) -> None:
+    def test_a_process_death_fails_a_collective_on_all_ranks(self, procs: ProcMesh) -> None:
         with procs.activate():
             x = torch.ones(2)
             inspect(x.reduce("dp"))  # type: ignore[attr-defined]
@@ -119,7 +119,7 @@ class TestDeaths:
             with pytest.raises(MeshError):
                 inspect([*pending, x.reduce("dp")])  # type: ignore[attr-defined]
 
-    def test_after_a_replacement_the_mesh_is_good_again(self, procs: ProcMesh) -> None:
+    def test_the_mesh_is_usable_after_a_replacement(self, procs: ProcMesh) -> None:
         with procs.activate():
             x = torch.ones(2)
             assert inspect(x.reduce("dp")).tolist() == [2, 2]  # type: ignore[attr-defined]

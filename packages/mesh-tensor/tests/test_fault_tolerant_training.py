@@ -146,7 +146,7 @@ def undisturbed(procs: ProcMesh, tmp_path_factory: pytest.TempPathFactory) -> li
     ],
     ids=["killed", "stopped", "exception", "two_at_once"],
 )
-def test_the_result_is_that_of_an_undisturbed_run(
+def test_the_result_equals_that_of_an_undisturbed_run(
     procs: ProcMesh,
     undisturbed: list[torch.Tensor],
     tmp_path: Path,
@@ -172,7 +172,9 @@ def test_damaged_copies_are_not_loaded(
     assert recovery.damaged_copies >= 1
 
 
-def test_the_state_of_a_rank_comes_from_its_holder(procs: ProcMesh, tmp_path: Path) -> None:
+def test_the_state_of_a_lost_rank_is_restored_from_its_holder(
+    procs: ProcMesh, tmp_path: Path
+) -> None:
     expected, recoveries = train(procs, Sharded, tmp_path, is_sharded=True)
     assert not recoveries
     weights, recoveries = train(procs, Sharded, tmp_path, {(11, 1): kill}, is_sharded=True)
@@ -195,7 +197,7 @@ def test_a_checkpoint_on_disk_is_the_last_resort(procs: ProcMesh, tmp_path: Path
     assert [path.name for path in Path(disk.folder).iterdir()] == ["step-000000030"]
 
 
-def test_without_any_copy_training_ends(procs: ProcMesh, tmp_path: Path) -> None:
+def test_training_fails_without_any_copy(procs: ProcMesh, tmp_path: Path) -> None:
     faults = {(3, 1): kill_all}
     with pytest.raises(NoCheckpoint, match="pass disk=DiskCheckpoints"):
         train(procs, Program, tmp_path, faults)
@@ -210,19 +212,19 @@ class Broken(Program):
         return super().train_step(step)
 
 
-def test_a_step_that_always_fails_ends_training(procs: ProcMesh, tmp_path: Path) -> None:
+def test_a_step_that_always_fails_stops_training(procs: ProcMesh, tmp_path: Path) -> None:
     with pytest.raises(TrainingFailed, match="step 2 has failed 3 times: rank 1: ValueError") as it:
         train(procs, Broken, tmp_path, attempts=3)
     assert "train_step" in str(it.value.__cause__)
 
 
 @pytest.mark.parametrize("wrong", [{"attempts": 0}, {"stall_timeout_s": 0.0}])
-def test_wrong_options_are_rejected(procs: ProcMesh, wrong: dict[str, Any]) -> None:
+def test_invalid_options_are_rejected(procs: ProcMesh, wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))}=0"):
         FaultTolerantTraining(procs, Program, Path(), **wrong)
 
 
-def test_a_notebook_is_told_how_to_train(procs: ProcMesh, tmp_path: Path) -> None:
+def test_the_error_in_a_notebook_says_how_to_train(procs: ProcMesh, tmp_path: Path) -> None:
     async def cell(training: FaultTolerantTraining) -> None:
         with pytest.raises(RuntimeError, match="use await asyncio"):
             training.run(1)

@@ -35,7 +35,7 @@ def _weights() -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("program", [_chain, _shared])
-def test_gradients_are_those_of_autograd(
+def test_gradients_equal_those_of_autograd(
     program: Callable[[list[torch.Tensor], torch.Tensor], torch.Tensor],
 ) -> None:
     weights, x = _weights(), torch.randn(2, 4)
@@ -51,7 +51,7 @@ def test_gradients_are_those_of_autograd(
     assert all(weight.grad is None for weight in weights)
 
 
-def test_modules_and_intermediate_results() -> None:
+def test_gradients_of_modules_and_intermediate_results() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(32, 3))
     image = torch.randn(2, 1, 6, 6, requires_grad=True)
@@ -93,7 +93,7 @@ def test_only_the_needed_part_of_the_backward_pass_runs() -> None:
     assert calls == ["layer 2", "layer 1", "layer 0"]
 
 
-def test_distributed_tensors(mesh: DeviceMesh) -> None:
+def test_gradients_of_distributed_tensors(mesh: DeviceMesh) -> None:
     with mt.no_mesh.activate():
         local = _weights()
         expected = torch.autograd.grad(_chain(local, torch.ones(2, 4)), local)

@@ -62,19 +62,19 @@ class TestObjects:
         with pytest.raises(AttributeError, match="only in its processes"):
             _ = first.value
 
-    def test_methods_give_tensors_and_values(self, mesh: Any) -> None:
+    def test_methods_return_tensors_and_values(self, mesh: Any) -> None:
         total = RemoteTotal(Total, 10.0)
         assert mt.inspect(total.add(mesh.rank("dp") + torch.tensor(1.0)), dp=1).item() == 12
         assert list(total.ask("peek").get().values()) == [11, 12]
 
-    def test_the_object_goes_with_its_last_reference(self, mesh: Any) -> None:
+    def test_the_object_is_deleted_with_its_last_reference(self, mesh: Any) -> None:
         before = list(alive.call().get().values())
         total = RemoteTotal(Total, 1.0)
         assert list(alive.call().get().values()) == [one + 1 for one in before]
         del total
         assert list(alive.call().get().values()) == before
 
-    def test_an_object_that_could_not_be_made_fails_what_uses_it(self, mesh: Any) -> None:
+    def test_a_failed_constructor_fails_operations_on_the_object(self, mesh: Any) -> None:
         total = RemoteTotal("math.sqrt", -1.0)
         with pytest.raises(mt.OpFailed, match="ValueError"):
             mt.inspect(total.add(torch.ones(())))
@@ -93,13 +93,13 @@ class Cube(torch.autograd.Function):
 
 
 class TestGradients:
-    def test_a_function_of_autograd_runs_in_the_processes(self, mesh: Any) -> None:
+    def test_an_autograd_function_runs_in_the_processes(self, mesh: Any) -> None:
         cube = mt.remote_autograd_function(Cube)
         x = (mesh.rank("dp") + torch.ones(2)).requires_grad_()
         (cube(x * 2) * 5).sum().backward()
         assert [mt.inspect(x.grad, dp=dp).tolist() for dp in range(2)] == [[120] * 2, [480] * 2]
 
-    def test_trees_and_what_needs_none(self, mesh: Any) -> None:
+    def test_trees_and_outputs_without_gradients_are_supported(self, mesh: Any) -> None:
         def attend(tree: dict[str, torch.Tensor], by: float) -> Any:
             return tree["a"] * tree["b"] * by, tree["b"].argmax()
 
@@ -141,7 +141,9 @@ def trained_here(steps: int) -> tuple[list[float], torch.nn.Module]:
 
 class TestModules:
     @pytest.mark.parametrize("keep_parameters", [False, True])
-    def test_it_trains_as_it_does_here(self, mesh: Any, keep_parameters: bool) -> None:
+    def test_a_remote_module_trains_like_a_local_module(
+        self, mesh: Any, keep_parameters: bool
+    ) -> None:
         expected, _ = trained_here(4)
         net = RemoteModule(Net, 8, keep_parameters=keep_parameters)
         x = torch.linspace(-1, 1, 12).view(3, 4)
@@ -159,7 +161,7 @@ class TestModules:
             optimizer.step()
         assert losses == pytest.approx(expected, abs=1e-6)
 
-    def test_its_state_has_the_names_of_the_module(self, mesh: Any) -> None:
+    def test_the_state_dict_has_the_names_of_the_module(self, mesh: Any) -> None:
         net = RemoteModule(Net, 8)
         assert list(net.state_dict()) == list(Net(8).state_dict())
         x = torch.ones(1, 4)
@@ -168,7 +170,7 @@ class TestModules:
                 parameter.zero_()
             assert mt.inspect(net(x)).tolist() == [[0, 0]]
 
-    def test_gradients_go_through_to_what_was_put_in(self, mesh: Any) -> None:
+    def test_gradients_flow_through_to_the_input(self, mesh: Any) -> None:
         net, x = RemoteModule(Net, 8), torch.ones(1, 4, requires_grad=True)
         net(x).sum().backward()
         _, here = trained_here(0)

@@ -80,7 +80,7 @@ def tried(mesh: Any, op: OpInfo, bound: int) -> Report:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_operation_gives_on_a_mesh_what_it_gives_here(mesh: Any, name: str) -> None:
+def test_an_operation_returns_the_same_on_a_mesh_as_locally(mesh: Any, name: str) -> None:
     raised: dict[tuple[str, str], str] = {}
     for op in ops_called(name):
         # The exceptions fail for some samples only.
@@ -90,7 +90,7 @@ def test_an_operation_gives_on_a_mesh_what_it_gives_here(mesh: Any, name: str) -
     assert set(raised) == documented().get(name, set()), raised
 
 
-def test_the_list_of_operations_and_the_table_of_exceptions_name_what_there_is() -> None:
+def test_listed_operations_and_exceptions_exist_in_the_database() -> None:
     known = {one.name for one in op_db}
     assert set(NAMES) <= known
     assert set(documented()) <= known

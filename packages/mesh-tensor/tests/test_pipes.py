@@ -47,14 +47,14 @@ def test_batches_are_loaded_in_each_process(mesh: DeviceMesh) -> None:
     assert inspect([one["x"][0] for one in got]) == [0, 10, 20, 30, 40]
 
 
-def test_what_is_sent_is_answered(mesh: DeviceMesh) -> None:
+def test_the_function_replies_to_sent_tensors(mesh: DeviceMesh) -> None:
     pipe = create_pipe(doubles, propagate=lambda: torch.empty(3))
     for step in range(10):
         pipe.send(torch.full((3,), float(step)))
         assert inspect(pipe.recv()).tolist() == [step * 2.0] * 3
 
 
-def test_dropping_it_ends_the_function(mesh: DeviceMesh) -> None:
+def test_dropping_the_pipe_stops_the_function(mesh: DeviceMesh) -> None:
     with create_pipe(doubles) as pipe:
         pipe.send(torch.ones(2))
         assert inspect(pipe.recv()).tolist() == [2, 2]
@@ -71,7 +71,7 @@ def _wait_for_end() -> bool:
     return test_pipes._ended.wait(20)
 
 
-def test_a_failure_of_it_is_that_of_what_is_received(mesh: DeviceMesh) -> None:
+def test_a_failure_of_the_function_fails_the_received_tensor(mesh: DeviceMesh) -> None:
     pipe = create_pipe(fails, propagate=lambda: torch.empty(1))
     first, second = pipe.recv(), pipe.recv()  # received here
     assert inspect(first).tolist() == [1]
@@ -81,21 +81,21 @@ def test_a_failure_of_it_is_that_of_what_is_received(mesh: DeviceMesh) -> None:
     assert "received here" in caught.value.stack
 
 
-def test_more_than_is_sent_is_not_waited_for(mesh: DeviceMesh) -> None:
+def test_receiving_more_than_is_sent_fails_without_waiting(mesh: DeviceMesh) -> None:
     pipe = create_pipe(loads, 1)
     pipe.recv()
     with pytest.raises(mt.OpFailed, match="loads has ended"):
         inspect(pipe.recv()["x"])
 
 
-def test_a_pipe_that_lost_what_it_was_sent_is_lost(mesh: DeviceMesh) -> None:
+def test_a_pipe_is_lost_when_a_sent_tensor_is_lost(mesh: DeviceMesh) -> None:
     pipe = create_pipe(doubles, propagate=lambda: torch.empty(1))
     pipe.send(torch.ones(2)[mesh.rank("dp").view(1) * 5])
     with pytest.raises(mt.OpFailed, match=r"aten\.index"):
         inspect(pipe.recv())
 
 
-def test_a_pipe_is_of_its_stream(mesh: DeviceMesh) -> None:
+def test_a_pipe_belongs_to_the_stream_active_at_its_creation(mesh: DeviceMesh) -> None:
     data = mt.Stream("data")
     with data.activate():
         pipe = create_pipe(loads, 3, propagate=lambda: {"x": torch.empty(2), "y": _scalar()})

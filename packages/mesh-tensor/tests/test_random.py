@@ -13,7 +13,7 @@ def drawn(mesh: Any) -> list[list[float]]:
     return [mt.inspect(x, dp=dp, tp=tp).tolist() for dp in range(2) for tp in range(2)]
 
 
-def test_each_process_draws_its_own_numbers_again(mesh: Any) -> None:
+def test_a_seed_reproduces_distinct_numbers_on_each_process(mesh: Any) -> None:
     mt.random.manual_seed(5)
     first = drawn(mesh)
     assert len({tuple(one) for one in first}) == 4
@@ -21,7 +21,7 @@ def test_each_process_draws_its_own_numbers_again(mesh: Any) -> None:
     assert drawn(mesh) == first
 
 
-def test_processes_may_draw_the_same_as_the_program(mesh: Any) -> None:
+def test_processes_can_draw_the_same_numbers_as_the_program(mesh: Any) -> None:
     mt.random.manual_seed(5, per_rank=False)
     with mt.no_mesh.activate():
         torch.manual_seed(5)
@@ -29,13 +29,13 @@ def test_processes_may_draw_the_same_as_the_program(mesh: Any) -> None:
     assert drawn(mesh) == [expected] * 4
 
 
-def test_they_may_differ_along_one_dimension(mesh: Any) -> None:
+def test_random_numbers_can_differ_along_one_dimension(mesh: Any) -> None:
     mt.random.manual_seed(5, per_rank="dp")
     first, second, third, fourth = drawn(mesh)
     assert first == second != third == fourth
 
 
-def test_a_state_is_brought_back(mesh: Any) -> None:
+def test_a_saved_random_state_is_restored(mesh: Any) -> None:
     for _ in range(2):
         state = mt.random.get_state()
         first = drawn(mesh)
@@ -44,6 +44,6 @@ def test_a_state_is_brought_back(mesh: Any) -> None:
         assert drawn(mesh) == first
 
 
-def test_without_a_mesh_it_is_an_error() -> None:
+def test_seeding_without_a_mesh_is_an_error() -> None:
     with pytest.raises(mt.TensorError, match="no mesh is active"):
         mt.random.manual_seed(1)

@@ -306,13 +306,13 @@ def run(mesh: Any, data: st.DataObject, steps: int, fails: bool) -> None:
 
 @given(st.data())
 @settings(HYPOTHESIS_SETTINGS, max_examples=60)
-def test_a_program_gives_on_each_rank_what_it_gives_here(mesh: Any, data: st.DataObject) -> None:
+def test_a_program_returns_the_same_on_each_rank_as_locally(mesh: Any, data: st.DataObject) -> None:
     run(mesh, data, 25, fails=False)
 
 
 @given(st.data())
 @settings(HYPOTHESIS_SETTINGS, max_examples=60)
-def test_what_depends_on_a_failure_names_its_line_and_nothing_else_is_lost(
+def test_only_dependents_of_a_failure_are_lost_and_name_its_line(
     mesh: Any, data: st.DataObject
 ) -> None:
     run(mesh, data, 25, fails=True)

@@ -231,7 +231,7 @@ def run(mesh: Any, data: st.DataObject, steps: int, fails: bool) -> None:
 
 @given(st.data())
 @settings(HYPOTHESIS_SETTINGS, max_examples=60)
-def test_programs_on_streams_give_on_each_rank_what_they_give_here(
+def test_programs_on_streams_return_the_same_on_each_rank_as_locally(
     mesh: Any, data: st.DataObject
 ) -> None:
     run(mesh, data, 30, fails=False)
@@ -239,7 +239,7 @@ def test_programs_on_streams_give_on_each_rank_what_they_give_here(
 
 @given(st.data())
 @settings(HYPOTHESIS_SETTINGS, max_examples=60)
-def test_a_failure_on_a_stream_is_that_of_its_line_and_of_nothing_else(
+def test_only_dependents_of_a_failure_on_a_stream_are_lost_and_name_its_line(
     mesh: Any, data: st.DataObject
 ) -> None:
     run(mesh, data, 30, fails=True)

@@ -57,30 +57,30 @@ def how_many() -> int:
 
 
 class TestTensors:
-    def test_a_first_call_and_those_after_it_give_the_same(self, mesh: Any) -> None:
+    def test_first_and_cached_calls_return_correct_results(self, mesh: Any) -> None:
         x = torch.ones(2, 3)
         first, second = scaled(x), scaled(x + 1)
         assert type(first) is type(second) is mt.Tensor
         assert mt.inspect(first).tolist() == [[2.0] * 3] * 2
         assert mt.inspect(second).tolist() == [[4.0] * 3] * 2
 
-    def test_constants_and_keywords_are_told_apart(self, mesh: Any) -> None:
+    def test_calls_with_different_constants_or_keywords_are_distinguished(self, mesh: Any) -> None:
         x = torch.ones(2)
         assert mt.inspect(scaled(x, by=3.0)).tolist() == [3, 3]
         assert mt.inspect(scaled(x, 5.0)).tolist() == [5, 5]
         assert mt.inspect(scaled(x, by=3.0)).tolist() == [3, 3]
 
-    def test_each_process_runs_it_on_its_own(self, mesh: Any) -> None:
+    def test_each_process_runs_the_function_on_its_own_tensor(self, mesh: Any) -> None:
         ranks = mesh.rank("dp") + torch.ones(1)
         assert [mt.inspect(scaled(ranks), dp=dp).tolist() for dp in range(2)] == [[2], [4]]
 
-    def test_a_rule_says_the_shape_once_for_each_kind(self, mesh: Any) -> None:
+    def test_a_propagate_rule_is_evaluated_once_per_call_signature(self, mesh: Any) -> None:
         CALLS.clear()
         x = torch.ones(4)
         assert [mt.inspect(plus(x, 1.0))[0].item(), mt.inspect(plus(x, 1.0))[0].item()] == [2, 2]
         assert CALLS == ["like"]
 
-    def test_trees_constants_views_and_what_was_given(self, mesh: Any) -> None:
+    def test_results_may_be_trees_constants_views_and_arguments(self, mesh: Any) -> None:
         for _ in range(2):
             x = torch.arange(3.0)
             found = split({"x": x})
@@ -91,13 +91,13 @@ class TestTensors:
             assert mt.inspect(found["halves"][1]).tolist() == [11, 12]
             assert mt.inspect(found["fresh"]).tolist() == [0, 1, 2]
 
-    def test_it_may_write_to_an_argument(self, mesh: Any) -> None:
+    def test_a_function_may_write_to_an_argument(self, mesh: Any) -> None:
         x = torch.zeros(2)
         view = x[:1]
         assert bump(x) is x
         assert mt.inspect(view).item() == 1
 
-    def test_a_result_of_another_shape_than_promised_fails(self, mesh: Any) -> None:
+    def test_a_result_with_a_shape_other_than_promised_fails(self, mesh: Any) -> None:
         wrong = remote(lambda x: x[:1].clone(), propagate=lambda x: torch.empty_like(x))
         with pytest.raises(mt.OpFailed, match="instead of"):
             mt.inspect(wrong(torch.ones(3)))
@@ -106,19 +106,19 @@ class TestTensors:
         total = remote("torch.sum")
         assert mt.inspect(total(torch.ones(5))).item() == 5
 
-    def test_gradients_are_not_lost_without_a_word(self, mesh: Any) -> None:
+    def test_gradients_are_not_lost_silently(self, mesh: Any) -> None:
         x = torch.ones(2, requires_grad=True)
         with pytest.raises(mt.NoGradient, match="scaled"):
             scaled(x)
         with torch.no_grad():
             assert not scaled(x).requires_grad
 
-    def test_processes_that_give_different_things_are_an_error(self, mesh: Any) -> None:
+    def test_results_that_differ_between_processes_are_an_error(self, mesh: Any) -> None:
         differs = remote(lambda r: torch.ones(int(r) + 1))
         with pytest.raises(mt.RanksDisagree, match="rank 1"):
             differs(mesh.rank("dp"))
 
-    def test_tensors_say_where_it_runs(self, mesh: Any) -> None:
+    def test_tensor_arguments_determine_the_mesh_of_the_call(self, mesh: Any) -> None:
         x = torch.ones(2)
         with mt.no_mesh.activate():
             assert mt.inspect(scaled(x)).tolist() == [2, 2]
@@ -131,7 +131,7 @@ class TestTensors:
 
 
 class TestValues:
-    def test_the_verbs_of_endpoints(self, mesh: Any) -> None:
+    def test_a_remote_function_has_the_methods_of_an_endpoint(self, mesh: Any) -> None:
         ranks = mesh.rank("dp")
         value = remote(lambda r: int(r) * 10)
         assert list(value.call(ranks).get().values()) == [0, 10]
@@ -145,30 +145,30 @@ class TestValues:
         with mesh.slice(dp=1).activate():
             assert how_many.call_one().get() >= 0
 
-    def test_they_come_in_the_order_of_the_program(self, mesh: Any) -> None:
+    def test_values_are_computed_in_program_order(self, mesh: Any) -> None:
         x = torch.zeros(1)
         read = remote(lambda x: x.item())
         for step in range(20):
             assert list(read.call(x).get().values()) == [step, step]
             x.add_(1)
 
-    def test_tensors_come_as_local_ones(self, mesh: Any) -> None:
+    def test_tensors_are_fetched_as_local_tensors(self, mesh: Any) -> None:
         found = scaled.call(torch.ones(2)).get()
         assert [type(one) for one in found.values()] == [torch.Tensor, torch.Tensor]
 
-    def test_a_broadcast_is_done_in_its_turn(self, mesh: Any) -> None:
+    def test_a_broadcast_runs_in_program_order(self, mesh: Any) -> None:
         before = list(how_many.call().get().values())
         note.broadcast(torch.ones(1))
         assert note(torch.ones(1)) is None
         assert list(how_many.call().get().values()) == [one + 2 for one in before]
 
-    def test_what_it_raises_is_raised_here(self, mesh: Any) -> None:
+    def test_an_exception_in_the_function_is_raised_in_the_program(self, mesh: Any) -> None:
         with pytest.raises(KeyError, match="no such weight"):
             explode.call(torch.ones(1)).get()
 
 
 class TestFailures:
-    def test_a_failure_spreads_with_the_line_of_the_call(self, mesh: Any) -> None:
+    def test_a_failure_propagates_with_the_line_of_the_call(self, mesh: Any) -> None:
         fails = remote(_fails_on_one, propagate=lambda x, r: torch.empty_like(x))
         x, other = torch.ones(2), torch.ones(2)
         lost = fails(x, mesh.rank("dp"))
@@ -181,7 +181,7 @@ class TestFailures:
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
         assert mt.inspect(later).tolist() == [2, 2]
 
-    def test_what_is_lost_is_noticed_before_the_function_runs(self, mesh: Any) -> None:
+    def test_a_lost_argument_is_detected_before_the_function_runs(self, mesh: Any) -> None:
         fails = remote(_fails_on_one, propagate=lambda x, r: torch.empty_like(x))
         lost = fails(torch.ones(2), mesh.rank("dp"))
         with pytest.raises(mt.OpFailed, match="only on one"):
@@ -189,23 +189,23 @@ class TestFailures:
         with pytest.raises(mt.OpFailed, match="only on one"):
             scaled(torch.ones(7) * lost.sum())
 
-    def test_a_first_call_that_fails_says_so_at_once(self, mesh: Any) -> None:
+    def test_a_first_call_that_fails_raises_immediately(self, mesh: Any) -> None:
         with pytest.raises(mt.OpFailed, match="no such weight") as caught:
             explode(torch.ones(1))
         assert isinstance(caught.value.__cause__, KeyError)
 
-    def test_errors_that_cannot_be_sent_are_told_in_words(self, mesh: Any) -> None:
+    def test_errors_that_cannot_be_pickled_are_reported_as_text(self, mesh: Any) -> None:
         with pytest.raises(mt.OpFailed, match="Odd"):
             mt.inspect(remote(_raises_odd, propagate=torch.empty_like)(torch.ones(1)))
         assert mt.inspect(torch.ones(1)).item() == 1
 
 
 class TestGroups:
-    def test_a_mesh_is_one_of_torch(self, mesh: Any) -> None:
+    def test_a_mesh_argument_arrives_as_a_torch_device_mesh(self, mesh: Any) -> None:
         found = remote(_look_at).call(mesh).get()
         assert list(found.values()) == [(("dp",), 2, 0), (("dp",), 2, 1)]
 
-    def test_a_group_moves_data(self, mesh: Any) -> None:
+    def test_a_function_can_use_a_process_group_for_collectives(self, mesh: Any) -> None:
         total = remote(_all_reduced)(mesh.rank("dp") + torch.ones(1), mesh.process_group("dp"))
         assert mt.inspect(total).item() == 3
 

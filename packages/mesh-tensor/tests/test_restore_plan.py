@@ -38,14 +38,14 @@ def test_a_rank_prefers_its_own_memory() -> None:
         assert [copy.holder for copy in one] == [rank, (rank + 1) % SIZE]
 
 
-def test_a_lost_shard_comes_from_its_holder() -> None:
+def test_a_lost_shard_is_restored_from_its_holder() -> None:
     plan = plan_restore([*own(-1, 9, 9), *copies(8, 9, -1)], range(SIZE), is_sharded=True)
     assert plan is not None
     assert plan.step == 8
     assert plan.candidates[0][0].holder == 1
 
 
-def test_a_lost_shard_without_copy_cannot_be_restored() -> None:
+def test_a_lost_shard_without_a_copy_cannot_be_restored() -> None:
     assert plan_restore([*own(-1, 9, 9), *copies(-1, 9, 9)], range(SIZE), is_sharded=True) is None
 
 
@@ -57,7 +57,7 @@ def test_damaged_copies_are_left_out() -> None:
     assert plan.step == 8
 
 
-def test_before_the_first_step_all_ranks_take_the_state_of_rank_0() -> None:
+def test_before_the_first_step_all_ranks_load_the_state_of_rank_0() -> None:
     plan = plan_restore(
         [Copy(rank, rank, 0) for rank in range(SIZE)], range(SIZE), is_sharded=False
     )

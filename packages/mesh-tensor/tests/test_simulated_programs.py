@@ -128,7 +128,9 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_peak_of_training_is_that_of_real_processes(procs: ProcMesh, name: str) -> None:
+def test_the_peak_memory_of_training_equals_that_of_real_processes(
+    procs: ProcMesh, name: str
+) -> None:
     # Threads of gloo hold their tensors for a moment longer than necessary, which sometimes
     # increases the peak: the minimum of several runs is the memory that the program itself needs.
     runs = []
@@ -301,7 +303,7 @@ def test_many_long_programs(procs: ProcMesh, data: st.DataObject) -> None:
     run(procs, data, 80)
 
 
-def test_a_tensor_that_was_given_the_memory_of_another_one_keeps_no_other() -> None:
+def test_set_releases_the_previous_memory_of_a_tensor() -> None:
     simulator = mt.Simulator(SIZES)
     with simulator.activate():
         x, y = torch.ones(2, 3), torch.zeros(2, 3)

@@ -49,7 +49,7 @@ def test_a_collective_on_another_stream_hides_behind_compute(work: int, waiting_
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 @pytest.mark.parametrize("mutable", [False, True])
-def test_what_was_lent_is_given_back(device: str, mutable: bool) -> None:
+def test_borrowed_memory_is_released(device: str, mutable: bool) -> None:
     simulator, stream = mt.Simulator({"gpu": 2}, PLAIN), mt.Stream("other")
     with simulator.activate():
         x: Any = torch.empty(1000, device=device)

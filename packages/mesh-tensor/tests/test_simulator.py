@@ -34,14 +34,14 @@ def total_s(simulator: mt.Simulator) -> float:
 
 
 class TestTime:
-    def test_a_matmul_takes_as_long_as_its_numbers(self) -> None:
+    def test_a_matmul_takes_time_proportional_to_its_flops(self) -> None:
         simulator = mt.Simulator({"gpu": 2}, PLAIN)
         with simulator.activate():
             x = torch.empty(1000, 1000, device="cuda")
             _ = x @ x
         assert total_s(simulator) == pytest.approx(2 * 1000**3 / 1e12)
 
-    def test_what_only_moves_bytes_takes_as_long_as_those(self) -> None:
+    def test_an_elementwise_operation_takes_time_proportional_to_its_bytes(self) -> None:
         simulator = mt.Simulator({"gpu": 2}, PLAIN)
         with simulator.activate():
             x = torch.empty(1000, 1000, device="cuda")
@@ -49,7 +49,7 @@ class TestTime:
         # The addition reads twice and writes once; views cost nothing.
         assert total_s(simulator) == pytest.approx(3 * 4e6 / 1e12)
 
-    def test_a_chain_of_collectives_takes_the_sum_of_their_formulas(self) -> None:
+    def test_a_chain_of_collectives_takes_the_sum_of_the_predicted_times(self) -> None:
         simulator = mt.Simulator({"dp": 4, "gpu": 8}, PLAIN)
         with simulator.activate():
             x = torch.empty(8, 1000, device="cuda")
@@ -66,7 +66,7 @@ class TestTime:
         gather_s = 7 * latency_s + 7 * nbytes / rate
         assert total_s(simulator) == pytest.approx(3 * tree_s + 2 * scatter_s + gather_s)
 
-    def test_who_comes_first_to_a_collective_waits(self) -> None:
+    def test_the_first_rank_at_a_collective_waits(self) -> None:
         simulator = mt.Simulator({"gpu": 2}, PLAIN)
         with simulator.activate() as mesh:
             with mesh.slice(gpu=1).activate():
@@ -83,7 +83,7 @@ class TestTime:
         assert first.communication_s == second.communication_s > 0
 
     @pytest.mark.parametrize(("stages", "parts"), [(2, 4), (4, 4), (4, 12)])
-    def test_a_pipeline_has_the_bubble_of_the_textbook(self, stages: int, parts: int) -> None:
+    def test_a_pipeline_has_the_textbook_bubble(self, stages: int, parts: int) -> None:
         free = mt.Link(bytes_per_s=1e30, latency_s=0.0)
         simulator = mt.Simulator({"stage": stages}, replace(PLAIN, inside=free, between=free))
         with simulator.activate() as mesh:
@@ -102,7 +102,7 @@ class TestTime:
             assert one.compute_s == pytest.approx(work_s)
             assert bubble == pytest.approx((stages - 1) / (parts + stages - 1))
 
-    def test_devices_starve_where_the_program_is_the_limit(self) -> None:
+    def test_devices_starve_when_the_program_is_the_bottleneck(self) -> None:
         simulator = mt.Simulator({"gpu": 4}, replace(PLAIN, issue_s=1e-3))
         with simulator.activate():
             x = torch.empty(100, 100, device="cuda")
@@ -113,7 +113,7 @@ class TestTime:
         (use,) = report.of("cuda")
         assert use.starved_s > 0.9 * report.total_s
 
-    def test_all_that_a_device_does_adds_up(self) -> None:
+    def test_the_times_of_a_device_add_up_to_the_total(self) -> None:
         simulator = mt.Simulator({"dp": 4, "gpu": 8})
         with simulator.activate() as mesh:
             model = nn.Linear(64, 64, device="cuda")
@@ -124,7 +124,7 @@ class TestTime:
             parts = one.compute_s + one.communication_s + one.waiting_s + one.starved_s + one.idle_s
             assert parts == pytest.approx(report.total_s)
 
-    def test_a_step_of_a_thousand_devices_costs_as_much_as_one_of_two(self) -> None:
+    def test_simulating_a_thousand_devices_costs_as_much_as_simulating_two(self) -> None:
         def took(simulator: mt.Simulator) -> float:
             with simulator.activate():
                 model = nn.Sequential(*(nn.Linear(512, 512) for _ in range(8))).to("cuda", BF16)
@@ -149,7 +149,7 @@ class TestTime:
 
 
 class TestMemory:
-    def test_what_is_let_go_of_is_given_back(self) -> None:
+    def test_memory_of_deleted_tensors_is_released(self) -> None:
         simulator = mt.Simulator({"gpu": 2}, PLAIN)
         with simulator.activate():
             x = torch.empty(1000, device="cuda")
@@ -163,7 +163,7 @@ class TestMemory:
             assert (use.live_bytes, use.peak_bytes) == (4000, 8000)
             del y
 
-    def test_only_processes_of_a_part_have_what_is_made_there(self) -> None:
+    def test_a_tensor_of_a_slice_uses_memory_only_on_that_slice(self) -> None:
         simulator = mt.Simulator({"dp": 2, "gpu": 4}, PLAIN)
         with simulator.activate() as mesh, mesh.slice(gpu=2).activate():
             x = torch.empty(1000, device="cuda")
@@ -172,7 +172,7 @@ class TestMemory:
         assert sum(live.values()) == 4000
         del x
 
-    def test_too_much_does_not_fit(self) -> None:
+    def test_a_tensor_larger_than_the_device_memory_does_not_fit(self) -> None:
         simulator = mt.Simulator({"gpu": 8})
         with simulator.activate():
             x = torch.empty(50_000, 1_000_000, dtype=torch.bfloat16, device="cuda")
@@ -182,7 +182,7 @@ class TestMemory:
         assert "does not fit" in str(report)
         del x
 
-    def test_a_step_begins_with_what_is_there(self) -> None:
+    def test_the_peak_of_a_step_includes_live_tensors_but_no_earlier_peak(self) -> None:
         simulator = mt.Simulator({"gpu": 2}, PLAIN)
         with simulator.activate():
             torch.empty(9000, device="cuda")
@@ -216,7 +216,7 @@ class TestDevices:
             assert x.grad is not None
             assert x.grad.is_cuda
 
-    def test_modules_are_made_there(self, simulator: mt.Simulator) -> None:
+    def test_modules_are_created_on_the_default_device(self, simulator: mt.Simulator) -> None:
         with simulator.activate(), torch.device("cuda"):
             model = nn.Sequential(nn.Embedding(10, 8), nn.BatchNorm1d(3), nn.Dropout(0.5))
             y = model(torch.zeros(2, 3, dtype=torch.int64))
@@ -236,19 +236,17 @@ class TestDevices:
         scores = 8 * 4096 * 4096 * dtype.itemsize
         assert simulator.report().peak_bytes() < scores
 
-    def test_two_devices_do_not_meet_in_an_operation(self, simulator: mt.Simulator) -> None:
+    def test_an_operation_on_two_devices_is_refused(self, simulator: mt.Simulator) -> None:
         with simulator.activate(), pytest.raises(RuntimeError, match="device"):
             torch.ones(3, device="cuda") + torch.ones(3)
 
-    def test_a_device_that_the_model_does_not_know_is_refused(
-        self, simulator: mt.Simulator
-    ) -> None:
+    def test_a_device_missing_from_the_cost_model_is_refused(self, simulator: mt.Simulator) -> None:
         with simulator.activate(), pytest.raises(ValueError, match="xpu"):
             torch.ones(3, device="xpu")
 
 
 class TestValues:
-    def test_there_are_none(self) -> None:
+    def test_fetching_values_is_refused(self) -> None:
         simulator = mt.Simulator({"gpu": 2})
         with simulator.activate():
             x = torch.ones(3, device="cuda")
@@ -260,7 +258,7 @@ class TestValues:
             # Later operations are not affected.
             assert (x + 1).shape == (3,)
 
-    def test_they_are_zeros_where_that_is_wanted_and_the_program_waits(self) -> None:
+    def test_fake_values_are_zeros_and_the_program_waits_for_them(self) -> None:
         simulator = mt.Simulator({"gpu": 2}, replace(PLAIN, delivery_s=1e-3), fake_values=True)
         with simulator.activate():
             x = torch.ones(1000, 1000, device="cuda")
@@ -269,7 +267,7 @@ class TestValues:
         # Each fetch takes the round trip to the processes and their computation.
         assert simulator.report().program_s == pytest.approx(2 * 2e-3 + 2e-3, rel=0.01)
 
-    def test_steps_that_an_optimizer_counts_are_known(self) -> None:
+    def test_step_counts_of_optimizers_are_known(self) -> None:
         simulator = mt.Simulator({"gpu": 2})
         with simulator.activate():
             model = nn.Linear(4, 4, device="cuda")
@@ -280,7 +278,7 @@ class TestValues:
 
 
 class TestRemote:
-    def test_functions_cost_what_their_rules_say(self) -> None:
+    def test_a_remote_function_takes_the_time_of_its_cost_rule(self) -> None:
         @mt.remote(propagate=lambda x, scale: torch.empty_like(x))
         def scaled(x: torch.Tensor, scale: float) -> torch.Tensor:
             return x * scale
@@ -301,7 +299,7 @@ class TestRemote:
         assert report.peak_bytes() == 12_000
         assert asked == [((1000,), 2.0)]
 
-    def test_others_take_as_long_as_their_bytes(self) -> None:
+    def test_other_functions_take_time_proportional_to_their_bytes(self) -> None:
         simulator = mt.Simulator({"gpu": 2}, PLAIN)
         with simulator.activate():
             x = torch.empty(1000, device="cuda")
@@ -311,7 +309,7 @@ class TestRemote:
 
 
 class TestTraces:
-    def test_a_replay_does_what_was_recorded_without_the_program(self) -> None:
+    def test_a_replay_has_the_recorded_costs_without_the_program_time(self) -> None:
         def report(how: Any) -> mt.SimulationReport:
             simulator = mt.Simulator({"dp": 16}, replace(PLAIN, issue_s=1e-5))
             with simulator.activate():
@@ -343,7 +341,7 @@ class TestTraces:
 
 
 class TestMeasured:
-    def test_times_that_were_taken_are_used(self, tmp_path: Any) -> None:
+    def test_measured_operation_times_are_used(self, tmp_path: Any) -> None:
         x = torch.ones(300, 300)
         with mt.OpTimes() as times:
             for _ in range(3):
@@ -358,7 +356,7 @@ class TestMeasured:
         assert took_s != pytest.approx(2 * 300**3 / 1e12)
         assert 1e-6 < took_s < 1
 
-    def test_the_time_of_the_program_itself_may_count(self) -> None:
+    def test_the_time_of_the_program_can_be_included(self) -> None:
         simulator = mt.Simulator({"gpu": 2}, replace(PLAIN, issue_s=None))
         with simulator.activate():
             x = torch.ones(3, device="cuda")
@@ -368,7 +366,7 @@ class TestMeasured:
 
 
 class TestTrace:
-    def test_a_timeline_has_all_that_one_process_of_each_sort_does(self, tmp_path: Any) -> None:
+    def test_a_timeline_shows_all_operations_of_one_process_per_kind(self, tmp_path: Any) -> None:
         simulator = mt.Simulator({"dp": 500, "stage": 2}, PLAIN)
         with simulator.activate() as mesh:
             x = torch.empty(100, 100, device="cuda")

@@ -45,14 +45,14 @@ def test_a_state_is_read_as_it_was_written() -> None:
     check_equal(state)
 
 
-def test_tensors_that_were_read_do_not_share_the_memory() -> None:
+def test_decoded_tensors_do_not_share_the_memory() -> None:
     memory = written()
     state = read(memoryview(memory), STEP)
     memory[:] = bytes(len(memory))
     check_equal(state)
 
 
-def test_every_changed_byte_is_noticed() -> None:
+def test_every_changed_byte_is_detected() -> None:
     memory = written()
     end = encode_state(STATE).nbytes
     for at in range(end):
@@ -63,7 +63,7 @@ def test_every_changed_byte_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("length", [0, 10, 60, 200])
-def test_a_part_is_no_checkpoint(length: int) -> None:
+def test_a_truncated_checkpoint_is_rejected(length: int) -> None:
     with pytest.raises(CheckpointCorrupt):
         read(memoryview(written())[:length], STEP)
 

@@ -82,7 +82,7 @@ def counted(mesh: DeviceMesh) -> list[dict[str, int]]:
 class TestStreams:
     """The assignment of operations to streams."""
 
-    def test_new_tensors_are_of_the_active_stream(self, mesh: DeviceMesh, comm: Stream) -> None:
+    def test_new_tensors_belong_to_the_active_stream(self, mesh: DeviceMesh, comm: Stream) -> None:
         x = torch.ones(2)
         with comm.activate():
             assert mt.get_active_stream() is comm
@@ -94,7 +94,7 @@ class TestStreams:
         assert inspect(y + z, dp=1).tolist() == [4, 4]
         assert "stream=comm" in repr(y)
 
-    def test_the_active_stream_is_that_of_the_thread(self, mesh: DeviceMesh, comm: Stream) -> None:
+    def test_the_active_stream_is_thread_local(self, mesh: DeviceMesh, comm: Stream) -> None:
         seen = []
         with comm.activate():
             thread = threading.Thread(target=lambda: seen.append(mt.get_active_stream()))
@@ -103,7 +103,7 @@ class TestStreams:
         assert seen == [mt.get_active_stream()]
         assert mt.get_active_stream() is not comm
 
-    def test_a_mesh_that_is_activated_in_a_stream_is_that_of_it(
+    def test_a_mesh_activated_within_a_stream_keeps_the_stream(
         self, mesh: DeviceMesh, comm: Stream
     ) -> None:
         with comm.activate(), mesh.slice(dp=0).activate() as part:
@@ -111,7 +111,7 @@ class TestStreams:
             assert x.stream is comm  # type: ignore[attr-defined]
             assert x.mesh is part is mesh.slice(dp=0)  # type: ignore[attr-defined]
 
-    def test_tensors_of_two_streams_do_not_meet(self, mesh: DeviceMesh, comm: Stream) -> None:
+    def test_mixing_tensors_of_two_streams_is_refused(self, mesh: DeviceMesh, comm: Stream) -> None:
         x = torch.ones(2)
         with comm.activate():
             y = torch.ones(2)
@@ -125,7 +125,7 @@ class TestStreams:
             remote(_same)(x, y)
         assert inspect(x + 1).tolist() == inspect(y + 1).tolist() == [2, 2]
 
-    def test_one_runs_while_the_other_waits(self, mesh: DeviceMesh, comm: Stream) -> None:
+    def test_a_stream_runs_while_another_waits(self, mesh: DeviceMesh, comm: Stream) -> None:
         held = waits_for(torch.ones(2), "one_runs")
         with comm.activate():
             # This completes although the default stream can continue only afterwards.
@@ -135,7 +135,7 @@ class TestStreams:
             opened = opens(torch.ones(2), "one_runs")
         assert inspect([held + 1, opened])[0].tolist() == [2, 2]
 
-    def test_each_keeps_its_order(self, mesh: DeviceMesh, comm: Stream) -> None:
+    def test_each_stream_runs_in_program_order(self, mesh: DeviceMesh, comm: Stream) -> None:
         x = torch.ones(1)
         with comm.activate():
             y = torch.ones(1)
@@ -147,7 +147,9 @@ class TestStreams:
         assert [one for one in log if one[0] == "a"] == [f"a{step}" for step in range(20)]
         assert [one for one in log if one[0] == "b"] == [f"b{step}" for step in range(20)]
 
-    def test_collectives_of_two_streams_do_not_meet(self, mesh: DeviceMesh, comm: Stream) -> None:
+    def test_collectives_of_two_streams_do_not_interfere(
+        self, mesh: DeviceMesh, comm: Stream
+    ) -> None:
         with comm.activate():
             y = mesh.rank("dp") + torch.zeros(3)
         x = mesh.rank("dp") + torch.ones(5)
@@ -158,7 +160,9 @@ class TestStreams:
         got = inspect([x, y, moved])
         assert [one.tolist() for one in got] == [[1.5] * 5, [1] * 3, [1] * 3]
 
-    def test_functions_get_groups_of_their_stream(self, mesh: DeviceMesh, comm: Stream) -> None:
+    def test_functions_receive_process_groups_of_their_stream(
+        self, mesh: DeviceMesh, comm: Stream
+    ) -> None:
         def total(x: torch.Tensor, group: Any, there: Any) -> torch.Tensor:
             torch.distributed.all_reduce(x, group=group)
             torch.distributed.all_reduce(x, group=there.get_group("dp"))
@@ -175,7 +179,7 @@ class TestStreams:
 class TestBorrows:
     """The rights of both sides of a borrow, and synchronization."""
 
-    def test_of_one_to_be_read_both_read_and_none_writes(
+    def test_during_an_immutable_borrow_both_streams_can_only_read(
         self, mesh: DeviceMesh, comm: Stream
     ) -> None:
         x = torch.ones(2)
@@ -196,7 +200,9 @@ class TestBorrows:
         x.add_(1)
         assert inspect(view).tolist() == [2]
 
-    def test_of_a_mutable_one_the_origin_does_nothing(self, mesh: DeviceMesh, comm: Stream) -> None:
+    def test_during_a_mutable_borrow_the_origin_cannot_be_used(
+        self, mesh: DeviceMesh, comm: Stream
+    ) -> None:
         x = torch.ones(2)
         view = x[:1]
         borrowed, borrow = comm.borrow(x, mutable=True)  # type: ignore[arg-type]
@@ -218,7 +224,9 @@ class TestBorrows:
         borrow.drop()
         assert inspect(view + x[1:]).tolist() == [10]
 
-    def test_what_was_borrowed_ends_with_the_borrow(self, mesh: DeviceMesh, comm: Stream) -> None:
+    def test_a_borrowed_tensor_is_invalid_after_the_borrow_is_dropped(
+        self, mesh: DeviceMesh, comm: Stream
+    ) -> None:
         x = torch.ones(2)
         borrowed, borrow = comm.borrow(x)  # type: ignore[arg-type]
         view = borrowed[:1]
@@ -243,7 +251,7 @@ class TestBorrows:
         assert [one - 4 for one in there] == place.call(x).get().values()
         assert inspect(x).tolist() == [1, 7, 7, 7]
 
-    def test_the_first_use_waits_for_the_origin_and_not_the_borrow(
+    def test_the_first_use_waits_for_the_origin_but_the_borrow_does_not(
         self, mesh: DeviceMesh, comm: Stream
     ) -> None:
         x = waits_for(torch.ones(2), "first_use")
@@ -254,7 +262,7 @@ class TestBorrows:
         with borrow:
             assert inspect(borrowed + early).tolist() == [3, 3]
 
-    def test_the_origin_goes_on_until_it_uses_what_it_lent(
+    def test_the_origin_stream_runs_until_it_uses_the_lent_tensor(
         self, mesh: DeviceMesh, comm: Stream
     ) -> None:
         x, other = torch.ones(2), torch.ones(2)
@@ -266,7 +274,7 @@ class TestBorrows:
         opens(other, "goes_on")
         assert inspect(x).tolist() == [2, 2]
 
-    def test_reading_does_not_wait_for_who_only_reads(self, mesh: DeviceMesh, comm: Stream) -> None:
+    def test_a_read_does_not_wait_for_another_reader(self, mesh: DeviceMesh, comm: Stream) -> None:
         x = torch.ones(2)
         borrowed, borrow = comm.borrow(x)  # type: ignore[arg-type]
         with borrow:
@@ -276,7 +284,9 @@ class TestBorrows:
         x.add_(1)
         assert inspect([slow, x])[0].tolist() == [1, 1]
 
-    def test_what_was_borrowed_is_lent_further(self, mesh: DeviceMesh, comm: Stream) -> None:
+    def test_a_borrowed_tensor_can_be_lent_to_a_third_stream(
+        self, mesh: DeviceMesh, comm: Stream
+    ) -> None:
         third = Stream("third")
         x = torch.ones(2)
         borrowed, borrow = comm.borrow(x, mutable=True)  # type: ignore[arg-type]
@@ -289,7 +299,7 @@ class TestBorrows:
         assert second.is_dropped
         assert inspect(x).tolist() == [20, 20]
 
-    def test_one_that_is_forgotten_is_dropped_and_says_where_it_was_made(
+    def test_a_leaked_borrow_is_dropped_with_a_warning_that_names_its_line(
         self, mesh: DeviceMesh, comm: Stream
     ) -> None:
         x = torch.ones(2)
@@ -302,7 +312,7 @@ class TestBorrows:
         assert "it was here" in str(caught[0].message)
         assert inspect(x).tolist() == [2, 2]
 
-    def test_gradients_come_back_through_a_borrow(self, mesh: DeviceMesh, comm: Stream) -> None:
+    def test_gradients_flow_through_a_borrow(self, mesh: DeviceMesh, comm: Stream) -> None:
         w = torch.ones(2, requires_grad=True)
         borrowed, borrow = comm.borrow(w * 2)  # type: ignore[arg-type]
         loss = (borrowed * borrowed).sum()
@@ -315,7 +325,7 @@ class TestBorrows:
         with pytest.raises(mt.NoGradient):
             comm.borrow(w, mutable=True)  # type: ignore[arg-type]
 
-    def test_a_move_may_be_on_another_stream(self, mesh: DeviceMesh, comm: Stream) -> None:
+    def test_a_move_can_run_on_another_stream(self, mesh: DeviceMesh, comm: Stream) -> None:
         with mesh.slice(dp=slice(0, 1)).activate() as first:
             x = torch.ones(2, requires_grad=True)
         y = mt.to_mesh(x * 3, mesh.slice(dp=slice(1, 2)), stream=comm)  # type: ignore[arg-type]
@@ -325,7 +335,7 @@ class TestBorrows:
         assert x.grad.mesh is first  # type: ignore[union-attr]
         assert inspect(x.grad).tolist() == [3, 3]  # type: ignore[union-attr]
 
-    def test_a_gradient_is_reduced_beside_the_backward_of_the_layer_before(
+    def test_a_gradient_is_reduced_during_the_backward_of_the_previous_layer(
         self, mesh: DeviceMesh, comm: Stream
     ) -> None:
         class Traced(torch.autograd.Function):
@@ -359,7 +369,7 @@ class TestBorrows:
 class TestFailures:
     """Lost values, and where their errors are raised."""
 
-    def test_poison_goes_across_streams_and_names_its_line(
+    def test_a_failure_propagates_across_streams_and_names_its_line(
         self, mesh: DeviceMesh, comm: Stream
     ) -> None:
         index = mesh.rank("dp").view(1) * 5
@@ -374,7 +384,7 @@ class TestFailures:
         with comm.activate():
             assert inspect(torch.ones(1) + 1).tolist() == [2]
 
-    def test_what_is_half_written_by_a_borrower_is_lost_where_it_came_from(
+    def test_a_tensor_partially_written_by_a_borrower_is_lost_at_the_origin(
         self, mesh: DeviceMesh, comm: Stream
     ) -> None:
         x = torch.ones(3, 2)
@@ -389,7 +399,7 @@ class TestFailures:
             assert "the line that fails" in caught.value.stack
         assert inspect(other).tolist() == [1, 1]
 
-    def test_a_failure_is_heard_of_before_a_slow_stream_is_done(
+    def test_a_failure_is_reported_before_a_slow_stream_finishes(
         self, mesh: DeviceMesh, comm: Stream
     ) -> None:
         slow = waits_for(torch.ones(2), "heard of")
@@ -407,7 +417,9 @@ class TestFailures:
 class TestEnds:
     """Nothing is left over, and nothing hangs."""
 
-    def test_nothing_is_kept_of_what_is_let_go_of(self, mesh: DeviceMesh, comm: Stream) -> None:
+    def test_dropped_tensors_and_borrows_leave_nothing_behind(
+        self, mesh: DeviceMesh, comm: Stream
+    ) -> None:
         before = counted(mesh)
         for step in range(30):
             x = torch.ones(2) + step
@@ -432,7 +444,9 @@ class TestEnds:
         yield procs
         procs.stop().get()
 
-    def test_death_while_streams_wait_ends_all(self, mortal: ProcMesh, comm: Stream) -> None:
+    def test_a_process_death_fails_all_waiting_streams(
+        self, mortal: ProcMesh, comm: Stream
+    ) -> None:
         with mortal.activate():
             with comm.activate():
                 inspect(torch.ones(1))

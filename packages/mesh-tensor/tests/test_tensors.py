@@ -28,7 +28,7 @@ from mesh_tensor import (
 )
 
 
-def test_what_is_made_and_computed_is_on_every_process(mesh: DeviceMesh) -> None:
+def test_tensors_are_created_and_computed_on_every_process(mesh: DeviceMesh) -> None:
     x = torch.arange(6.0).view(2, 3)
     y = (x @ x.T + 1).relu().sum(0)
     assert isinstance(y, Tensor)
@@ -40,7 +40,7 @@ def test_what_is_made_and_computed_is_on_every_process(mesh: DeviceMesh) -> None
                 assert inspect(y, dp=dp, tp=tp).equal(wanted)
 
 
-def test_processes_know_where_they_are(mesh: DeviceMesh) -> None:
+def test_mesh_rank_returns_the_rank_of_each_process(mesh: DeviceMesh) -> None:
     along = mesh.rank("tp")
     row_by_row = mesh.rank(["dp", "tp"])
     backwards = mesh.rank(["tp", "dp"])
@@ -52,7 +52,7 @@ def test_processes_know_where_they_are(mesh: DeviceMesh) -> None:
     assert found == [[0, 0, 0], [1, 1, 2], [0, 2, 1], [1, 3, 3]]
 
 
-def test_groups_of_channels_keep_their_order_in_memory(mesh: DeviceMesh) -> None:
+def test_group_norm_keeps_the_channels_last_memory_format(mesh: DeviceMesh) -> None:
     def last_channels() -> torch.Tensor:
         x = torch.arange(180.0).view(2, 6, 5, 3).contiguous(memory_format=torch.channels_last)
         return torch.nn.functional.group_norm(x, 2)
@@ -80,7 +80,7 @@ def test_mutation_is_seen_through_views(mesh: DeviceMesh) -> None:
     assert inspect(row).tolist() == [4, 4, 0, 0]
 
 
-def test_modules_gradients_and_optimizers_are_those_of_torch(mesh: DeviceMesh) -> None:
+def test_modules_gradients_and_optimizers_match_local_torch(mesh: DeviceMesh) -> None:
     torch.manual_seed(0)
     with no_mesh.activate():
         alone = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.LayerNorm(8), nn.Linear(8, 2))
@@ -100,7 +100,7 @@ def test_modules_gradients_and_optimizers_are_those_of_torch(mesh: DeviceMesh) -
         assert inspect(one.detach(), dp=1, tp=1).equal(other.detach())
 
 
-def test_a_tree_is_fetched_as_it_is(mesh: DeviceMesh) -> None:
+def test_a_tree_is_fetched_with_its_structure(mesh: DeviceMesh) -> None:
     tree = {"a": torch.ones(2), "b": [torch.zeros(()), 3, "c"]}
     found = fetch_shard(tree, {"dp": 1, "tp": 0}).get()
     assert found["a"].tolist() == [1, 1]
@@ -116,19 +116,19 @@ def test_a_fetch_can_be_awaited(mesh: DeviceMesh) -> None:
     assert asyncio.run(fetched()) == [1, 1]
 
 
-def test_a_place_is_said_whole_or_not_at_all(mesh: DeviceMesh) -> None:
+def test_a_partial_coordinate_is_refused(mesh: DeviceMesh) -> None:
     with pytest.raises(ValueError, match="a coordinate for tp"):
         inspect(torch.ones(1), dp=0)
 
 
-def test_an_item_is_had_where_all_agree(mesh: DeviceMesh) -> None:
+def test_item_requires_the_same_value_on_all_ranks(mesh: DeviceMesh) -> None:
     assert torch.full((), 7.5).item() == 7.5
     assert bool((torch.ones(3) > 0).all())
     with pytest.raises(RanksDisagree, match=r"different values \(0, 1"):
         mesh.rank("tp").item()
 
 
-def test_scalars_that_the_program_knows_are_not_asked_for(mesh: DeviceMesh) -> None:
+def test_scalars_known_to_the_program_are_not_fetched(mesh: DeviceMesh) -> None:
     steps = torch.tensor(0.0)
     alias = steps.detach()
     for expected in (1.0, 2.0, 3.0):
@@ -140,7 +140,7 @@ def test_scalars_that_the_program_knows_are_not_asked_for(mesh: DeviceMesh) -> N
     assert inspect(steps).item() == 15.0
 
 
-def test_small_tensors_of_the_program_go_along(mesh: DeviceMesh) -> None:
+def test_small_local_tensors_are_sent_implicitly(mesh: DeviceMesh) -> None:
     with no_mesh.activate():
         here, large = torch.tensor([1.0, 2.0]), torch.zeros(100_000)
     assert inspect(torch.ones(2) * here).tolist() == [1, 2]
@@ -151,7 +151,7 @@ def test_small_tensors_of_the_program_go_along(mesh: DeviceMesh) -> None:
     assert inspect(torch.zeros(100_000) + sent).sum().item() == 0
 
 
-def test_parts_go_to_their_processes(mesh: DeviceMesh) -> None:
+def test_shard_sends_each_process_its_part(mesh: DeviceMesh) -> None:
     with no_mesh.activate():
         whole = torch.arange(24).view(4, 6)
     rows, columns = shard(whole, "dp"), shard(whole, ["dp", "tp"], axis=0)
@@ -173,7 +173,7 @@ def test_slices_of_the_mesh_are_meshes(procs: ProcMesh, mesh: DeviceMesh) -> Non
         y + torch.ones(())
 
 
-def test_which_mesh_is_active_is_a_matter_of_the_thread_and_the_task(mesh: DeviceMesh) -> None:
+def test_the_active_mesh_is_local_to_the_thread_and_the_task(mesh: DeviceMesh) -> None:
     seen: list[object] = []
     thread = threading.Thread(target=lambda: seen.append((get_active_mesh(), torch.ones(1))))
     thread.start()
@@ -197,7 +197,7 @@ def test_which_mesh_is_active_is_a_matter_of_the_thread_and_the_task(mesh: Devic
     assert asyncio.run(both()) == [False, True]
 
 
-def test_what_is_let_go_of_is_freed(mesh: DeviceMesh) -> None:
+def test_slots_of_deleted_tensors_are_reused(mesh: DeviceMesh) -> None:
     stream = mesh._engine.stream
     for _ in range(3):
         torch.ones(3) + 1
@@ -211,7 +211,7 @@ def test_what_is_let_go_of_is_freed(mesh: DeviceMesh) -> None:
     assert stream._slots <= before + 4
 
 
-def test_a_program_that_runs_ahead_is_held_back(mesh: DeviceMesh) -> None:
+def test_a_program_that_runs_ahead_is_throttled(mesh: DeviceMesh) -> None:
     x = torch.zeros(())
     for _ in range(60_000):
         x.add_(1)
@@ -220,7 +220,7 @@ def test_a_program_that_runs_ahead_is_held_back(mesh: DeviceMesh) -> None:
     assert inspect(x).item() == 60_000
 
 
-def test_operations_are_sent_when_nothing_follows(mesh: DeviceMesh) -> None:
+def test_a_buffered_operation_is_sent_when_the_program_is_idle(mesh: DeviceMesh) -> None:
     stream = mesh._engine.stream
     # The processes need some time to start on a busy machine.
     inspect(torch.ones(1))
@@ -233,7 +233,7 @@ def test_operations_are_sent_when_nothing_follows(mesh: DeviceMesh) -> None:
     wait_until(is_done)
 
 
-def test_threads_issue_side_by_side(mesh: DeviceMesh) -> None:
+def test_threads_issue_operations_concurrently(mesh: DeviceMesh) -> None:
     found: list[float] = []
 
     def work(start: float) -> None:
@@ -251,6 +251,6 @@ def test_threads_issue_side_by_side(mesh: DeviceMesh) -> None:
     assert sorted(found) == [300, 1300, 2300, 3300]
 
 
-def test_a_mesh_is_of_its_program(mesh: DeviceMesh) -> None:
+def test_a_device_mesh_cannot_be_pickled(mesh: DeviceMesh) -> None:
     with pytest.raises(TypeError, match="a device mesh cannot be pickled"):
         pickle.dumps(mesh)

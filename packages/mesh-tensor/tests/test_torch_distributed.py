@@ -91,7 +91,7 @@ def test_tensor_parallelism_trains_in_a_remote_module(mesh: Any) -> None:
     assert losses == pytest.approx(expected, abs=1e-5)
 
 
-def test_dtensors_work_inside_and_come_as_their_parts(mesh: Any) -> None:
+def test_dtensors_work_inside_functions_and_return_as_local_shards(mesh: Any) -> None:
     def multiply(mesh: Any, x: torch.Tensor) -> Any:
         split = distribute_tensor(x, mesh, [Shard(0)])
         both = (split @ split.T).redistribute(mesh, [Replicate()])
@@ -103,7 +103,7 @@ def test_dtensors_work_inside_and_come_as_their_parts(mesh: Any) -> None:
     assert mt.inspect(both, dp=1)[3].tolist() == [0, 3, 6, 9]
 
 
-def test_a_checkpoint_is_written_and_read_by_all(mesh: Any, tmp_path: Path) -> None:
+def test_a_checkpoint_is_saved_and_loaded_by_all_processes(mesh: Any, tmp_path: Path) -> None:
     net = RemoteModule(sharded, mesh)
     before = mt.inspect(dict(net.state_dict()), dp=1)
     remote(_save, propagate="inspect")(net.ref, str(tmp_path))

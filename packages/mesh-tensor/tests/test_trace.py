@@ -27,7 +27,7 @@ def net() -> torch.nn.Sequential:
 
 
 class TestReplays:
-    def test_it_is_recorded_once_for_arguments_of_a_kind(self, mesh: Any) -> None:
+    def test_a_trace_is_recorded_once_per_kind_of_arguments(self, mesh: Any) -> None:
         @trace
         def function(x: torch.Tensor, by: float, *, y: torch.Tensor) -> dict[str, Any]:
             return {"sum": x * by + y, "name": "sum", "x": x}
@@ -45,14 +45,14 @@ class TestReplays:
         function(torch.ones(3), 3.0, y=torch.ones(3))
         assert (function.recorded, function.replayed) == (3, 3)
 
-    def test_tensors_of_the_program_are_sent_along(self, mesh: Any) -> None:
+    def test_local_tensor_arguments_are_sent_with_a_replay(self, mesh: Any) -> None:
         double = trace(lambda x: x * 2)
         with mt.no_mesh.activate():
             given = [torch.full((2,), float(count)) for count in range(3)]
         assert [mt.inspect(double(one))[0].item() for one in given] == [0, 2, 4]
         assert double.replayed == 2
 
-    def test_the_same_tensor_twice_is_another_kind(self, mesh: Any) -> None:
+    def test_aliased_arguments_are_recorded_separately(self, mesh: Any) -> None:
         @trace
         def write(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             x.add_(1)
@@ -65,7 +65,7 @@ class TestReplays:
             assert mt.inspect(write(x, x[:]))[0] == 6
         assert write.recorded == write.replayed == 3
 
-    def test_what_is_written_is_written_again(self, mesh: Any) -> None:
+    def test_a_replay_repeats_in_place_writes(self, mesh: Any) -> None:
         total = torch.zeros(3)
         view = total[1:]
 
@@ -84,7 +84,7 @@ class TestReplays:
         assert mt.inspect(x).tolist() == [8, 8]
         assert mt.inspect(total).tolist() == [3, 14, 14]
 
-    def test_what_it_returns_may_be_a_view(self, mesh: Any) -> None:
+    def test_a_result_may_be_a_view(self, mesh: Any) -> None:
         @trace
         def rows(x: torch.Tensor) -> Any:
             made = x * 2
@@ -98,7 +98,7 @@ class TestReplays:
             assert mt.inspect(x).tolist() == [[1, 1], [0, 0]]
             assert mt.inspect(made).tolist() == [[0, 0], [1, 1]]
 
-    def test_collectives_and_moves(self, mesh: Any) -> None:
+    def test_collectives_and_moves_are_replayed(self, mesh: Any) -> None:
         @trace
         def function(x: torch.Tensor) -> Any:
             summed = x.reduce("dp")
@@ -113,7 +113,7 @@ class TestReplays:
             assert [one[0].item() for one in both(ranks)] == [count, count + 2]
         assert function.replayed == 2
 
-    def test_parts_of_the_mesh(self, mesh: Any) -> None:
+    def test_operations_on_slices_of_the_mesh_are_replayed(self, mesh: Any) -> None:
         halves = [mesh.slice(dp=dp) for dp in range(2)]
 
         @trace
@@ -126,14 +126,14 @@ class TestReplays:
             assert mt.inspect(pipeline(x))[0] == 2 * count + 1
         assert pipeline.replayed == 2
 
-    def test_random_numbers_are_drawn_anew(self, mesh: Any) -> None:
+    def test_each_replay_draws_new_random_numbers(self, mesh: Any) -> None:
         draw = trace(lambda x: torch.nn.functional.dropout(x, 0.5))
         ones = torch.ones(64)
         drawn = [tuple(mt.inspect(draw(ones)).tolist()) for _ in range(4)]
         assert draw.replayed == 3
         assert len(set(drawn)) == 4
 
-    def test_constants_that_it_makes(self, mesh: Any) -> None:
+    def test_constants_created_in_the_function_are_replayed(self, mesh: Any) -> None:
         @trace
         def function(x: torch.Tensor) -> torch.Tensor:
             return x + torch.tensor([1.0, float("inf")]) * torch.tensor(2.0)
@@ -142,7 +142,7 @@ class TestReplays:
             [2.0, float("inf")]
         ] * 2
 
-    def test_a_trace_within_a_trace_is_part_of_it(self, mesh: Any) -> None:
+    def test_a_nested_trace_is_part_of_the_outer_trace(self, mesh: Any) -> None:
         inner = trace(lambda x: x + 1)
         outer = trace(lambda x: inner(x) * 2)
         assert [mt.inspect(outer(torch.ones(1))).item() for _ in range(3)] == [4, 4, 4]
@@ -165,7 +165,7 @@ class TestReplays:
         assert mt.inspect(two.scaled(torch.ones(1))).item() == 5
         assert two.scaled.recorded == 2
 
-    def test_remote_functions(self, mesh: Any) -> None:
+    def test_remote_functions_are_replayed(self, mesh: Any) -> None:
         @mt.remote
         def shifted(x: torch.Tensor, by: int) -> torch.Tensor:
             return x + by
@@ -177,7 +177,7 @@ class TestReplays:
         # The first call determines the results of the remote function.
         assert (function.recorded, function.replayed) == (2, 2)
 
-    def test_nothing_is_left_behind(self, mesh: Any) -> None:
+    def test_replays_leave_no_values_behind(self, mesh: Any) -> None:
         engine = mesh._engine
         function = trace(lambda x: (x * 2 + 1).relu())
 
@@ -197,7 +197,9 @@ class TestReplays:
 class TestTraining:
     @pytest.mark.parametrize("set_to_none", [True, False])
     @pytest.mark.parametrize("name", ["SGD", "AdamW"])
-    def test_a_step_is_the_same_to_the_bit(self, mesh: Any, name: str, set_to_none: bool) -> None:
+    def test_a_traced_step_is_bitwise_identical(
+        self, mesh: Any, name: str, set_to_none: bool
+    ) -> None:
         def train(wrap: Callable[[Any], Any]) -> tuple[Any, Any]:
             model = net()
             more: dict[str, Any] = {"momentum": 0.9} if name == "SGD" else {"fused": True}
@@ -228,7 +230,7 @@ class TestTraining:
         ):
             assert torch.equal(one, two)
 
-    def test_gradients_come_together_as_ever(self, mesh: Any) -> None:
+    def test_gradients_accumulate_in_replays(self, mesh: Any) -> None:
         weight = torch.ones(2, requires_grad=True)
 
         @trace
@@ -245,7 +247,7 @@ class TestTraining:
 
 
 class TestWhatElseItDependsOn:
-    def test_numbers_that_it_closes_over_and_globals(
+    def test_changed_closure_variables_and_globals_cause_a_new_recording(
         self, mesh: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         by = 2
@@ -265,7 +267,7 @@ class TestWhatElseItDependsOn:
         assert [mt.inspect(function(x)).item() for _ in range(2)] == [15, 15]
         assert (function.recorded, function.replayed) == (3, 3)
 
-    def test_the_mode_of_modules_and_settings_of_optimizers(self, mesh: Any) -> None:
+    def test_changed_module_modes_and_optimizer_settings_take_effect(self, mesh: Any) -> None:
         model = torch.nn.Sequential(torch.nn.Dropout(1.0))
         weight = torch.zeros(1, requires_grad=True)
         optimizer = torch.optim.SGD([weight], lr=1.0)
@@ -286,7 +288,7 @@ class TestWhatElseItDependsOn:
         function(x)
         assert mt.inspect(weight).item() == -15
 
-    def test_a_tensor_that_takes_the_place_of_another(self, mesh: Any) -> None:
+    def test_a_replaced_captured_tensor_takes_effect(self, mesh: Any) -> None:
         kept = {"x": torch.ones(1)}
         parameter = torch.nn.Parameter(torch.ones(1))
         function = trace(lambda y: (kept["x"] + parameter.detach()) * y)
@@ -297,7 +299,7 @@ class TestWhatElseItDependsOn:
         parameter.data = torch.full((1,), 10.0)
         assert mt.inspect(function(y)).item() == 15
 
-    def test_what_changes_at_each_call_is_told_of(self, mesh: Any) -> None:
+    def test_a_variable_that_changes_at_each_call_causes_a_warning(self, mesh: Any) -> None:
         calls = 0
 
         @trace
@@ -312,7 +314,7 @@ class TestWhatElseItDependsOn:
         with pytest.warns(RuntimeWarning, match="calls differs at each call"):
             call_often()
 
-    def test_what_outlives_a_call_is_told_of(self, mesh: Any) -> None:
+    def test_a_tensor_that_outlives_the_call_causes_a_warning(self, mesh: Any) -> None:
         kept: list[torch.Tensor] = []
         keep = kept.append
 
@@ -326,7 +328,7 @@ class TestWhatElseItDependsOn:
         assert function.replayed == 0
         assert len(kept) == 8
 
-    def test_it_is_checked_if_that_is_asked_for(self, mesh: Any) -> None:
+    def test_check_every_detects_a_function_that_differs_from_its_trace(self, mesh: Any) -> None:
         hidden = iter([2, 2, 2, 3, 3, 3])
 
         @trace(check_every=3)
@@ -354,7 +356,9 @@ class TestRefusals:
             (lambda x: x.unsqueeze_(0), "changes the shape"),
         ],
     )
-    def test_what_a_trace_cannot_have(self, mesh: Any, function: Any, words: str) -> None:
+    def test_operations_that_cannot_be_traced_are_refused(
+        self, mesh: Any, function: Any, words: str
+    ) -> None:
         if "send" in words:
             with mt.no_mesh.activate():
                 here = torch.ones(1)
@@ -364,7 +368,7 @@ class TestRefusals:
         # The failed attempt leaves nothing behind.
         assert mt.inspect(trace(lambda x: x + 1)(torch.ones(1))).item() == 2
 
-    def test_methods_of_actors(self, mesh: Any, procs: ProcMesh) -> None:
+    def test_calls_of_actor_endpoints_are_refused(self, mesh: Any, procs: ProcMesh) -> None:
         class Adder(Actor):
             @endpoint
             def add(self, x: torch.Tensor) -> float:
@@ -375,7 +379,7 @@ class TestRefusals:
             trace(lambda x: adder.add.call(x))(torch.ones(2))
         assert list(adder.add.call(torch.ones(2)).get().values()) == [2, 2]
 
-    def test_optimizers_that_read_their_steps_back(self, mesh: Any) -> None:
+    def test_optimizers_that_read_their_step_count_are_refused(self, mesh: Any) -> None:
         weight = torch.ones(1, requires_grad=True)
         optimizer = torch.optim.Adam([weight])
 
@@ -387,7 +391,7 @@ class TestRefusals:
         with pytest.raises(TraceError, match="fused=True"):
             step()
 
-    def test_bad_arguments(self, mesh: Any) -> None:
+    def test_invalid_arguments_are_refused(self, mesh: Any) -> None:
         with pytest.raises(TraceError, match="hashable"):
             trace(lambda x, y: x)(torch.ones(1), bytearray(1))
         with pytest.raises(ValueError, match="invalid check_every -1"):
@@ -397,7 +401,7 @@ class TestRefusals:
 
 
 class TestFailures:
-    def test_the_error_names_the_line_and_the_others_do_not_wait(self, mesh: Any) -> None:
+    def test_the_error_names_the_line_and_other_ranks_do_not_wait(self, mesh: Any) -> None:
         rank = mesh.rank("dp")
 
         @trace
@@ -418,7 +422,7 @@ class TestFailures:
         again = both(function(torch.ones(2), good)[1])
         assert [one.tolist() for one in again] == [[2, 2]] * 2
 
-    def test_what_is_lost_before_is_lost_after(self, mesh: Any) -> None:
+    def test_results_and_writes_of_a_replay_with_a_lost_argument_are_lost(self, mesh: Any) -> None:
         kept = torch.zeros(1)
 
         @trace

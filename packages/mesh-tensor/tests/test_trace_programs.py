@@ -34,7 +34,9 @@ _NUMBERS = st.integers(0, 1 << 16)
 
 @given(st.lists(st.tuples(_NUMBERS, _NUMBERS, _NUMBERS), min_size=1, max_size=12), _NUMBERS)
 @settings(HYPOTHESIS_SETTINGS, max_examples=40)
-def test_random_functions(mesh: Any, choices: list[tuple[int, int, int]], kept: int) -> None:
+def test_traced_random_functions_match_untraced_ones(
+    mesh: Any, choices: list[tuple[int, int, int]], kept: int
+) -> None:
     def run(wrap: Callable[[Any], Any]) -> Any:
         captured = torch.full((2, 2), 3.0) * (mesh.rank("dp") + 1)
 

@@ -26,7 +26,7 @@ def _secret(name: str, **labels: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": labels}, "data": {"key": encoded("value")}}
 
 
-def test_what_was_created_is_found_listed_changed_and_deleted(
+def test_an_object_is_created_read_listed_patched_and_deleted(
     cluster: Cluster, namespace: str
 ) -> None:
     core = cluster.core
@@ -42,13 +42,13 @@ def test_what_was_created_is_found_listed_changed_and_deleted(
         core.read_namespaced_secret("one", namespace)
 
 
-def test_a_name_is_taken_once(cluster: Cluster, namespace: str) -> None:
+def test_a_duplicate_name_is_refused(cluster: Cluster, namespace: str) -> None:
     cluster.core.create_namespaced_secret(namespace, _secret("one"))
     with refused(409, "AlreadyExists"):
         cluster.core.create_namespaced_secret(namespace, _secret("one"))
 
 
-def test_who_changes_an_old_version_is_told(cluster: Cluster, namespace: str) -> None:
+def test_replacing_an_old_version_is_a_conflict(cluster: Cluster, namespace: str) -> None:
     made = cluster.core.create_namespaced_secret(namespace, _secret("one"))
     cluster.core.patch_namespaced_secret("one", namespace, {"data": {"key": encoded("new")}})
     with refused(409, "Conflict"):
@@ -64,14 +64,14 @@ def test_who_changes_an_old_version_is_told(cluster: Cluster, namespace: str) ->
         ({"spec": {"containers": [{"name": "main"}]}}, "image"),
     ],
 )
-def test_a_wrong_object_is_refused_with_its_field(
+def test_an_invalid_object_is_refused_with_the_name_of_its_field(
     cluster: Cluster, namespace: str, change: dict[str, Any], told: str
 ) -> None:
     with refused(422, told):
         cluster.core.create_namespaced_pod(namespace, {**pod("a", WAIT), **change})
 
 
-def test_a_dry_run_checks_and_leaves_nothing(cluster: Cluster, namespace: str) -> None:
+def test_a_dry_run_validates_and_creates_nothing(cluster: Cluster, namespace: str) -> None:
     body = pod("a", WAIT)
     made = cluster.core.create_namespaced_pod(namespace, body, dry_run="All")
     assert made.spec.service_account_name == "default"
@@ -81,7 +81,7 @@ def test_a_dry_run_checks_and_leaves_nothing(cluster: Cluster, namespace: str) -
         cluster.core.create_namespaced_pod(namespace, body, dry_run="All")
 
 
-def test_a_watch_tells_each_change_from_a_version_on(cluster: Cluster, namespace: str) -> None:
+def test_a_watch_reports_each_change_since_a_version(cluster: Cluster, namespace: str) -> None:
     core = cluster.core
     version = core.list_namespaced_secret(namespace).metadata.resource_version
     core.create_namespaced_secret(namespace, _secret("one", kept="yes"))
@@ -101,7 +101,7 @@ def test_a_watch_tells_each_change_from_a_version_on(cluster: Cluster, namespace
     assert seen == ["ADDED", "MODIFIED", "DELETED"]
 
 
-def test_a_watch_from_a_forgotten_version_is_gone(stand_in: Cluster, namespace: str) -> None:
+def test_a_watch_from_an_expired_version_is_refused(stand_in: Cluster, namespace: str) -> None:
     core = stand_in.core
     version = core.list_namespaced_secret(namespace).metadata.resource_version
     core.create_namespaced_secret(namespace, _secret("one"))
@@ -113,7 +113,7 @@ def test_a_watch_from_a_forgotten_version_is_gone(stand_in: Cluster, namespace: 
         list(events)
 
 
-def test_a_watch_from_a_version_to_come_times_out(stand_in: Cluster, namespace: str) -> None:
+def test_a_watch_from_a_future_version_times_out(stand_in: Cluster, namespace: str) -> None:
     """A real server does this when its cache is behind, which a test cannot cause."""
     events = watch.Watch().stream(
         stand_in.core.list_namespaced_secret,
@@ -125,7 +125,9 @@ def test_a_watch_from_a_version_to_come_times_out(stand_in: Cluster, namespace: 
         list(events)
 
 
-def test_who_has_no_role_is_told_verb_and_resource(cluster: Cluster, namespace: str) -> None:
+def test_a_request_without_permission_names_the_verb_and_the_resource(
+    cluster: Cluster, namespace: str
+) -> None:
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "get"]}]
     user = Cluster(cluster.user(namespace, rules), cluster.kubeconfig.parent)
     assert user.pods(namespace) == []
@@ -136,14 +138,14 @@ def test_who_has_no_role_is_told_verb_and_resource(cluster: Cluster, namespace: 
     user.client.close()
 
 
-def test_a_pod_with_privileges_is_refused(cluster: Cluster, namespace: str) -> None:
+def test_a_privileged_pod_is_refused(cluster: Cluster, namespace: str) -> None:
     body = pod("a", WAIT)
     body["spec"]["containers"][0]["securityContext"] = {"privileged": True}
     with refused(403, "violates PodSecurity"):
         cluster.core.create_namespaced_pod(namespace, body)
 
 
-def test_what_belongs_to_the_deleted_goes_too(cluster: Cluster, namespace: str) -> None:
+def test_objects_are_deleted_with_their_owner(cluster: Cluster, namespace: str) -> None:
     owner = cluster.core.create_namespaced_secret(namespace, _secret("owner"))
     reference = {"apiVersion": "v1", "kind": "Secret", "name": "owner", "uid": owner.metadata.uid}
     owned = {**_secret("owned"), "metadata": {"name": "owned", "ownerReferences": [reference]}}

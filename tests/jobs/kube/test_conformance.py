@@ -72,9 +72,9 @@ class Kubernetes(JobConformance):
 #: Tests that depend on the kind of pods. `test_kubernetes_job.py` tests the loss of pods.
 OWN = {
     "test_actors_run_on_every_host_of_every_mesh",
-    "test_killing_leaves_nothing_and_can_be_done_twice",
-    "test_a_program_killed_while_it_applied_is_carried_on",
-    "test_what_stays_pending_says_why_and_can_be_killed",
+    "test_kill_leaves_nothing_behind_and_is_idempotent",
+    "test_the_next_program_completes_an_interrupted_apply",
+    "test_a_pending_job_reports_the_reason_and_can_be_killed",
     "test_a_mesh_grows_and_shrinks",
 }
 
@@ -92,15 +92,15 @@ def only(names: set[str]) -> Callable[[type[Kubernetes]], type[Kubernetes]]:
 
 
 @with_slow(
-    "test_a_kill_that_was_killed_is_finished",
-    "test_a_program_gets_the_same_mesh_again",
-    "test_hosts_of_a_killed_program_serve_the_next",
+    "test_the_next_apply_completes_an_interrupted_kill",
+    "test_a_second_state_call_returns_the_same_mesh",
+    "test_the_next_program_uses_the_hosts_of_a_killed_program",
 )
 class TestJobs(Kubernetes):
     workload = "job"
 
 
-@with_slow("test_a_program_killed_while_it_applied_is_carried_on")
+@with_slow("test_the_next_program_completes_an_interrupted_apply")
 @only(OWN)
 class TestStatefulSets(Kubernetes):
     """Pods of stateful sets do not end on their own: they are always restarted."""
@@ -108,7 +108,7 @@ class TestStatefulSets(Kubernetes):
     workload = "statefulset"
 
 
-@with_slow("test_a_program_killed_while_it_applied_is_carried_on")
+@with_slow("test_the_next_program_completes_an_interrupted_apply")
 @only(OWN)
 class TestPods(Kubernetes):
     workload = "pods"

@@ -307,7 +307,7 @@ def test_a_cordoned_node_is_reported_before_its_pods_are_evicted(
     assert (reason, seconds) == ("drain", None)
 
 
-def test_actors_that_nobody_stops_go_on_until_the_grace_period_is_nearly_over(
+def test_actors_keep_running_until_the_grace_period_is_nearly_over(
     cluster: Cluster, namespace: str, jobs: Jobs, tmp_path: Path, faults: list[Any]
 ) -> None:
     job = jobs(termination_grace_s=6)
@@ -376,12 +376,12 @@ def test_a_job_that_watches_nodes_needs_a_cluster_role(
         ({"evictions_max": -1}, "evictions_max is -1: give a number of pods"),
     ],
 )
-def test_a_wrong_number_is_refused_at_once(options: dict[str, Any], message: str) -> None:
+def test_an_invalid_number_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         KubernetesOptions(**options)
 
 
-def test_existing_pods_have_their_own_grace_period(tmp_path: Path) -> None:
+def test_eviction_options_are_refused_with_a_mesh_job(tmp_path: Path) -> None:
     options = KubernetesOptions(evictions_max=1)
     with pytest.raises(ConfigError, match="leave out termination_grace_s, evictions_max"):
         KubernetesJob("research", mesh_job="train", options=options, folder=tmp_path)

@@ -54,7 +54,7 @@ def served(stand_in: Cluster) -> Iterator[None]:
     definitions.delete_custom_resource_definition(f"jobsets.{GROUP}")
 
 
-def test_a_job_set_is_planned_without_a_cluster_that_knows_it(
+def test_a_job_set_can_be_planned_without_cluster_support(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     job = _job(cluster, namespace, tmp_path)
@@ -68,7 +68,7 @@ def test_a_job_set_is_planned_without_a_cluster_that_knows_it(
     assert len(made["metadata"]["name"]) + longest + len("--0-99999-abcde") <= 63
 
 
-def test_a_cluster_without_job_sets_says_so(
+def test_a_cluster_without_job_set_support_is_reported(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     with pytest.raises(JobError, match="has no jobsets: install their controller"):
@@ -79,7 +79,7 @@ def test_a_cluster_without_job_sets_says_so(
 
 
 @pytest.mark.usefixtures("served")
-def test_a_job_set_is_all_meshes(stand_in: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_a_job_set_contains_all_meshes(stand_in: Cluster, namespace: str, tmp_path: Path) -> None:
     job = _job(stand_in, namespace, tmp_path)
     assert ranks_of(job) == [0, 1]
     assert len(job.state()["others-with-a-long-name"]) == 1

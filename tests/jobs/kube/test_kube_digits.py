@@ -12,7 +12,7 @@ from tests.jobs.kube.image import NAME, PYTHON
 
 @pytest.mark.slow
 @pytest.mark.timeout(2 * LIMIT_S)
-def test_it_trains_in_pods(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_the_example_trains_in_pods(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
     job = (
         f"options = KubernetesOptions(kubeconfig={str(cluster.kubeconfig)!r}); "
         f"job = KubernetesJob({namespace!r}, options=options); "

@@ -88,7 +88,7 @@ def ranks_of(job: KubernetesJob) -> list[int]:
         pytest.param("pods", marks=pytest.mark.slow),
     ],
 )
-def test_pods_are_hosts_until_they_are_given_back(
+def test_pods_are_hosts_until_the_job_is_killed(
     cluster: Cluster, namespace: str, jobs: Jobs, workload: str
 ) -> None:
     job = jobs(2, workload=workload)
@@ -109,7 +109,7 @@ def test_hosts_are_deleted_with_their_namespace(
     assert not cluster.leftovers(namespace)
 
 
-def test_what_pods_run_is_listed_beside_the_program(jobs: Jobs, tmp_path: Path) -> None:
+def test_processes_in_pods_are_listed_while_the_program_runs(jobs: Jobs, tmp_path: Path) -> None:
     job = jobs(2)
     procs = job.state().workers.spawn_procs({"procs": 1})
     procs.initialized.get(timeout=PATIENCE_S)
@@ -124,14 +124,16 @@ def test_what_pods_run_is_listed_beside_the_program(jobs: Jobs, tmp_path: Path) 
     procs.stop().get(timeout=PATIENCE_S)
 
 
-def test_a_worker_says_nothing_of_being_probed(cluster: Cluster, jobs: Jobs) -> None:
+def test_a_worker_does_not_log_probes(cluster: Cluster, jobs: Jobs) -> None:
     job = jobs()
     job.state()
     told = ("mesh worker serves", "{")
     assert all(line.startswith(told) for line in job.logs("workers", 0).splitlines())
 
 
-def test_one_delete_takes_everything(cluster: Cluster, namespace: str, jobs: Jobs) -> None:
+def test_deleting_the_job_object_deletes_everything(
+    cluster: Cluster, namespace: str, jobs: Jobs
+) -> None:
     job = jobs(2).apply()
     eventually(lambda: job.status().is_up)
     (made,) = cluster.batch.list_namespaced_job(namespace).items
@@ -143,14 +145,14 @@ def test_one_delete_takes_everything(cluster: Cluster, namespace: str, jobs: Job
         job.state()
 
 
-def test_nothing_is_left_when_nobody_comes(cluster: Cluster, namespace: str, jobs: Jobs) -> None:
+def test_an_unused_job_leaves_nothing_behind(cluster: Cluster, namespace: str, jobs: Jobs) -> None:
     job = jobs(2, ttl_s=2).apply()
     eventually(lambda: not cluster.leftovers(namespace))
     with pytest.raises(JobEnded):
         job.state()
 
 
-def test_a_request_is_submitted_once_however_often_it_is_tried(
+def test_a_retried_request_is_submitted_once(
     cluster: Cluster, namespace: str, jobs: Jobs, tmp_path: Path
 ) -> None:
     job = jobs(2).apply()
@@ -184,7 +186,7 @@ def test_a_pod_that_is_lost_is_replaced_in_the_mesh(
     assert ranks_of(job) == [0, 1]
 
 
-def test_a_worker_that_was_restarted_at_its_address_is_taken_for_another(
+def test_a_worker_restarted_at_the_same_address_is_a_new_worker(
     cluster: Cluster, namespace: str, jobs: Jobs
 ) -> None:
     job = jobs(workload="statefulset")
@@ -201,7 +203,7 @@ def test_a_worker_that_was_restarted_at_its_address_is_taken_for_another(
     assert ranks_of(job) == [0]
 
 
-def test_a_pod_that_is_told_to_end_does_not_count_as_done(
+def test_a_deleted_pod_does_not_count_as_succeeded(
     cluster: Cluster, namespace: str, jobs: Jobs
 ) -> None:
     job = jobs().apply()
@@ -214,7 +216,7 @@ def test_a_pod_that_is_told_to_end_does_not_count_as_done(
     assert not made.status.succeeded
 
 
-def test_a_node_that_is_silent_is_told_before_its_pod_is_replaced(
+def test_an_unresponsive_node_is_reported_before_its_pod_is_replaced(
     cluster: Cluster, namespace: str, jobs: Jobs
 ) -> None:
     job = jobs().apply()
@@ -235,7 +237,9 @@ def test_a_node_that_is_silent_is_told_before_its_pod_is_replaced(
         cluster.break_node(node, None)
 
 
-def test_what_killed_a_pod_is_told(cluster: Cluster, namespace: str, jobs: Jobs) -> None:
+def test_the_reason_why_a_pod_was_killed_is_reported(
+    cluster: Cluster, namespace: str, jobs: Jobs
+) -> None:
     """The cause is also reported as an event, among the other events of the job."""
     job = jobs(2, workload="pods")
     eventually(lambda: job.apply().status().is_up)
@@ -249,7 +253,9 @@ def test_what_killed_a_pod_is_told(cluster: Cluster, namespace: str, jobs: Jobs)
     assert {("OOMKilled", "workers", 0), ("Evicted", "workers", 1)} <= told
 
 
-def test_a_pod_that_no_node_takes_says_why(cluster: Cluster, namespace: str, jobs: Jobs) -> None:
+def test_an_unschedulable_pod_reports_the_reason(
+    cluster: Cluster, namespace: str, jobs: Jobs
+) -> None:
     job = jobs(mesh={"gpus": 1000})
     with pytest.raises(JobPending, match=r"Unschedulable.*Insufficient nvidia.com/gpu"):
         job.state(timeout=2)
@@ -268,7 +274,7 @@ def test_an_image_that_cannot_be_pulled_ends_the_wait(cluster: Cluster, jobs: Jo
 
 
 @pytest.mark.parametrize("workload", ["job", "statefulset", "pods"])
-def test_the_last_words_of_a_worker_that_cannot_begin_are_told(
+def test_the_last_lines_of_a_worker_that_cannot_start_are_reported(
     cluster: Cluster, jobs: Jobs, workload: str
 ) -> None:
     wrong = ImageSpec(NAME, python=PYTHON, env={"PYTHONHOME": "nowhere"})
@@ -277,7 +283,7 @@ def test_the_last_words_of_a_worker_that_cannot_begin_are_told(
         job.state()
 
 
-def test_the_role_is_enough_and_no_right_in_it_too_many(
+def test_the_permissions_of_the_role_are_sufficient(
     cluster: Cluster, namespace: str, jobs: Jobs
 ) -> None:
     rules = yaml.safe_load(jobs().role())["rules"]
@@ -289,7 +295,7 @@ def test_the_role_is_enough_and_no_right_in_it_too_many(
     job.kill()
 
 
-def test_the_role_is_bound_to_whom_it_is_printed_for(jobs: Jobs) -> None:
+def test_the_role_is_bound_to_the_given_subject(jobs: Jobs) -> None:
     role, binding = yaml.safe_load_all(jobs().role("user:ada: the first"))
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
     assert [one["name"] for one in binding["subjects"]] == ["ada: the first"]
@@ -297,7 +303,7 @@ def test_the_role_is_bound_to_whom_it_is_printed_for(jobs: Jobs) -> None:
         jobs().role("ada")
 
 
-def test_a_missing_right_is_named(cluster: Cluster, namespace: str, jobs: Jobs) -> None:
+def test_a_missing_permission_is_named(cluster: Cluster, namespace: str, jobs: Jobs) -> None:
     rules = yaml.safe_load(jobs().role())["rules"]
     less = [one for one in rules if one["resources"] != ["jobs"]]
     job = jobs(kubeconfig=cluster.user(namespace, less))
@@ -306,7 +312,7 @@ def test_a_missing_right_is_named(cluster: Cluster, namespace: str, jobs: Jobs) 
 
 
 @pytest.mark.parametrize("workload", ["job", "statefulset", "pods"])
-def test_a_plan_shows_manifests_and_leaves_nothing(
+def test_a_plan_shows_manifests_and_creates_nothing(
     cluster: Cluster, namespace: str, jobs: Jobs, workload: str
 ) -> None:
     job = jobs(2, workload=workload, mesh={"gpus": 1, "pods": PodOptions(labels={"team": "blue"})})
@@ -316,7 +322,7 @@ def test_a_plan_shows_manifests_and_leaves_nothing(
     assert not cluster.leftovers(namespace)
 
 
-def test_a_plan_that_the_server_refuses_says_why(
+def test_a_plan_that_the_server_refuses_reports_the_reason(
     cluster: Cluster, namespace: str, jobs: Jobs
 ) -> None:
     privileged: Any = {"spec": {"containers": [{"name": "worker", "image": "Not an image?"}]}}
@@ -350,14 +356,14 @@ def test_a_template_adds_to_the_pod(cluster: Cluster, jobs: Jobs) -> None:
     assert first["resources"]["limits"] == first["resources"]["requests"] == {"cpu": "4"}
 
 
-def test_a_wrong_choice_is_refused_at_once(tmp_path: Path) -> None:
+def test_invalid_options_are_refused_at_construction(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'No Namespace' is not a namespace"):
         KubernetesJob("No Namespace", folder=tmp_path)
     with pytest.raises(ConfigError, match="workload is 'crew': choose one of job, "):
         KubernetesOptions(workload="crew")
 
 
-def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
     options = KubernetesOptions(kubeconfig=tmp_path / "none")
     job = KubernetesJob("default", options=options, folder=tmp_path)
     job.add_mesh("workers", 1, image_spec=IMAGE)

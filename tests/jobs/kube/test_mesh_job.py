@@ -60,7 +60,7 @@ def _job(
     )
 
 
-def test_a_mesh_job_is_hosts_that_come_and_go_with_it(
+def test_the_hosts_of_a_mesh_job_are_created_and_deleted_with_it(
     cluster: Cluster, namespace: str, mesh_jobs: MeshJobs, tmp_path: Path
 ) -> None:
     mesh_jobs.create(namespace, "train", mesh(hosts=1))
@@ -87,7 +87,7 @@ def test_a_mesh_job_is_hosts_that_come_and_go_with_it(
     again.kill()
 
 
-def test_a_program_resizes_a_mesh_job_and_leaves_it(
+def test_a_program_resizes_a_mesh_job_and_does_not_delete_it(
     cluster: Cluster, namespace: str, mesh_jobs: MeshJobs, tmp_path: Path
 ) -> None:
     mesh_jobs.create(namespace, "train", mesh(hosts=2))
@@ -107,7 +107,7 @@ def test_a_program_resizes_a_mesh_job_and_leaves_it(
     assert mesh_jobs.is_ready(namespace, "train")
 
 
-def test_an_upgrade_of_the_definition_leaves_running_mesh_jobs_alone(
+def test_an_upgrade_of_the_definition_does_not_affect_running_mesh_jobs(
     cluster: Cluster, namespace: str, mesh_jobs: MeshJobs
 ) -> None:
     mesh_jobs.create(namespace, "train", mesh(hosts=1))
@@ -124,7 +124,7 @@ def test_an_upgrade_of_the_definition_leaves_running_mesh_jobs_alone(
 
 
 @pytest.mark.parametrize("change", [{"python": PYTHON, "env": {}}, {"port": 26600}])
-def test_a_default_that_is_written_out_is_no_change(
+def test_an_explicit_default_is_not_a_change(
     namespace: str, mesh_jobs: MeshJobs, change: dict[str, Any]
 ) -> None:
     mesh_jobs.create(namespace, "train", mesh())
@@ -155,7 +155,7 @@ def _attaching_rules(cluster: Cluster, namespace: str, folder: Path) -> list[Any
 
 
 @pytest.mark.parametrize("workload", ["statefulset", "pods"])
-def test_other_workloads_are_hosts_too(
+def test_other_workloads_can_be_hosts(
     cluster: Cluster, namespace: str, mesh_jobs: MeshJobs, workload: str
 ) -> None:
     mesh_jobs.create(namespace, "train", mesh("ones"), mesh("others", 2), workload=workload)
@@ -178,7 +178,7 @@ def test_mesh_jobs_are_deleted_with_their_namespace(
     assert mesh_jobs.names(namespace) == []
 
 
-def test_what_keeps_hosts_from_coming_is_told(
+def test_the_reason_why_hosts_do_not_start_is_reported(
     cluster: Cluster, namespace: str, mesh_jobs: MeshJobs
 ) -> None:
     gpus = {"nvidia.com/gpu": 1000}
@@ -203,7 +203,9 @@ def test_what_keeps_hosts_from_coming_is_told(
     eventually(lambda: not cluster.leftovers(namespace))
 
 
-def test_what_nobody_uses_goes(cluster: Cluster, namespace: str, mesh_jobs: MeshJobs) -> None:
+def test_an_unused_mesh_job_finishes_and_is_deleted_after_its_ttl(
+    cluster: Cluster, namespace: str, mesh_jobs: MeshJobs
+) -> None:
     mesh_jobs.create(namespace, "short", mesh(), ttlSeconds=1, ttlSecondsAfterFinished=1)
     mesh_jobs.create(namespace, "stays", mesh(), ttlSeconds=1)
     eventually(lambda: mesh_jobs.names(namespace) == ["stays"])
@@ -226,7 +228,7 @@ def test_what_nobody_uses_goes(cluster: Cluster, namespace: str, mesh_jobs: Mesh
         ({"image": None}, "podTemplate|anyOf"),
     ],
 )
-def test_a_mesh_job_that_is_none_is_refused(
+def test_an_invalid_mesh_job_is_refused(
     namespace: str, mesh_jobs: MeshJobs, change: Any, told: str
 ) -> None:
     wanted = {key: value for key, value in {**mesh(), **change}.items() if value is not None}
@@ -234,12 +236,12 @@ def test_a_mesh_job_that_is_none_is_refused(
         mesh_jobs.create(namespace, "wrong", wanted)
 
 
-def test_two_meshes_of_one_name_are_refused(namespace: str, mesh_jobs: MeshJobs) -> None:
+def test_two_meshes_with_the_same_name_are_refused(namespace: str, mesh_jobs: MeshJobs) -> None:
     with pytest.raises(ApiException, match=r"(?s)422.*Duplicate value"):
         mesh_jobs.create(namespace, "wrong", mesh(), mesh())
 
 
-def test_a_name_that_no_job_can_have_is_refused_or_told(
+def test_an_invalid_name_is_refused_or_reported(
     cluster: Cluster, namespace: str, mesh_jobs: MeshJobs
 ) -> None:
     """A real server evaluates the rule on the name; with the stand-in the status reports it."""
@@ -252,7 +254,7 @@ def test_a_name_that_no_job_can_have_is_refused_or_told(
     eventually(lambda: mesh_jobs.condition(namespace, "my.job", "Failed") == told)
 
 
-def test_a_program_waits_for_a_mesh_job_that_is_not_there(
+def test_a_missing_mesh_job_raises_an_error(
     cluster: Cluster, namespace: str, mesh_jobs: MeshJobs, tmp_path: Path
 ) -> None:
     job = _job(cluster, namespace, tmp_path, mesh_job="none")
@@ -262,7 +264,7 @@ def test_a_program_waits_for_a_mesh_job_that_is_not_there(
         job.add_mesh("workers", 1)
 
 
-def test_pods_of_another_maker_are_hosts(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_existing_pods_can_be_hosts(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
     """The ranks are taken from a label, or from the names of the pods."""
     secret = json.loads(KubernetesJob.new_secret("keys"))
     cluster.core.create_namespaced_secret(namespace, secret)

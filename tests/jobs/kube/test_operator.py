@@ -109,7 +109,7 @@ def test_an_operator_may_be_killed_between_any_two_of_its_requests(
     eventually(lambda: not stand_in.leftovers(namespace))
 
 
-def test_one_of_two_operators_works_and_the_other_takes_over(
+def test_one_of_two_operators_is_active_and_the_other_takes_over(
     cluster: Cluster, namespace: str, mesh_jobs: MeshJobs, operators: Operators
 ) -> None:
     both = {one.name: one for one in (operators(), operators())}
@@ -135,7 +135,7 @@ def test_one_of_two_operators_works_and_the_other_takes_over(
         pytest.param("expire", marks=pytest.mark.slow),
     ],
 )
-def test_an_operator_outlives_what_the_server_does_to_its_watches(
+def test_an_operator_survives_failures_of_its_watches(
     stand_in: Cluster,
     namespace: str,
     mesh_jobs: MeshJobs,
@@ -155,7 +155,7 @@ def test_an_operator_outlives_what_the_server_does_to_its_watches(
     assert operator.end() == ""
 
 
-def test_an_operator_waits_for_a_server_that_is_away(
+def test_an_operator_waits_for_an_unreachable_server(
     cluster: Cluster, namespace: str, mesh_jobs: MeshJobs, user: Path, operators: Operators
 ) -> None:
     proxy, kubeconfig = cluster.breakable_proxy(user)

@@ -71,7 +71,9 @@ signal.pause()
 """
 
 
-def test_a_pod_is_ready_when_its_health_service_says_so(stand_in: Cluster, namespace: str) -> None:
+def test_a_pod_is_ready_when_its_health_service_reports_serving(
+    stand_in: Cluster, namespace: str
+) -> None:
     pytest.importorskip("grpc")
     probe = {"grpc": {"port": 26600}, "periodSeconds": 1}
     stand_in.core.create_namespaced_pod(
@@ -80,7 +82,7 @@ def test_a_pod_is_ready_when_its_health_service_says_so(stand_in: Cluster, names
     eventually(lambda: _is_ready(stand_in.pod(namespace, "a")))
 
 
-def test_a_container_that_does_not_live_any_more_is_started_again(
+def test_a_container_is_restarted_when_its_liveness_probe_fails(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     command = ["test", "-e", str(tmp_path / "lives")]
@@ -99,7 +101,7 @@ def test_a_container_that_does_not_live_any_more_is_started_again(
     assert eventually(restarts) >= 1
 
 
-def test_a_pod_is_ready_when_a_command_says_so(
+def test_a_pod_is_ready_when_its_probe_command_succeeds(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     command = ["test", "-e", str(tmp_path / "ready")]
@@ -111,7 +113,9 @@ def test_a_pod_is_ready_when_a_command_says_so(
     eventually(lambda: _is_ready(cluster.pod(namespace, "a")))
 
 
-def test_a_container_finds_fields_and_secrets(cluster: Cluster, namespace: str) -> None:
+def test_a_container_gets_fields_and_secrets_as_environment_variables(
+    cluster: Cluster, namespace: str
+) -> None:
     secret = {"metadata": {"name": "s"}, "data": {"word": encoded("rosebud")}}
     cluster.core.create_namespaced_secret(namespace, secret)
     env = [
@@ -125,7 +129,7 @@ def test_a_container_finds_fields_and_secrets(cluster: Cluster, namespace: str) 
     assert cluster.core.read_namespaced_pod_log("a", namespace) == "a-rosebud\n"
 
 
-def test_a_secret_is_a_folder_of_files(stand_in: Cluster, namespace: str) -> None:
+def test_a_secret_is_mounted_as_a_folder_of_files(stand_in: Cluster, namespace: str) -> None:
     secret = {"metadata": {"name": "s"}, "data": {"word": encoded("rosebud")}}
     stand_in.core.create_namespaced_secret(namespace, secret)
     volume = {"name": "v", "secret": {"secretName": "s", "defaultMode": 0o400}}
@@ -141,7 +145,9 @@ def test_a_secret_is_a_folder_of_files(stand_in: Cluster, namespace: str) -> Non
     assert stand_in.core.read_namespaced_pod_log("a", namespace) == "rosebud 0o100400\n"
 
 
-def test_a_pod_whose_secret_is_missing_says_so(cluster: Cluster, namespace: str) -> None:
+def test_a_pod_with_a_missing_secret_reports_a_config_error(
+    cluster: Cluster, namespace: str
+) -> None:
     env = [{"name": "WORD", "valueFrom": {"secretKeyRef": {"name": "none", "key": "word"}}}]
     if not cluster.is_stand_in:
         pytest.skip("how a missing secret is told is up to the kubelet")
@@ -150,7 +156,7 @@ def test_a_pod_whose_secret_is_missing_says_so(cluster: Cluster, namespace: str)
 
 
 @pytest.mark.parametrize(("restart", "phase"), [("Never", "Failed"), ("Always", "Running")])
-def test_a_container_that_fails_is_restarted_where_it_should(
+def test_a_failed_container_is_restarted_according_to_its_policy(
     cluster: Cluster, namespace: str, restart: str, phase: str
 ) -> None:
     body = pod("a", "import sys; print('gone'); sys.exit(7)", restart=restart)
@@ -165,7 +171,9 @@ def test_a_container_that_fails_is_restarted_where_it_should(
     eventually(lambda: cluster.pod(namespace, "a").status.phase == phase)
 
 
-def test_what_cannot_be_pulled_or_placed_says_why(cluster: Cluster, namespace: str) -> None:
+def test_a_pod_that_cannot_be_pulled_or_scheduled_reports_the_reason(
+    cluster: Cluster, namespace: str
+) -> None:
     hangs = pod("pull", WAIT, meta={"annotations": {"test/kubelet": "hang-pull"}}, image=MISSING)
     cluster.core.create_namespaced_pod(namespace, hangs)
     greedy = pod("gpu", WAIT, resources={"limits": {"nvidia.com/gpu": "1000"}})
@@ -179,7 +187,9 @@ def test_what_cannot_be_pulled_or_placed_says_why(cluster: Cluster, namespace: s
     assert "Insufficient nvidia.com/gpu" in eventually(reason)
 
 
-def test_a_container_out_of_memory_is_told_apart(cluster: Cluster, namespace: str) -> None:
+def test_a_container_out_of_memory_is_reported_as_oom_killed(
+    cluster: Cluster, namespace: str
+) -> None:
     cluster.core.create_namespaced_pod(namespace, pod("a", WAIT))
     eventually(lambda: cluster.pod(namespace, "a").status.phase == "Running")
     cluster.break_pod(namespace, "a", "oom")
@@ -187,7 +197,7 @@ def test_a_container_out_of_memory_is_told_apart(cluster: Cluster, namespace: st
     assert (ended.reason, ended.exit_code) == ("OOMKilled", 137)
 
 
-def test_a_container_has_its_grace_to_end(cluster: Cluster, namespace: str) -> None:
+def test_a_container_is_killed_after_its_grace_period(cluster: Cluster, namespace: str) -> None:
     code = (
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: None)\n"
@@ -203,7 +213,7 @@ def test_a_container_has_its_grace_to_end(cluster: Cluster, namespace: str) -> N
     eventually(lambda: not cluster.pods(namespace))
 
 
-def test_a_stateful_set_replaces_a_pod_under_its_name(cluster: Cluster, namespace: str) -> None:
+def test_a_stateful_set_replaces_a_pod_with_the_same_name(cluster: Cluster, namespace: str) -> None:
     body = stateful_set("w", SERVE, 2, env=[ADDRESS], readinessProbe=TCP_PROBE)
     cluster.apps.create_namespaced_stateful_set(namespace, body)
     eventually(lambda: sum(map(_is_ready, cluster.pods(namespace))) == 2)
@@ -221,14 +231,16 @@ def test_a_stateful_set_replaces_a_pod_under_its_name(cluster: Cluster, namespac
     eventually(lambda: [one.metadata.name for one in cluster.pods(namespace)] == ["w-0"])
 
 
-def test_an_indexed_job_ends_when_all_its_indexes_have(cluster: Cluster, namespace: str) -> None:
+def test_an_indexed_job_completes_when_all_its_indexes_have_completed(
+    cluster: Cluster, namespace: str
+) -> None:
     code = "import os; print(os.environ['JOB_COMPLETION_INDEX'])"
     body = indexed_job("j", code, 3, ttlSecondsAfterFinished=0)
     cluster.batch.create_namespaced_job(namespace, body)
     eventually(lambda: not cluster.leftovers(namespace))
 
 
-def test_a_job_that_keeps_failing_is_given_up(cluster: Cluster, namespace: str) -> None:
+def test_a_job_fails_after_its_backoff_limit(cluster: Cluster, namespace: str) -> None:
     body = indexed_job("j", "import sys; sys.exit(3)", 1, backoffLimit=1)
     cluster.batch.create_namespaced_job(namespace, body)
 

@@ -59,7 +59,7 @@ def elsewhere(cluster: Cluster) -> Iterator[SeparateNetwork]:
         yield made
 
 
-def test_a_program_elsewhere_comes_in_through_the_server(
+def test_a_program_outside_the_cluster_connects_through_the_api_server(
     cluster: Cluster, namespace: str, tmp_path: Path, elsewhere: SeparateNetwork
 ) -> None:
     """The program detects that it needs the server, and continues after the route was lost."""
@@ -83,7 +83,7 @@ def test_a_program_elsewhere_comes_in_through_the_server(
     job.kill()
 
 
-def test_the_server_is_the_way_where_that_is_asked_for(
+def test_port_forwarding_through_the_api_server_can_be_requested(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     """The user has only the permissions of the role."""
@@ -97,7 +97,7 @@ def test_the_server_is_the_way_where_that_is_asked_for(
     job.kill()
 
 
-def test_a_right_to_forward_that_is_missing_is_named(
+def test_a_missing_permission_to_forward_ports_is_named(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     job = KubernetesJob(namespace, folder=tmp_path)
@@ -110,7 +110,7 @@ def test_a_right_to_forward_that_is_missing_is_named(
     job.kill()
 
 
-def test_a_worker_that_is_named_is_the_way_to_all(
+def test_attach_to_is_the_gateway_to_all_workers(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     """The address is that of a load balancer that forwards to one of the workers."""

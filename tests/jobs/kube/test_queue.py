@@ -87,7 +87,7 @@ def test_a_group_that_is_killed_while_it_waits_leaves_nothing(
 
 
 @pytest.mark.parametrize("workload", ["job", "statefulset", "jobset"])
-def test_a_workload_of_one_mesh_is_admitted_as_such(
+def test_a_workload_with_a_single_mesh_has_the_queue_label(
     cluster: Cluster, namespace: str, tmp_path: Path, workload: str
 ) -> None:
     plan = _job(cluster, namespace, tmp_path, workload=workload, meshes=1).plan()
@@ -112,6 +112,6 @@ def test_a_job_that_its_queue_would_not_admit_as_a_whole_is_refused(
     assert not cluster.leftovers(namespace)
 
 
-def test_the_name_of_a_queue_is_checked_at_once() -> None:
+def test_an_invalid_queue_name_is_refused() -> None:
     with pytest.raises(ConfigError, match="'Blue Queue' is not the name of a LocalQueue"):
         KubernetesOptions(queue="Blue Queue")

@@ -89,7 +89,7 @@ def _begin(plane: ControlPlane, **settings: Any) -> list[Any]:
     return plane.pods()
 
 
-def test_failures_counted_per_index_keep_a_terminating_namespace(plane: ControlPlane) -> None:
+def test_failures_counted_per_index_block_the_deletion_of_a_namespace(plane: ControlPlane) -> None:
     _begin(plane, backoffLimitPerIndex=20)
     plane.request("DELETE", NAMESPACE)
     plane.settle()
@@ -104,7 +104,9 @@ def test_failures_counted_per_index_keep_a_terminating_namespace(plane: ControlP
     assert not plane.exists(NAMESPACE)
 
 
-def test_failures_counted_per_job_do_not_keep_a_terminating_namespace(plane: ControlPlane) -> None:
+def test_failures_counted_per_job_do_not_block_the_deletion_of_a_namespace(
+    plane: ControlPlane,
+) -> None:
     _begin(plane)
     plane.request("DELETE", NAMESPACE)
     plane.settle()
@@ -140,7 +142,7 @@ def test_each_failed_pod_of_a_job_doubles_the_delay_of_replacements(plane: Contr
     assert len(plane.pods()) == 2
 
 
-def test_pods_that_a_deleted_job_leaves_have_no_finalizer(plane: ControlPlane) -> None:
+def test_pods_orphaned_by_a_deleted_job_have_no_finalizer(plane: ControlPlane) -> None:
     _begin(plane, backoffLimitPerIndex=20)
     plane.request("DELETE", JOB, {"propagationPolicy": "Orphan"})
     plane.settle()

@@ -69,7 +69,7 @@ def _ranks(follower: Follower) -> list[int] | None:
         return None
 
 
-def test_what_comes_changes_and_goes_is_known(
+def test_created_changed_and_deleted_pods_are_tracked(
     cluster: Cluster, namespace: str, follow: Follow
 ) -> None:
     _make(cluster, namespace, 0)
@@ -86,7 +86,7 @@ def test_what_comes_changes_and_goes_is_known(
 
 @pytest.mark.parametrize("how", ["410", "500", "504", "cut", "expire"])
 @pytest.mark.parametrize("after", [0, 1])
-def test_a_watch_goes_on_after_whatever_ends_it(
+def test_a_watch_continues_after_any_failure(
     stand_in: Cluster, namespace: str, follow: Follow, how: str, after: int
 ) -> None:
     with stand_in.failing(how, verb="watch", plural="pods", after=after, times=2):
@@ -99,7 +99,7 @@ def test_a_watch_goes_on_after_whatever_ends_it(
         eventually(lambda: _ranks(follower) == [1])
 
 
-def test_what_was_missed_is_listed_when_the_history_is_forgotten(
+def test_missed_changes_are_listed_when_the_history_has_expired(
     stand_in: Cluster, namespace: str, follow: Follow
 ) -> None:
     _make(stand_in, namespace, 0)
@@ -112,7 +112,7 @@ def test_what_was_missed_is_listed_when_the_history_is_forgotten(
     eventually(lambda: _ranks(follower) == [1])
 
 
-def test_what_changes_elsewhere_is_no_news(
+def test_changes_in_other_namespaces_are_ignored(
     cluster: Cluster, namespace: str, follow: Follow
 ) -> None:
     follower = follow()
@@ -124,7 +124,7 @@ def test_what_changes_elsewhere_is_no_news(
     eventually(lambda: _ranks(follower) == [1])
 
 
-def test_a_right_to_watch_that_is_missing_is_named(
+def test_a_missing_permission_to_watch_is_named(
     cluster: Cluster, namespace: str, follow: Follow
 ) -> None:
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
@@ -141,7 +141,7 @@ def test_a_right_to_watch_that_is_missing_is_named(
 
 
 @pytest.mark.parametrize("how", ["410", "cut"])
-def test_a_job_is_waited_for_though_watches_fail(
+def test_waiting_for_a_job_survives_failed_watches(
     stand_in: Cluster, namespace: str, tmp_path: Path, how: str
 ) -> None:
     options = KubernetesOptions(kubeconfig=stand_in.kubeconfig)
@@ -173,7 +173,7 @@ def _counted(cluster: Cluster, namespace: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow
-def test_half_a_minute_without_a_server_costs_nothing(
+def test_an_api_server_outage_of_half_a_minute_changes_nothing(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     """The server is silent for one program and down for the other."""

@@ -20,7 +20,7 @@ sys.exit(index)
 """
 
 
-def test_each_task_of_an_array_is_a_job_of_its_own(jobs: Jobs, tmp_path: Path) -> None:
+def test_each_task_of_an_array_is_a_separate_job(jobs: Jobs, tmp_path: Path) -> None:
     array = jobs({"a": 1}, "sweep", options=SlurmOptions(array=3)).apply()
     first, second, third = array.tasks
     assert [task.context for task in array.tasks] == ["sweep-0", "sweep-1", "sweep-2"]
@@ -42,7 +42,7 @@ def test_each_task_of_an_array_is_a_job_of_its_own(jobs: Jobs, tmp_path: Path) -
     assert not (tmp_path / ".mesh").exists()
 
 
-def test_tasks_run_their_script_and_end_one_by_one(jobs: Jobs, tmp_path: Path) -> None:
+def test_each_task_runs_the_script_and_has_its_own_exit_status(jobs: Jobs, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     array = jobs({"a": 1}, "sweep", options=SlurmOptions(array="0-2%2", exclusive=False))
@@ -53,7 +53,9 @@ def test_tasks_run_their_script_and_end_one_by_one(jobs: Jobs, tmp_path: Path) -
     assert ids() == []
 
 
-def test_tasks_are_found_though_who_submitted_them_was_killed(jobs: Jobs, tmp_path: Path) -> None:
+def test_tasks_are_found_after_the_submitting_program_was_killed(
+    jobs: Jobs, tmp_path: Path
+) -> None:
     """The program is killed before it can record the ids that the scheduler assigned."""
     program = "import os, sys\nfrom mesh_jobs import SlurmJob, SlurmOptions\n"
     program += "from mesh_jobs._slurm import backend\n"

@@ -34,7 +34,9 @@ if "SLURM_RESTART_COUNT" not in os.environ:
 """
 
 
-def test_its_status_is_that_of_a_job_of_unlike_nodes(jobs: Jobs, tmp_path: Path) -> None:
+def test_a_job_with_different_nodes_has_the_exit_status_of_its_script(
+    jobs: Jobs, tmp_path: Path
+) -> None:
     """The exit status is also that of the job, including nodes that the script has added."""
     (tmp_path / "train.py").write_text(UNLIKE)
     job = jobs({}, options=SlurmOptions(exclusive=False)).add_mesh("trainers", 2, gpus=2, cpus=4)
@@ -54,7 +56,7 @@ def test_its_status_is_that_of_a_job_of_unlike_nodes(jobs: Jobs, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_it_runs_anew_where_the_job_is_queued_again(jobs: Jobs, tmp_path: Path) -> None:
+def test_the_script_runs_again_when_the_job_is_requeued(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(AGAIN)
     job = jobs({"a": 2}).apply(tmp_path / "train.py")
     assert job.wait(timeout=60).exit_code == 0

@@ -23,12 +23,12 @@ def test_nodes_and_users_see_the_same_folder(cluster: RemoteCluster, tmp_path: P
     assert (tmp_path / "there").exists()
 
 
-def test_devices_are_handed_out(cluster: RemoteCluster) -> None:
+def test_devices_are_allocated(cluster: RemoteCluster) -> None:
     devices = said("srun", "--gpus-per-node=2", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
     assert devices.strip() == "0,1"
 
 
-def test_what_runs_on_a_node_is_seen_and_ends_with_its_power(cluster: RemoteCluster) -> None:
+def test_commands_on_a_node_are_listed_and_end_with_a_power_cut(cluster: RemoteCluster) -> None:
     node = cluster.nodes()[-1]
     words = ["srun", f"--nodelist={node}", "sh", "-c", "echo up; sleep 611"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as job:
@@ -43,7 +43,7 @@ def test_what_runs_on_a_node_is_seen_and_ends_with_its_power(cluster: RemoteClus
     assert said("srun", f"--nodelist={node}", "hostname") == f"{node}\n"
 
 
-def test_users_hear_that_the_controller_is_away(cluster: RemoteCluster) -> None:
+def test_commands_fail_while_the_controller_is_stopped(cluster: RemoteCluster) -> None:
     cluster.stop_controller()
     asked = subprocess.run(["squeue"], capture_output=True, text=True, timeout=60)
     assert asked.returncode != 0

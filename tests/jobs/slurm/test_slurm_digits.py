@@ -10,7 +10,7 @@ from tests.jobs.digits import LIMIT_S, train_twice, with_job
 
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.timeout(2 * LIMIT_S)
-def test_it_trains_on_nodes(tmp_path: Path) -> None:
+def test_the_example_trains_on_nodes(tmp_path: Path) -> None:
     script = with_job(tmp_path, 'job = SlurmJob({"trainers": 2}, time_limit=10)', "SlurmJob")
     try:
         train_twice(script)

@@ -41,7 +41,7 @@ def has_lost(mesh: str, rank: int, status: JobStatus) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 2])
-def test_job_goes_on_when_a_node_is_lost(jobs: Jobs, cluster: RemoteCluster, rank: int) -> None:
+def test_a_job_continues_when_a_node_is_lost(jobs: Jobs, cluster: RemoteCluster, rank: int) -> None:
     """This includes the first node, on which the script of the job runs."""
     job = jobs({"a": 3})
     state = job.state(timeout=30)
@@ -59,7 +59,7 @@ def test_job_goes_on_when_a_node_is_lost(jobs: Jobs, cluster: RemoteCluster, ran
         assert found.slice(hosts=other).host.call_one().get(timeout=30)
 
 
-def test_node_that_boots_again_at_once_costs_only_its_own_worker(
+def test_a_node_that_reboots_immediately_loses_only_its_own_worker(
     jobs: Jobs, cluster: RemoteCluster
 ) -> None:
     """The scheduler learns of the loss when the node registers, and ends the steps of the node."""
@@ -76,7 +76,7 @@ def test_node_that_boots_again_at_once_costs_only_its_own_worker(
 
 
 @pytest.mark.slow
-def test_lost_node_is_replaced_where_that_is_wanted(jobs: Jobs, cluster: RemoteCluster) -> None:
+def test_a_lost_node_is_replaced_on_request(jobs: Jobs, cluster: RemoteCluster) -> None:
     job = jobs({"a": 2, "b": 1}, workers=SlurmWorkerOptions(replace_lost=True))
     state = job.state(timeout=30)
     found = members(state.a)
@@ -94,7 +94,7 @@ def test_lost_node_is_replaced_where_that_is_wanted(jobs: Jobs, cluster: RemoteC
     assert len(ids()) == 2
 
 
-def test_nodes_that_are_drained_are_told_of(jobs: Jobs) -> None:
+def test_drained_nodes_are_reported(jobs: Jobs) -> None:
     job = jobs({"a": 2})
     _, second = names(job.state(timeout=30).a)
     assert job.leaving() == []
@@ -124,7 +124,7 @@ def test_actors_move_from_a_node_that_is_drained(jobs: Jobs) -> None:
 
 
 @pytest.mark.slow
-def test_programs_hear_of_the_time_limit_before_it_ends_the_job(jobs: Jobs) -> None:
+def test_programs_are_notified_before_the_time_limit_ends_the_job(jobs: Jobs) -> None:
     """One limit is set by the job, the other by an administrator; SLURM counts in minutes."""
     short = jobs({"a": 1}, time_limit=1, options=SlurmOptions(warning_s=30))
     changed = jobs({"a": 1}, "changed")
@@ -150,7 +150,9 @@ def test_programs_hear_of_the_time_limit_before_it_ends_the_job(jobs: Jobs) -> N
 
 
 @pytest.mark.slow
-def test_nodes_are_given_back_though_the_script_is_lost(jobs: Jobs, cluster: RemoteCluster) -> None:
+def test_nodes_are_released_although_the_batch_script_is_lost(
+    jobs: Jobs, cluster: RemoteCluster
+) -> None:
     """No script waits for the workers any more: the last worker releases the allocation."""
     job = jobs({"a": 3}, ttl_s=3.0).apply()
     status_when(job, lambda status: status.is_up)
@@ -161,7 +163,7 @@ def test_nodes_are_given_back_though_the_script_is_lost(jobs: Jobs, cluster: Rem
 
 
 @pytest.mark.slow
-def test_job_that_is_queued_again_comes_back_on_other_nodes(jobs: Jobs) -> None:
+def test_a_requeued_job_restarts_on_other_nodes(jobs: Jobs) -> None:
     job = jobs({"a": 2})
     before = names(job.state(timeout=30).a)
     assert before == ["n1", "n2"]
@@ -176,7 +178,7 @@ def test_job_that_is_queued_again_comes_back_on_other_nodes(jobs: Jobs) -> None:
 
 
 @pytest.mark.slow
-def test_preempted_job_comes_back(jobs: Jobs) -> None:
+def test_a_preempted_job_is_restarted(jobs: Jobs) -> None:
     job = jobs({"a": 4})
     job.state(timeout=30)
     urgent = said("sbatch", "--parsable", "--partition=urgent", "--wrap=sleep 600").strip()
@@ -189,7 +191,7 @@ def test_preempted_job_comes_back(jobs: Jobs) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_nothing_ends_and_nothing_doubles_while_the_controller_is_away(
+def test_a_controller_outage_neither_ends_nor_duplicates_jobs(
     jobs: Jobs, cluster: RemoteCluster
 ) -> None:
     """During the outage one program runs, one waits for hosts, one applies and one kills."""
@@ -228,7 +230,9 @@ def everything() -> list[str]:
     return sorted(said("squeue", "--noheader", "--format=%i %j %T %N").splitlines())
 
 
-def test_job_is_the_same_when_the_controller_comes_back(jobs: Jobs, cluster: RemoteCluster) -> None:
+def test_a_job_is_unchanged_after_a_restart_of_the_controller(
+    jobs: Jobs, cluster: RemoteCluster
+) -> None:
     job = jobs({"a": 1}).apply()
     status_when(job, lambda status: status.is_up)
     cluster.stop_controller()
@@ -238,7 +242,7 @@ def test_job_is_the_same_when_the_controller_comes_back(jobs: Jobs, cluster: Rem
 
 
 @pytest.mark.slow
-def test_job_that_the_controller_has_forgotten_is_up_while_its_workers_are(
+def test_a_job_lost_by_the_controller_is_up_while_its_workers_run(
     jobs: Jobs, cluster: RemoteCluster
 ) -> None:
     """A controller that is killed may not have saved the jobs that it has just accepted."""

@@ -43,7 +43,7 @@ def test_one_job_has_the_hosts_of_all_meshes(jobs: Jobs) -> None:
     assert len(ids()) == 1
 
 
-def test_what_nodes_run_is_listed_beside_the_program(jobs: Jobs) -> None:
+def test_processes_on_nodes_are_listed_while_the_program_runs(jobs: Jobs) -> None:
     job = jobs({"a": 2})
     procs = job.state(timeout=30).a.spawn_procs({"procs": 1})
     procs.initialized.get(timeout=30)
@@ -57,7 +57,7 @@ def test_what_nodes_run_is_listed_beside_the_program(jobs: Jobs) -> None:
     procs.stop().get(timeout=30)
 
 
-def test_another_program_goes_on_with_the_same_job(jobs: Jobs, tmp_path: Path) -> None:
+def test_another_program_uses_the_same_job(jobs: Jobs, tmp_path: Path) -> None:
     job = jobs({"a": 2}).apply()
     words = [sys.executable, "-c", AGAIN, str(tmp_path)]
     runs = [
@@ -69,7 +69,7 @@ def test_another_program_goes_on_with_the_same_job(jobs: Jobs, tmp_path: Path) -
     assert job.status().is_up
 
 
-def test_job_is_given_back_as_often_as_one_likes(jobs: Jobs, tmp_path: Path) -> None:
+def test_a_job_can_be_killed_repeatedly(jobs: Jobs, tmp_path: Path) -> None:
     job = jobs({"a": 1})
     job.state(timeout=30)
     for _ in range(2):
@@ -78,7 +78,7 @@ def test_job_is_given_back_as_often_as_one_likes(jobs: Jobs, tmp_path: Path) -> 
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_program_killed_while_it_submits_leaves_one_job(jobs: Jobs, tmp_path: Path) -> None:
+def test_a_program_killed_during_submission_leaves_one_job(jobs: Jobs, tmp_path: Path) -> None:
     """The submitting command has started and is slow."""
     slow = tmp_path / "slow"
     slow.mkdir()
@@ -102,7 +102,7 @@ def test_program_killed_while_it_submits_leaves_one_job(jobs: Jobs, tmp_path: Pa
     assert len(names(job.state(timeout=30).a)) == 1
 
 
-def test_meshes_ask_for_unlike_nodes(jobs: Jobs) -> None:
+def test_meshes_can_request_different_nodes(jobs: Jobs) -> None:
     job = jobs({}, options=SlurmOptions(exclusive=False))
     job.add_mesh("trainers", 2, gpus=2, cpus=4).add_mesh("servers", 1, cpus=1, memory="100M")
     state = job.state(timeout=30)
@@ -121,7 +121,7 @@ def test_two_jobs_share_a_node(jobs: Jobs) -> None:
     assert len(ids()) == 2
 
 
-def test_waiting_job_says_why(jobs: Jobs) -> None:
+def test_a_pending_job_reports_the_reason(jobs: Jobs) -> None:
     only = SlurmOptions(slurm_args=["--constraint=only-n1"])
     jobs({"a": 1}, "one", options=only).state(timeout=30)
     second = jobs({"a": 1}, "two", options=only)
@@ -131,14 +131,14 @@ def test_waiting_job_says_why(jobs: Jobs) -> None:
     assert len(ids()) == 1
 
 
-def test_start_that_takes_too_long_is_told_by_the_job(jobs: Jobs) -> None:
+def test_state_raises_an_error_after_the_timeout_of_the_job(jobs: Jobs) -> None:
     later = SlurmOptions(slurm_args=["--begin=now+1hour"])
     job = jobs({"a": 1}, timeout=0.5, options=later)
     with pytest.raises(JobPending, match="BeginTime"):
         job.state()
 
 
-def test_refusal_has_the_words_of_the_scheduler(jobs: Jobs) -> None:
+def test_a_rejected_submission_has_the_error_message_of_the_scheduler(jobs: Jobs) -> None:
     with pytest.raises(JobError, match="invalid partition specified"):
         jobs({"a": 1}, options=SlurmOptions(partition="nowhere")).apply()
     with pytest.raises(JobError, match="node configuration is not available"):
@@ -146,13 +146,13 @@ def test_refusal_has_the_words_of_the_scheduler(jobs: Jobs) -> None:
     assert ids() == []
 
 
-def test_worker_that_cannot_start_is_in_the_error_with_its_output(jobs: Jobs) -> None:
+def test_the_error_contains_the_output_of_a_worker_that_cannot_start(jobs: Jobs) -> None:
     broken = SlurmWorkerOptions(python="/bin/ls")
     with pytest.raises(JobEnded, match=r"unrecognized option|invalid option"):
         jobs({"a": 1}, workers=broken).state(timeout=30)
 
 
-def test_who_has_another_secret_is_refused(jobs: Jobs) -> None:
+def test_a_client_with_wrong_credentials_is_refused(jobs: Jobs) -> None:
     job = jobs({"a": 1})
     state = job.state(timeout=30)
     assert names(state.a)
@@ -164,7 +164,7 @@ def test_who_has_another_secret_is_refused(jobs: Jobs) -> None:
     assert names(state.a)
 
 
-def test_secrets_are_for_their_owner_alone(jobs: Jobs, tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_secrets(jobs: Jobs, tmp_path: Path) -> None:
     job = jobs({"a": 1})
     job.state(timeout=30)
     secrets = [path for path in tmp_path.rglob("keys/**/*") if path.is_file()]
@@ -174,14 +174,14 @@ def test_secrets_are_for_their_owner_alone(jobs: Jobs, tmp_path: Path) -> None:
     assert "PRIVATE" not in shown
 
 
-def test_job_that_nobody_uses_ends(jobs: Jobs) -> None:
+def test_an_unused_job_ends(jobs: Jobs) -> None:
     job = jobs({"a": 2}, ttl_s=0.5).apply()
     ended = status_when(job, lambda status: status.state is Phase.ENDED)
     assert "COMPLETED" in ended.reason
     assert "mesh worker: unused" in job.logs("a", 0)
 
 
-def test_memory_of_a_mesh_counts_before_that_of_the_job(jobs: Jobs) -> None:
+def test_the_memory_of_a_mesh_overrides_the_memory_of_the_job(jobs: Jobs) -> None:
     job = jobs({}, options=SlurmOptions(mem="100M"))
     job.add_mesh("a", 1, memory="200M").add_mesh("b", 1, memory="200M")
     job.state(timeout=30)
@@ -189,7 +189,7 @@ def test_memory_of_a_mesh_counts_before_that_of_the_job(jobs: Jobs) -> None:
     assert shown.strip() == "200M"
 
 
-def test_mesh_grows_and_shrinks_beside_others(jobs: Jobs) -> None:
+def test_a_mesh_grows_and_shrinks_without_affecting_other_meshes(jobs: Jobs) -> None:
     job = jobs({"a": 2, "b": 1})
     before = status_when(job.apply(), lambda status: status.is_up)
     job.resize(mesh="a", hosts=1)
@@ -205,7 +205,7 @@ def test_mesh_grows_and_shrinks_beside_others(jobs: Jobs) -> None:
     assert len(ids()) == 1
 
 
-def test_program_may_run_in_a_batch_job_itself(jobs: Jobs, tmp_path: Path) -> None:
+def test_a_program_can_run_inside_a_batch_job(jobs: Jobs, tmp_path: Path) -> None:
     """The resources of the batch job are not those that the new job requests."""
     program = f"cd {ROOT} && {sys.executable} -c '{BEGIN}' {tmp_path}"
     said("sbatch", "--wait", "--ntasks=3", "--nodes=1", "--output=/dev/null", f"--wrap={program}")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.rdma
 MIB = 1 << 20
 
 
-def test_wrong_key_is_refused_and_harms_no_other(link: Link) -> None:
+def test_a_wrong_key_is_refused_and_affects_no_other_request(link: Link) -> None:
     link.peer.do("put", 0, b"x" * 40 * 4096)
     good = link.descriptor
     for place in range(40):
@@ -32,13 +32,13 @@ def test_wrong_key_is_refused_and_harms_no_other(link: Link) -> None:
     assert link.memory.content[21 * 4096 : 40 * 4096] == b"x" * 19 * 4096
 
 
-def test_adapter_refuses_what_is_out_of_bounds(link: Link) -> None:
+def test_the_adapter_refuses_out_of_bounds_access(link: Link) -> None:
     link.descriptor = forged(link.descriptor, longer=4096, turned=0)
     with pytest.raises(RDMAReleased):
         link.do(Kind.WRITE, link.memory.region(0, 8192), len(link.memory.content) - 4096)
 
 
-def test_memory_released_in_flight_is_read_no_more(link: Link) -> None:
+def test_released_memory_can_no_longer_be_read(link: Link) -> None:
     requests = [link.post(Kind.READ, link.memory.region(0, 8 * MIB)) for _ in range(4)]
     link.peer.do("release", link.descriptor)
     errors = link.finish(len(requests))
@@ -49,7 +49,7 @@ def test_memory_released_in_flight_is_read_no_more(link: Link) -> None:
     link.do(Kind.READ, link.memory.region(0, 8))
 
 
-def test_killed_peer_ends_transfers_with_an_error() -> None:
+def test_transfers_fail_when_the_peer_is_killed() -> None:
     with linked(VerbsTransport(), MIB) as link:
         # These are more requests than can complete before the peer is dead.
         for _ in range(200):
@@ -96,7 +96,7 @@ def test_abort_leaves_other_transfers_alone(link: Link) -> None:
     assert link.memory.content[: 4 * MIB] == b"\xee" * 4 * MIB
 
 
-def test_nothing_is_left_of_a_closed_channel_and_a_dead_peer(transport: VerbsTransport) -> None:
+def test_a_closed_channel_and_a_dead_peer_leave_no_resources(transport: VerbsTransport) -> None:
     before = _resources()
     with linked(transport, MIB) as link:
         link.do(Kind.READ, link.memory.region())

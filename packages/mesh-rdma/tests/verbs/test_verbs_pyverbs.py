@@ -20,7 +20,7 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 EXERCISE = Path(__file__).with_name("verbs_exercise.py")
 
 
-def test_system_python_moves_memory_by_pyverbs() -> None:
+def test_the_system_python_transfers_memory_with_pyverbs() -> None:
     ours = (mesh_core, mesh_rdma, cloudpickle)
     packages = {str(Path(one.__file__ or "").parents[1]) for one in ours}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sorted(packages))}

@@ -29,7 +29,7 @@ RANGES = [
 ]
 
 
-def test_reads_and_writes_move_the_bytes_asked_for_and_no_others(link: Link) -> None:
+def test_reads_and_writes_move_only_the_requested_bytes(link: Link) -> None:
     for nbytes, here, there in RANGES:
         content = random.randbytes(nbytes)
         link.peer.do("put", there, content)
@@ -45,12 +45,12 @@ def test_reads_and_writes_move_the_bytes_asked_for_and_no_others(link: Link) -> 
         assert link.peer.do("get", there, nbytes + 1) == content + b"\7"
 
 
-def test_no_bytes_at_all_are_a_transfer_too(link: Link) -> None:
+def test_a_transfer_of_zero_bytes_succeeds(link: Link) -> None:
     link.do(Kind.READ, link.memory.empty(5), 9 << 20)
     link.do(Kind.WRITE, link.memory.empty(5), 0)
 
 
-def test_batches_deeper_than_the_queue_come_all(link: Link) -> None:
+def test_batches_deeper_than_the_queue_complete(link: Link) -> None:
     content = random.randbytes(1200 * 64)
     link.peer.do("put", 0, content)
     for place in range(1200):
@@ -59,7 +59,7 @@ def test_batches_deeper_than_the_queue_come_all(link: Link) -> None:
     assert link.memory.content[: len(content)] == content
 
 
-def test_words_that_four_threads_add_to_count_every_one(link: Link) -> None:
+def test_additions_by_four_threads_are_all_counted(link: Link) -> None:
     adds, errors = 30, []
 
     def add(rail: int) -> None:
@@ -79,7 +79,7 @@ def test_words_that_four_threads_add_to_count_every_one(link: Link) -> None:
     assert sorted(found) == list(range(4 * adds))
 
 
-def test_words_are_swapped_where_the_comparison_holds(link: Link) -> None:
+def test_a_word_is_swapped_only_if_the_comparison_holds(link: Link) -> None:
     word = link.memory.region(0, 8)
     link.do(Kind.COMPARE_AND_SWAP, word, 8, operand=(1 << 64) - 1, compare=0)
     assert link.peer.do("get", 8, 8) == b"\xff" * 8
@@ -89,7 +89,7 @@ def test_words_are_swapped_where_the_comparison_holds(link: Link) -> None:
     assert link.peer.do("get", 8, 8) == b"\xfd" + b"\xff" * 7
 
 
-def test_what_cannot_be_done_is_refused_before_it_begins(link: Link) -> None:
+def test_invalid_requests_are_refused_before_they_start(link: Link) -> None:
     size = 9 << 20
     with pytest.raises(RDMABoundsError, match=f"are outside of a buffer of {size}"):
         link.post(Kind.READ, link.memory.region(0, 8), size - 7)
@@ -105,7 +105,7 @@ def test_what_cannot_be_done_is_refused_before_it_begins(link: Link) -> None:
     assert link.memory.content[:8] == b"readable"
 
 
-def test_memory_that_is_not_registered_here_will_do(link: Link) -> None:
+def test_unregistered_local_memory_can_be_used(link: Link) -> None:
     other = Memory(3 * mmap.PAGESIZE)
     other.content[:] = random.randbytes(len(other.content))
     link.do(Kind.WRITE, other.region(5, 8000), 99)
@@ -114,14 +114,14 @@ def test_memory_that_is_not_registered_here_will_do(link: Link) -> None:
     assert other.content[1:8001] == link.peer.do("get", 99, 8000)
 
 
-def test_memory_that_may_only_be_read_here_can_be_sent(link: Link) -> None:
+def test_read_only_local_memory_can_be_sent(link: Link) -> None:
     constant = b"a constant of this process" * 400
     address = ctypes.cast(constant, ctypes.c_void_p).value or 0
     link.do(Kind.WRITE, Region(address, len(constant), False), 3)
     assert link.peer.do("get", 3, len(constant)) == constant
 
 
-def test_big_transfers_go_over_all_devices(link: Link) -> None:
+def test_large_transfers_use_all_devices(link: Link) -> None:
     before = _packets_sent()
     link.do(Kind.WRITE, link.memory.region(0, 8 << 20))
     after = _packets_sent()
@@ -130,7 +130,7 @@ def test_big_transfers_go_over_all_devices(link: Link) -> None:
     assert len(before) == 2
 
 
-def test_ports_that_are_named_are_the_only_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_configured_ports_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PORTS_VARIABLE, "rxe1:1")
     with linked(VerbsTransport(), 1 << 20) as link:
         before = _packets_sent()

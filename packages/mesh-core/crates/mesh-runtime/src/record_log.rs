@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_entries_and_those_that_are_kept_remain() {
+    fn the_newest_and_the_kept_entries_remain() {
         let folder = Folder::new("newest");
         let mut log = RecordLog::create(&folder.0, FILES << 12).expect("a log");
         let payload = [1_u8; 1000];
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_of_any_length_fits_or_is_left_out() {
+    fn an_entry_of_any_length_can_be_appended() {
         let folder = Folder::new("lengths");
         let mut log = RecordLog::create(&folder.0, FILES << 12).expect("a log");
         let payload = [3_u8; 4100];
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_cannot_grow_stops_and_says_why() {
+    fn a_log_that_cannot_grow_stops_and_records_the_cause() {
         let folder = Folder::new("stops");
         let mut log = RecordLog::create(&folder.0, FILES << 12).expect("a log");
         // The kept entries leave room for the last one.
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_filled_where_it_cannot_be_allocated() {
+    fn a_file_is_filled_with_zeros_if_it_cannot_be_allocated() {
         let folder = Folder::new("zeros");
         fs::create_dir(&folder.0).expect("a folder");
         let path = folder.0.join("file");

@@ -118,7 +118,7 @@ fn hello(config: NodeConfig) -> Frame {
 }
 
 #[test]
-fn a_member_of_the_job_is_welcome() {
+fn a_member_of_the_job_is_accepted() {
     drop(Host::start("welcome").link(THERE));
 }
 
@@ -151,7 +151,7 @@ fn a_greeting_of_a_replaced_generation_gets_no_reply() {
 }
 
 #[test]
-fn a_frame_that_is_too_long_or_none_ends_its_link_and_no_other() {
+fn an_invalid_frame_closes_only_its_own_connection() {
     let host = Host::start("long");
     let other = host.link(ProcId::new(2, 0));
     for bytes in [head(Kind::Post, TAIL_LEN_MAX + 1), [b'G'; 64]] {
@@ -168,7 +168,7 @@ fn a_frame_that_is_too_long_or_none_ends_its_link_and_no_other() {
 }
 
 #[test]
-fn a_frame_that_announces_a_gigabyte_takes_memory_as_it_arrives() {
+fn memory_for_a_large_frame_is_used_only_as_it_arrives() {
     let host = Host::start("promise");
     let mut links: Vec<Channel> = (1..=2).map(|number| host.link(ProcId::new(number, 0))).collect();
     let (memory, space) = (memory_len("VmRSS:"), memory_len("VmSize:"));

@@ -15,7 +15,7 @@ const HALF_OPEN: usize = 10_000;
 const PENDING_MAX: usize = 1024;
 /// Maximum memory per pending connection.
 ///
-/// See `ten_thousand_half_open_links_take_little_memory` in the tests of `mesh-trust`.
+/// See `ten_thousand_half_open_connections_use_little_memory` in the tests of `mesh-trust`.
 const MEMORY_PER_PENDING_MAX: usize = 24 << 10;
 
 /// Connects from a loopback address that other clients do not use.

@@ -11,7 +11,7 @@ fn shape(actors: u32) -> Shape {
 }
 
 #[test]
-fn a_shape_gives_the_same_world_again_and_a_seed_another() {
+fn a_shape_reproduces_its_world_and_another_seed_changes_it() {
     let deadly = Shape { deaths: 20, ..shape(400) };
     let hashes = [0, 0, 1].map(|seed| run(Shape { seed, ..deadly }).hash);
     assert_eq!(hashes[0], hashes[1]);

@@ -159,7 +159,7 @@ mod tests {
     const JOB: JobId = JobId([0x0a; 16]);
 
     #[test]
-    fn a_peer_survives_its_uri() {
+    fn a_peer_round_trips_through_its_uri() {
         let peer = Peer::new(JOB, Role::Worker, "host-1.rack_2", 7).expect("the name is allowed");
         let uri = "mesh://0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a/worker/host-1.rack_2?generation=7";
         assert_eq!(peer.uri(), uri);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uri_has_one_spelling() {
+    fn only_the_canonical_spelling_of_a_uri_is_accepted() {
         let job = job_text(JOB);
         let upper = job.to_uppercase();
         for wrong in [
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_is_no_peer() {
+    fn an_authority_uri_is_not_a_peer() {
         let uri = authority_uri(JOB, 3);
         assert_eq!(parse_authority_uri(&uri), Some((JOB, 3)));
         assert_eq!(Peer::from_uri(&uri), None);

@@ -15,7 +15,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 #[test]
-fn ten_thousand_half_open_links_take_little_memory() {
+fn ten_thousand_half_open_connections_use_little_memory() {
     let _alone = alone();
     let trust = trust_at(&identity(&pair::authority(JOB), Role::Worker), &Role::ALL, NOW);
     let before = resident_len();
@@ -32,7 +32,7 @@ fn ten_thousand_half_open_links_take_little_memory() {
 }
 
 #[test]
-fn links_that_stop_after_a_hello_take_bounded_memory() {
+fn connections_that_stop_after_a_hello_use_bounded_memory() {
     let _alone = alone();
     let authority = pair::authority(JOB);
     let trust = trust_at(&identity(&authority, Role::Worker), &Role::ALL, NOW);

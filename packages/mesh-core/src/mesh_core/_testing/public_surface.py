@@ -57,17 +57,17 @@ class PublicSurfaceChecks:
         counts = Counter(name for module in self.modules for name in names_of(module))
         assert [name for name, count in counts.items() if count > 1] == []
 
-    def test_each_name_is_its_own(self) -> None:
+    def test_each_object_is_listed_under_its_own_name(self) -> None:
         """Check that each object is listed under its own name."""
         renamed = [name for name, it in self._offered() if getattr(it, "__name__", name) != name]
         assert renamed == []
 
-    def test_each_class_and_function_says_what_it_is(self) -> None:
+    def test_each_class_and_function_has_a_docstring(self) -> None:
         """Check that every listed class and function has a docstring."""
         silent = [name for name, it in self._offered() if callable(it) and not it.__doc__]
         assert silent == []
 
-    def test_each_method_of_a_class_says_what_it_does(self) -> None:
+    def test_each_public_method_has_a_docstring(self) -> None:
         """Check that every public method and property of a listed class has a docstring."""
         silent = [
             f"{name}.{method}"

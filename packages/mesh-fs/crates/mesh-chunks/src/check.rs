@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_stays_as_it_is() {
+    fn the_checksum_is_stable() {
         let sums = [0, 1, 64, 1000].map(|length| check_of(&noise(length)));
         let expected = [
             0x69ad_8969_2b33_eda7,
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn each_flipped_bit_is_seen() {
+    fn each_flipped_bit_changes_the_checksum() {
         let mut bytes = noise(1000);
         let mut sums = HashSet::from([check_of(&bytes)]);
         for bit in 0..bytes.len() * 8 {
@@ -89,13 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn zeros_at_the_end_count() {
+    fn trailing_zeros_change_the_checksum() {
         let sums: HashSet<_> = (0..300).map(|length| check_of(&vec![0; length])).collect();
         assert_eq!(sums.len(), 300);
     }
 
     #[test]
-    fn the_order_of_blocks_and_pages_counts() {
+    fn swapped_blocks_and_pages_change_the_checksum() {
         let bytes = noise(128 << 10);
         let sum = check_of(&bytes);
         for length in [8, 16, 64, 512, 4096, 32 << 10] {
@@ -110,7 +110,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_that_are_written_over_are_seen(
+        fn overwritten_bytes_change_the_checksum(
             length in 1_usize..5000,
             at: prop::sample::Index,
             garbage in prop::collection::vec(any::<u8>(), 1..100),

@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_files_of_packs_have_a_name() {
+    fn only_pack_file_names_are_parsed() {
         let name = PackName(0x1f);
         for part in [Part::Chunks, Part::Index] {
             assert_eq!(PackName::parse(name.file(part).as_bytes()), Some((name, part)));

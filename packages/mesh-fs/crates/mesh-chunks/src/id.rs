@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_is_read_as_it_is_written() {
+    fn an_id_round_trips_through_its_text_form() {
         let id = ChunkId::of(b"some bytes");
         let text = id.to_string();
         assert_eq!(text.len(), 64);
@@ -109,14 +109,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_fits_its_bytes_alone() {
+    fn an_id_fits_only_its_own_bytes() {
         let id = ChunkId::of(b"some bytes");
         assert!(id.fits(b"some bytes"));
         assert!(!id.fits(b"some byte") && !id.fits(b"same bytes") && !id.fits(b""));
     }
 
     #[test]
-    fn other_texts_are_no_names() {
+    fn malformed_ids_are_refused() {
         let text = ChunkId::of(b"").to_string();
         for wrong in ["", "00", &text[1..], &format!("{text}0"), &text.replacen('a', "g", 1)] {
             assert_eq!(wrong.parse::<ChunkId>(), Err(InvalidId), "{wrong}");

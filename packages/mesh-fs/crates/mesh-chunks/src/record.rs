@@ -84,7 +84,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_layout_stays_as_it_is() {
+    fn the_record_layout_is_stable() {
         let id = ChunkId(std::array::from_fn(|at| at as u8));
         let bytes = Record::Chunk { id, offset: 0x0102_0304, length: 0x0008_0605 }.encode();
         assert_eq!(bytes[..32], id.0);
@@ -96,13 +96,13 @@ mod tests {
     }
 
     #[test]
-    fn zeros_are_no_record() {
+    fn zeros_are_not_a_record() {
         assert_eq!(Record::decode(&[0; RECORD_BYTES]), None);
     }
 
     proptest! {
         #[test]
-        fn records_are_read_as_they_are_written(
+        fn records_round_trip(
             id: [u8; 32],
             offset: u32,
             length in 1..=CHUNK_BYTES_MAX as u32,
@@ -115,14 +115,14 @@ mod tests {
         }
 
         #[test]
-        fn a_flipped_bit_is_seen(id: [u8; 32], bit in 0..RECORD_BYTES * 8) {
+        fn a_flipped_bit_is_detected(id: [u8; 32], bit in 0..RECORD_BYTES * 8) {
             let mut bytes = Record::Chunk { id: ChunkId(id), offset: 5, length: 7 }.encode();
             bytes[bit / 8] ^= 1 << (bit % 8);
             prop_assert_eq!(Record::decode(&bytes), None);
         }
 
         #[test]
-        fn a_torn_record_is_seen(id: [u8; 32], len in 1..RECORD_BYTES) {
+        fn a_torn_record_is_detected(id: [u8; 32], len in 1..RECORD_BYTES) {
             let mut bytes = Record::Chunk { id: ChunkId(id), offset: 5, length: 7 }.encode();
             // The last byte may be zero, which is also what unwritten bytes read as.
             let is_whole = bytes[len..].iter().all(|byte| *byte == 0);

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_are_created_on_the_way() {
+    fn missing_directories_are_created() {
         let root = tempfile::tempdir().expect("a folder can be made");
         let deep = root.path().join("a/b/../c");
         let inode = opened(&deep);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn links_without_end_are_not_followed() {
+    fn a_symlink_loop_is_not_followed() {
         let root = tempfile::tempdir().expect("a folder can be made");
         symlink("loop", root.path().join("loop")).expect("a link can be made");
         let error = open_trusted(&root.path().join("loop"), Mode::RWXU).expect_err("it is a loop");

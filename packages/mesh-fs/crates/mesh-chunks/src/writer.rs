@@ -226,12 +226,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_when_the_chunks_have_no_room() {
+    fn a_full_disk_for_chunks_leaves_no_index_records() {
         assert_eq!(append(Part::Chunks), 0);
     }
 
     #[test]
-    fn nothing_is_left_when_the_records_have_no_room() {
+    fn a_full_disk_for_the_index_leaves_no_chunk_bytes() {
         assert_eq!(append(Part::Index), 0);
     }
 }

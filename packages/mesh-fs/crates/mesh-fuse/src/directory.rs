@@ -109,24 +109,24 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_not_handed_out() {
+    fn entries_that_do_not_fit_hand_out_no_inodes() {
         assert_eq!(list(&["a", "b", "c"], 2 * (128 + 32), true), (2, 320, vec![2, 3]));
         assert_eq!(list(&["a", "b", "c"], 2 * (128 + 32) - 1, true), (1, 160, vec![2]));
         assert_eq!(list(&["a"], 0, true), (0, 0, vec![]));
     }
 
     #[test]
-    fn names_alone_hand_out_nothing() {
+    fn a_listing_without_attributes_hands_out_no_inodes() {
         assert_eq!(list(&["a", "nine bytes"], 4096, false), (2, 32 + 40, vec![]));
     }
 
     #[test]
-    fn dots_hand_out_nothing() {
+    fn dot_entries_hand_out_no_inodes() {
         assert_eq!(list(&[".", "..", "..."], 4096, true), (3, 3 * 160, vec![4]));
     }
 
     #[test]
-    fn impossible_names_are_passed_over() {
+    fn invalid_names_are_skipped() {
         let long = "x".repeat(1025);
         assert_eq!(list(&["", "a/b", "a\0b", &long, "b"], 4096, true), (5, 160, vec![6]));
     }

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn each_request_gets_one_reply_whatever_it_says() {
+    fn each_request_gets_exactly_one_reply() {
         let (mut server, kernel) = server(feature::WANTED);
         for opcode in (0..70).chain([4096, 1 << 20, 436_207_616, u32::MAX]) {
             for body in bodies() {
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_requests_get_one_reply_at_most() {
+    fn damaged_requests_get_at_most_one_reply() {
         let (mut server, kernel) = server(feature::WANTED);
         for opcode in 0..60 {
             for body in bodies() {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_write_is_refused_and_what_is_unknown_not_known() {
+    fn write_requests_are_refused_and_unknown_requests_are_unsupported() {
         let (mut server, kernel) = server(feature::WANTED);
         let mut error = |opcode| serve(&mut server, &kernel, &request(opcode, b"name\0"))[0].0;
         for opcode in [4, 6, 8, 9, 10, 11, 12, 13, 16, 21, 24, 35, 43, 45, 47, 51] {
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_opens_everything_gets_it_opened() {
+    fn open_requests_succeed_for_kernels_that_require_them() {
         let (mut server, kernel) = server(0);
         let flags = |opened: &[(i32, Vec<u8>)]| (opened[0].0, opened[0].1.len(), opened[0].1[8]);
         let opened = serve(&mut server, &kernel, &request(opcode::OPEN, &[0; 8]));
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_are_as_long_as_the_protocol_says() {
+    fn replies_have_the_lengths_of_the_protocol() {
         let (mut server, kernel) = server(feature::WANTED);
         let mut len = |opcode, body: &[u8]| {
             let replies = serve(&mut server, &kernel, &request(opcode, body));
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_asked_of_files_when_the_mount_ends() {
+    fn requests_to_a_stopped_session_fail() {
         let (mut server, kernel) = server(feature::WANTED);
         server.session.stop();
         let replies = serve(&mut server, &kernel, &request(opcode::LOOKUP, b"name\0"));

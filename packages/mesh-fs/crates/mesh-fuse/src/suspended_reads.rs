@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_is_taken_once() {
+    fn a_suspended_read_can_be_taken_only_once() {
         let suspended_reads = SuspendedReads::default();
         suspended_reads.suspend(7, read()).expect("nothing is interrupted");
         assert!(suspended_reads.contains(7));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_may_come_before_its_read() {
+    fn an_interrupt_may_arrive_before_its_read() {
         let suspended_reads = SuspendedReads::default();
         assert!(suspended_reads.interrupt(7).is_none());
         assert!(suspended_reads.suspend(7, read()).is_err());
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupts_of_what_never_comes_are_not_kept_for_ever() {
+    fn the_number_of_early_interrupts_is_bounded() {
         let suspended_reads = SuspendedReads::default();
         (0..1000).for_each(|id| assert!(suspended_reads.interrupt(id).is_none()));
         assert_eq!(lock(&suspended_reads.state).early.len(), EARLY_MAX);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_parked_when_the_mount_has_ended() {
+    fn no_read_is_suspended_after_the_mount_is_closed() {
         let suspended_reads = SuspendedReads::default();
         suspended_reads.suspend(7, read()).expect("nothing is interrupted");
         assert_eq!(suspended_reads.close().len(), 1);

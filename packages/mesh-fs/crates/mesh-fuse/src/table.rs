@@ -121,13 +121,13 @@ short line\n";
     }
 
     #[test]
-    fn what_is_mounted_over_it_is_seen() {
+    fn a_covered_mount_is_detected() {
         let found = find_in(TABLE, is_of("two"));
         assert!(found.iter().all(|mounted| mounted.is_covered) && found.len() == 1);
     }
 
     #[test]
-    fn what_is_no_escape_is_left() {
+    fn invalid_escapes_are_left_unchanged() {
         assert_eq!(unescape(br"a\9\04"), br"a\9\04");
     }
 }

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_goes_with_what_is_in_it() {
+    fn closing_a_folder_removes_it_and_its_contents() {
         let cache = tempfile::tempdir().expect("a folder can be made");
         let folder = MountFolder::make(cache.path()).expect("a folder can be made");
         let inside = folder.directory("a/b").expect("a folder can be made");
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_holds_is_removed_by_the_next() {
+    fn an_abandoned_folder_is_removed_by_the_next_mount() {
         let cache = tempfile::tempdir().expect("a folder can be made");
         let folders = cache.path().join(FOLDERS);
         fs::create_dir_all(folders.join("left/over")).expect("a folder can be made");

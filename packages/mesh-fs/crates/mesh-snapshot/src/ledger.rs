@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ledger_is_written_as_it_is_said_to_be() {
+    fn a_ledger_has_the_documented_format() {
         let file_version = file_version_of(Timestamp { s: -1, ns: 200 });
         let expected = sealed(&[b"\x01\x01\xac\x02\x05\x01\xc8\x01", STREAM].concat());
         assert_eq!(encode([Some(&file_version)].into_iter(), STREAM), expected);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_versions_as_files_are_taken() {
+    fn the_number_of_file_versions_must_equal_the_number_of_files() {
         let decode =
             |file_versions: &[u8]| Ledger::decode(&sealed(&[file_versions, STREAM].concat()));
         assert!(decode(b"\x01\x00").is_ok_and(|ledger| ledger.is_empty()));

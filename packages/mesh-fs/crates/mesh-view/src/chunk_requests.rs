@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_waker_is_readable_while_something_waits() {
+    fn the_waker_is_readable_while_requests_are_pending() {
         let chunk_requests = ChunkRequests::new().expect("an eventfd can be made");
         assert!(!is_ready(&chunk_requests));
         chunk_requests.request([ChunkId([1; 32]), ChunkId([2; 32])]);

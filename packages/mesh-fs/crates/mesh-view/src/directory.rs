@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_leads_beneath_with_and_without_openat2() {
+    fn a_path_resolves_beneath_the_root_with_and_without_openat2() {
         let place = folder();
         let root = opened(&place.path().join("root"));
         let inode = fs::metadata(place.path().join("root/a/b")).expect("it is there").ino();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn no_path_leads_outside() {
+    fn no_path_resolves_outside_the_root() {
         let place = folder();
         let root = opened(&place.path().join("root"));
         for path in ["link", "a/../../outside", "..", "/", "/tmp", "a//b", "./a", "a/"] {
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_there_is_not_opened() {
+    fn a_symlink_in_place_of_a_file_is_not_opened() {
         let place = folder();
         let root = opened(&place.path().join("root"));
         let outside = place.path().join("outside/file");
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_file_is_not_waited_for() {
+    fn opening_a_pipe_as_a_file_fails_without_blocking() {
         let place = folder();
         let root = opened(&place.path().join("root"));
         root.create_special(b"pipe", FileType::Fifo).expect("a pipe can be made");
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_further_name_of_a_file_is_not_taken_for_a_created_one() {
+    fn a_hard_link_is_not_accepted_as_a_created_file() {
         let place = folder();
         let root = opened(&place.path().join("root"));
         let outside = place.path().join("outside/pipe");

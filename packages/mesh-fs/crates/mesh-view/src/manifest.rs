@@ -156,13 +156,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn a_manifest_round_trips() {
         assert_eq!(decode(&encode(&sample())), Some(sample()));
         assert_eq!(decode(&encode(&Manifest::new())), Some(Manifest::new()));
     }
 
     #[test]
-    fn a_manifest_with_a_name_that_leads_elsewhere_is_not_read() {
+    fn a_manifest_with_a_hostile_name_is_refused() {
         let written = *sample().values().next().expect("it has entries");
         for name in ["", "/etc/passwd", "../outside", "a/../../b", "a//b", "a/", ".", "a\0"] {
             let hostile = Manifest::from([(name.as_bytes().to_vec(), written)]);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_says_nothing() {
+    fn a_damaged_manifest_is_refused() {
         let bytes = encode(&sample());
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();

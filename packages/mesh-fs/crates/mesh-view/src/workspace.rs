@@ -438,7 +438,7 @@ mod tests {
     const EMPTY: &[u8] = b"meshtree\x01\x01\xed\x03\0\0\0\0\0";
 
     #[test]
-    fn nothing_outside_is_removed_for_a_hostile_manifest() {
+    fn a_hostile_manifest_cannot_remove_files_outside_the_workspace() {
         let place = tempfile::tempdir().expect("a folder can be made");
         let outside = place.path().join("outside");
         fs::write(&outside, "theirs").expect("a file can be written");
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_in_place_of_the_own_one_must_not_be_a_link() {
+    fn the_manifest_directory_must_not_be_a_symlink() {
         let place = tempfile::tempdir().expect("a folder can be made");
         let (root, outside) = (place.path().join("root"), place.path().join("outside"));
         fs::create_dir(&root).expect("a folder can be made");

@@ -66,9 +66,7 @@ class JobConformance(BackendUnderTest):
         has_workers: Whether workers serve the hosts; False if hosts are the program's own machine.
     """
 
-    def test_a_plan_says_what_would_be_submitted_and_submits_nothing(
-        self, make: JobFactory
-    ) -> None:
+    def test_a_plan_describes_the_submission_and_submits_nothing(self, make: JobFactory) -> None:
         """`plan` has no side effects."""
         job = make({"ones": 1}, "planned")
         assert job.plan().strip()
@@ -84,7 +82,7 @@ class JobConformance(BackendUnderTest):
         with pytest.raises(AttributeError, match="ones, others"):
             _ = state.more
 
-    def test_applying_twice_asks_once(self, make: JobFactory) -> None:
+    def test_applying_a_job_twice_submits_one_request(self, make: JobFactory) -> None:
         """The second `apply` finds the request of the first."""
         job = make({"ones": self.size(2)}, "twice")
         job.apply()
@@ -96,7 +94,7 @@ class JobConformance(BackendUnderTest):
         job.apply()
         assert addresses(job.status()) == addresses(before)
 
-    def test_nothing_runs_twice_after_applying_twice(self, make: JobFactory) -> None:
+    def test_applying_a_job_twice_starts_each_worker_once(self, make: JobFactory) -> None:
         """The scheduler runs as many workers as hosts were requested."""
         job = make({"ones": self.size(2)}, "counted")
         job.apply()
@@ -113,7 +111,7 @@ class JobConformance(BackendUnderTest):
         assert first["addresses"] == second["addresses"]
         assert len(set(second["pids"]["ones"])) == self.size(2)
 
-    def test_a_program_gets_the_same_mesh_again(self, make: JobFactory) -> None:
+    def test_a_second_state_call_returns_the_same_mesh(self, make: JobFactory) -> None:
         """A second `state` returns the attached mesh; after `detach`, it attaches again."""
         job = make({"ones": 1}, "again")
         first = job.state(timeout=self.up_s)
@@ -122,7 +120,9 @@ class JobConformance(BackendUnderTest):
         job.detach()
         assert len(pids_on(job.state(timeout=self.up_s).ones)) == 1
 
-    def test_another_spec_changes_nothing_and_says_what_differs(self, make: JobFactory) -> None:
+    def test_applying_a_different_spec_changes_nothing_and_lists_the_differences(
+        self, make: JobFactory
+    ) -> None:
         """Running hosts are released only on request."""
         if self.size(2) < 2:
             pytest.skip("its meshes have one host: no other size can be requested")
@@ -136,7 +136,7 @@ class JobConformance(BackendUnderTest):
         other.apply(replace=True)
         assert len(addresses(up(other, self.up_s))) == 1
 
-    def test_killing_leaves_nothing_and_can_be_done_twice(self, make: JobFactory) -> None:
+    def test_kill_leaves_nothing_behind_and_is_idempotent(self, make: JobFactory) -> None:
         """No worker and no file remains, and the job can be applied again."""
         job = make({"ones": self.size(2)}, "killed")
         job.apply()
@@ -149,7 +149,7 @@ class JobConformance(BackendUnderTest):
             job.status()
         assert self.workers(allocation_id) == 0
 
-    def test_what_is_not_up_yet_can_be_killed(self, make: JobFactory) -> None:
+    def test_a_job_can_be_killed_before_it_is_up(self, make: JobFactory) -> None:
         """A job can be released before it runs."""
         job = make({"ones": self.size(2)}, "early")
         job.apply()
@@ -158,7 +158,7 @@ class JobConformance(BackendUnderTest):
         assert not Path(job.folder).exists()
         assert self.workers(allocation_id) == 0
 
-    def test_who_lacks_the_secret_is_refused(self, make: JobFactory) -> None:
+    def test_a_client_with_wrong_credentials_is_refused(self, make: JobFactory) -> None:
         """The address of a worker is not sufficient to use it, and its owner can still use it."""
         self.need_workers()
         job = make({"ones": 1}, "secret")
@@ -166,7 +166,7 @@ class JobConformance(BackendUnderTest):
         assert "pids" not in run_program("intrude", job)
         assert len(run_program("use", job)["pids"]["ones"]) == 1
 
-    def test_the_keys_are_for_their_owner_alone(self, make: JobFactory) -> None:
+    def test_only_the_owner_can_read_the_keys(self, make: JobFactory) -> None:
         """No other user can read the keys that authenticate connections."""
         job = make({"ones": 1}, "private")
         job.apply()
@@ -174,7 +174,7 @@ class JobConformance(BackendUnderTest):
         open_to_others = [path for path in [keys, *keys.rglob("*")] if path.stat().st_mode & 0o77]
         assert open_to_others == []
 
-    def test_two_jobs_at_once_do_not_meet(self, make: JobFactory) -> None:
+    def test_two_concurrent_jobs_are_independent(self, make: JobFactory) -> None:
         """The end of one job does not affect the other."""
         one, other = make({"ones": 1}, "left"), make({"ones": 1}, "right")
         one.apply()
@@ -186,7 +186,9 @@ class JobConformance(BackendUnderTest):
         one.kill()
         assert len(pids_on(others)) == 1
 
-    def test_a_lost_host_is_reported_and_the_others_go_on(self, make: JobFactory) -> None:
+    def test_a_lost_host_is_reported_and_the_other_hosts_keep_running(
+        self, make: JobFactory
+    ) -> None:
         """The loss of a host does not end the job."""
         job = make({"ones": 2, "others": 1}, "lossy")
         state = job.state(timeout=self.up_s)
@@ -207,7 +209,7 @@ class JobConformance(BackendUnderTest):
         assert status.of("others")[0] == before["others", 0]
         assert len(pids_on(others)) == 1
 
-    def test_what_stays_pending_says_why_and_can_be_killed(self, factory: JobFactory) -> None:
+    def test_a_pending_job_reports_the_reason_and_can_be_killed(self, factory: JobFactory) -> None:
         """Waiting programs learn the reason why hosts are pending."""
         job = self.exhaust(factory)
         try:
@@ -222,7 +224,7 @@ class JobConformance(BackendUnderTest):
         assert not Path(job.folder).exists()
         assert self.workers(allocation_id) == 0
 
-    def test_a_scheduler_that_does_not_answer_costs_nothing(self, make: JobFactory) -> None:
+    def test_a_scheduler_outage_neither_ends_nor_duplicates_workers(self, make: JobFactory) -> None:
         """An unreachable scheduler ends nothing, and nothing is requested twice."""
         job = make({"ones": self.size(2)}, "silent")
         before = up(job.apply(), self.up_s)
@@ -244,7 +246,7 @@ class JobConformance(BackendUnderTest):
         again.kill()
         assert self.workers(allocation_id) == 0
 
-    def test_hosts_are_used_again_during_and_after_the_silence(self, make: JobFactory) -> None:
+    def test_hosts_are_reused_during_and_after_a_scheduler_outage(self, make: JobFactory) -> None:
         """A program that finds the workers of the previous program does not need the scheduler."""
         silence = self.block_scheduler()
         job = make({"ones": 1}, "back")
@@ -263,7 +265,7 @@ class JobConformance(BackendUnderTest):
         job.apply()
         assert addresses(up(job, self.up_s)) == addresses(before)
 
-    def test_what_nobody_heard_can_be_asked_again(self, make: JobFactory) -> None:
+    def test_a_failed_submission_can_be_retried(self, make: JobFactory) -> None:
         """A job whose submission failed is submitted later, and only once."""
         job = make({"ones": self.size(2)}, "unheard")
         with self.block_scheduler(), pytest.raises(JobError):
@@ -273,7 +275,7 @@ class JobConformance(BackendUnderTest):
         self.check_workers(allocation_id_of(job), self.size(2))
 
     @pytest.mark.parametrize("when", ["before", "after"])
-    def test_a_program_killed_while_it_applied_is_carried_on(
+    def test_the_next_program_completes_an_interrupted_apply(
         self, make: JobFactory, when: str
     ) -> None:
         """The program is killed before or after the submission, and stores no allocation."""
@@ -286,9 +288,7 @@ class JobConformance(BackendUnderTest):
         self.check_workers(allocation_id, self.size(2))
 
     @pytest.mark.parametrize("when", ["before", "after"])
-    def test_what_a_killed_program_had_begun_can_be_killed(
-        self, make: JobFactory, when: str
-    ) -> None:
+    def test_a_job_of_an_interrupted_apply_can_be_killed(self, make: JobFactory, when: str) -> None:
         """An allocation of which only the id is stored can be released."""
         job = make({"ones": self.size(2)}, f"orphan-{when}")
         run_program(f"die-{when}-allocate", job, dies=True)
@@ -298,7 +298,9 @@ class JobConformance(BackendUnderTest):
         assert self.workers(allocation_id) == 0
 
     @pytest.mark.parametrize("when", ["before", "after"])
-    def test_a_kill_that_was_killed_is_finished(self, make: JobFactory, when: str) -> None:
+    def test_the_next_apply_completes_an_interrupted_kill(
+        self, make: JobFactory, when: str
+    ) -> None:
         """The next `apply` completes the release, and requests new hosts."""
         job = make({"ones": 1}, f"halfway-{when}")
         up(job.apply(), self.up_s)
@@ -311,14 +313,14 @@ class JobConformance(BackendUnderTest):
         up(job, self.up_s)
         assert self.workers(allocation_id) == 0
 
-    def test_hosts_of_a_killed_program_serve_the_next(self, make: JobFactory) -> None:
+    def test_the_next_program_uses_the_hosts_of_a_killed_program(self, make: JobFactory) -> None:
         """A program that is killed while it runs leaves its hosts to others."""
         job = make({"ones": self.size(2)}, "survived")
         run_program("run-and-die", job, dies=True)
         assert len(set(run_program("use", job)["pids"]["ones"])) == self.size(2)
 
     @pytest.mark.parametrize("when", ["applied", "run", "killed"])
-    def test_what_nobody_uses_ends_by_itself(self, make: JobFactory, when: str) -> None:
+    def test_an_unused_job_ends(self, make: JobFactory, when: str) -> None:
         """After a kill, the remaining resources are released without any further program."""
         self.need_workers()
         # The program needs enough time to attach, even on a busy machine.
@@ -337,9 +339,7 @@ class JobConformance(BackendUnderTest):
         if when == "run":
             wait_for(lambda: job.status().state is Phase.ENDED, self.end_s)
 
-    def test_a_client_script_runs_inside_and_its_end_is_that_of_the_job(
-        self, make: JobFactory
-    ) -> None:
+    def test_a_job_ends_with_the_exit_status_of_its_client_script(self, make: JobFactory) -> None:
         """The test also kills the applying program before it stores the allocation."""
         job = make({"ones": self.size(2)}, "batch")
         spec = self.batch(job, "inside")
@@ -352,7 +352,7 @@ class JobConformance(BackendUnderTest):
         assert len(set(json.loads(said[0])["pids"]["ones"])) == self.size(2)
         assert self.workers(ended.allocation_id) == 0
 
-    def test_a_client_script_ends_with_its_job(self, make: JobFactory) -> None:
+    def test_killing_a_job_terminates_its_client_script(self, make: JobFactory) -> None:
         """Killing the job terminates the client script."""
         job = make({"ones": 1}, "halted")
         batch = Job.of(self.batch(job, "wait-inside"), **place_of(job)).apply()
@@ -398,7 +398,7 @@ class JobConformance(BackendUnderTest):
         except NotSupported as error:
             pytest.skip(f"this backend keeps no output: {error}")
 
-    def test_what_happened_is_told_in_order(self, make: JobFactory) -> None:
+    def test_events_are_reported_in_order(self, make: JobFactory) -> None:
         """Events have timestamps, and one of them records that the job was applied."""
         job = make({"ones": 1}, "told")
         up(job.apply(), self.up_s)

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_far_behind_the_end_is_none() {
+    fn a_part_beyond_the_end_is_none() {
         let span = Span { start: 4096, len: 256 };
         assert_eq!(span.part(usize::MAX - 8, 8), None);
         assert_eq!(span.part(248, 8), Some(Span { start: 4344, len: 8 }));

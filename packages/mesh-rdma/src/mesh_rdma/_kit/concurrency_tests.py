@@ -33,7 +33,7 @@ class ConcurrencyTests:
 
     transport: ClassVar[str]
 
-    def test_threads_do_not_disturb_each_other(self, owner: Process) -> None:
+    def test_threads_do_not_interfere_with_each_other(self, owner: Process) -> None:
         """Each thread reads back its own writes while other threads use the same buffer."""
         registered = owner.register(_THREADS * _PART)
 
@@ -50,7 +50,7 @@ class ConcurrencyTests:
         for rank in range(_THREADS):
             assert registered.has_pattern(rank * 100 + 5, _PART, offset=rank * _PART)
 
-    def test_tasks_wait_side_by_side(self, owner: Process) -> None:
+    def test_tasks_await_transfers_concurrently(self, owner: Process) -> None:
         """Coroutines await transfers, small and large, without blocking each other."""
         registered = owner.register(_LARGE, seed=2)
         whole = pattern(2, _LARGE)
@@ -105,7 +105,9 @@ class ConcurrencyTests:
         assert two == pattern(5, 1000)
         assert fourth.has_pattern(6, 77)
 
-    def test_batch_of_nothing_and_what_a_batch_refuses(self, owner: Process) -> None:
+    def test_an_empty_batch_succeeds_and_invalid_operations_are_refused(
+        self, owner: Process
+    ) -> None:
         """An empty batch is done immediately; invalid operations are refused when added."""
         assert RDMAAction().submit().get() is None
         buffer = owner.register(64, seed=1).buffer
@@ -131,7 +133,9 @@ class ConcurrencyTests:
         RDMAAction().read_remote(here, kept.buffer).submit().get()
         assert here == pattern(3, _LARGE)
 
-    def test_sums_of_many_are_exact(self, owner: Process, reader: Process, third: Process) -> None:
+    def test_concurrent_additions_are_exact(
+        self, owner: Process, reader: Process, third: Process
+    ) -> None:
         """Threads and processes add to one word; each addition is counted exactly once."""
         registered = owner.register(64)
         word = registered.buffer[8:]
@@ -150,7 +154,7 @@ class ConcurrencyTests:
         # Each value from 0 to the total was returned exactly once.
         assert sum(sums) == total * (total - 1) // 2
 
-    def test_swap_is_done_by_one_alone(self, owner: Process) -> None:
+    def test_only_one_of_several_concurrent_swaps_succeeds(self, owner: Process) -> None:
         """Of concurrent swaps of the same word, exactly one finds the expected value."""
         registered = owner.register(16)
 

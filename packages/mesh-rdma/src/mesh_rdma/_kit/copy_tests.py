@@ -26,7 +26,7 @@ class CopyTests:
 
     transport: ClassVar[str]
 
-    def test_handle_is_small_and_the_same_everywhere(self, owner: Process) -> None:
+    def test_a_handle_is_small_and_equal_to_its_copies(self, owner: Process) -> None:
         """A handle is small, and a received copy of it equals the original."""
         registered = owner.register(1 << 20, seed=1)
         sent = pickle.dumps(registered.buffer)
@@ -40,7 +40,7 @@ class CopyTests:
         assert registered.buffer.backend == self.transport
 
     @pytest.mark.parametrize("nbytes", SIZES)
-    def test_bytes_come_as_they_are(self, owner: Process, nbytes: int) -> None:
+    def test_a_read_returns_the_exact_bytes(self, owner: Process, nbytes: int) -> None:
         """A read of any size returns the bytes of the owner, and changes nothing beyond its end."""
         registered = owner.register(nbytes, seed=nbytes)
         here = bytearray(nbytes + len(_GUARD))
@@ -51,7 +51,7 @@ class CopyTests:
         assert here == pattern(nbytes, nbytes)
 
     @pytest.mark.parametrize("nbytes", SIZES)
-    def test_bytes_go_as_they_are(self, owner: Process, nbytes: int) -> None:
+    def test_a_write_stores_the_exact_bytes(self, owner: Process, nbytes: int) -> None:
         """A write of any size copies all of the source to the beginning of the buffer."""
         registered = owner.register(nbytes + len(_GUARD), seed=3)
         registered.buffer.write_from(pattern(nbytes, nbytes)).get()
@@ -69,7 +69,7 @@ class CopyTests:
         registered.buffer[4001:][2:4].write_from(b"xy").get()
         assert registered.bytes_at(4002, 4) == whole[4002:4003] + b"xy" + whole[4005:4006]
 
-    def test_no_bytes_are_copied_at_once(self, owner: Process) -> None:
+    def test_a_copy_of_zero_bytes_succeeds(self, owner: Process) -> None:
         """Copying zero bytes succeeds, even at the end of the buffer."""
         registered = owner.register(100, seed=1)
         here = bytearray(b"same")
@@ -92,7 +92,7 @@ class CopyTests:
         registered.buffer.read_into(part).get()
         assert part == pattern(9, 240)
 
-    def test_short_copy_that_nobody_waits_for_is_done(self, owner: Process) -> None:
+    def test_a_short_copy_completes_without_a_waiting_thread(self, owner: Process) -> None:
         """A short copy completes even if no thread waits for it."""
         registered = owner.register(64, seed=1)
         found = bytearray(64)
@@ -100,7 +100,7 @@ class CopyTests:
         wait_until(future.done)
         assert found == pattern(1, 64)
 
-    def test_the_same_handle_many_times(self, owner: Process) -> None:
+    def test_each_read_returns_the_current_content(self, owner: Process) -> None:
         """Each read returns the current content."""
         registered = owner.register(4096)
         here = bytearray(4096)
@@ -128,7 +128,7 @@ class CopyTests:
         fixed.read_into(here).get()
         assert here == pattern(1, 64)
 
-    def test_bounds_are_refused_at_the_call(self, owner: Process) -> None:
+    def test_out_of_bounds_ranges_are_refused_at_the_call(self, owner: Process) -> None:
         """Ranges that exceed the buffer or the local memory are refused at the call."""
         buffer = owner.register(64, seed=1).buffer
         here = bytearray(64)

@@ -27,7 +27,7 @@ class LifetimeTests:
     transport: ClassVar[str]
 
     @pytest.mark.parametrize("is_by_owner", [True, False], ids=["owner", "holder"])
-    def test_whatever_is_done_after_a_drop_says_so(self, owner: Process, is_by_owner: bool) -> None:
+    def test_all_operations_fail_after_a_drop(self, owner: Process, is_by_owner: bool) -> None:
         """A drop by either side ends the buffer and its slices for all, and happens once."""
         registered = owner.register(4096, seed=1)
         buffer, part = registered.buffer, registered.buffer[100:200]
@@ -48,7 +48,7 @@ class LifetimeTests:
                 future.get()
         assert registered.has_pattern(1, 4096)
 
-    def test_drop_ends_transfers_and_no_byte_lands_later(
+    def test_a_drop_aborts_transfers_and_prevents_later_writes(
         self, owner: Process, reader: Process
     ) -> None:
         """After a drop is done, no other process writes to the memory of the owner."""
@@ -63,7 +63,7 @@ class LifetimeTests:
         assert errors == ["RDMAReleased"] * 3
         assert registered.has_pattern(7, _LARGE)
 
-    def test_others_of_the_owner_are_not_touched_by_a_drop(
+    def test_a_drop_does_not_affect_other_buffers_of_the_owner(
         self, owner: Process, reader: Process
     ) -> None:
         """Transfers of one buffer continue while another is dropped and its slot is reused."""
@@ -77,7 +77,9 @@ class LifetimeTests:
             owner.do("drop", gone.number)
         assert reader.do("end_copies", copies) == ""
 
-    def test_two_holders_share_what_one_of_them_ends(self, owner: Process, reader: Process) -> None:
+    def test_a_drop_by_one_holder_affects_the_other_holder(
+        self, owner: Process, reader: Process
+    ) -> None:
         """Each holder can use and drop the buffer; the other holder gets an error afterwards."""
         registered = owner.register(5000, seed=3)
         assert reader.do("read", registered.handle, self.transport) == pattern(3, 5000)
@@ -89,7 +91,7 @@ class LifetimeTests:
         with pytest.raises(RDMAReleased):
             reader.do("read", registered.handle, self.transport)
 
-    def test_handle_goes_on_from_hand_to_hand(
+    def test_a_forwarded_handle_keeps_its_buffer_alive(
         self, owner: Process, reader: Process, third: Process
     ) -> None:
         """A buffer lives as long as one process has a handle, even if others dropped theirs."""
@@ -115,7 +117,7 @@ class LifetimeTests:
         gc.collect()
         wait_until(lambda: owner.registrations() <= before)
 
-    def test_handle_that_nobody_opens_expires(self, owner: Process) -> None:
+    def test_an_unopened_handle_expires(self, owner: Process) -> None:
         """A pickled handle keeps its buffer alive while it may be in transit, but no longer."""
         before = owner.registrations()
         kept, expired = (owner.register(5000, seed=1).number for _ in range(2))

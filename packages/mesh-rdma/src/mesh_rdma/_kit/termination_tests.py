@@ -25,7 +25,7 @@ class TerminationTests:
     transport: ClassVar[str]
     is_same_process: ClassVar[bool]
 
-    def test_no_time_is_no_transfer(self, owner: Process) -> None:
+    def test_a_timeout_of_zero_fails_without_a_transfer(self, owner: Process) -> None:
         """A timeout of zero raises a typed error, and no byte is changed."""
         registered = owner.register(1000, seed=1)
         here = bytearray(1000)
@@ -40,14 +40,14 @@ class TerminationTests:
         assert registered.has_pattern(1, 1000)
 
     @pytest.mark.parametrize("limit", [-1.0, float("nan"), float("inf")])
-    def test_what_is_no_limit_is_refused(self, owner: Process, limit: float) -> None:
+    def test_an_invalid_transfer_timeout_is_refused(self, owner: Process, limit: float) -> None:
         """A timeout is a finite non-negative number of seconds, or None."""
         registered = owner.register(100, seed=1)
         with pytest.raises(ValueError, match="timeout"):
             registered.buffer.read_into(bytearray(100), timeout=limit)
         registered.buffer.read_into(bytearray(100), timeout=None).get()
 
-    def test_no_byte_comes_after_a_deadline(self, owner: Process) -> None:
+    def test_a_read_writes_nothing_after_its_deadline(self, owner: Process) -> None:
         """After a read has raised, its destination is not written anymore."""
         registered = owner.register(_LARGE, seed=1)
         here = bytearray(_LARGE)
@@ -56,7 +56,7 @@ class TerminationTests:
         registered.buffer.read_into(bytearray(_LARGE)).get()
         assert here == pattern(2, _LARGE)
 
-    def test_no_byte_goes_after_a_deadline(self, owner: Process) -> None:
+    def test_a_write_changes_nothing_after_its_deadline(self, owner: Process) -> None:
         """After a write has raised, the buffer is not written anymore."""
         registered = owner.register(_LARGE)
         _expire(registered.buffer, bytearray(pattern(1, _LARGE)), "write")
@@ -64,7 +64,7 @@ class TerminationTests:
         registered.buffer.read_into(bytearray(_LARGE)).get()
         assert registered.has_pattern(2, _LARGE)
 
-    def test_cancelled_transfer_writes_nothing_more(self, owner: Process) -> None:
+    def test_a_transfer_writes_nothing_after_it_is_cancelled(self, owner: Process) -> None:
         """After a future is cancelled, it is done, and its transfer has ended."""
         registered = owner.register(_LARGE, seed=1)
         here, there = bytearray(_LARGE), bytearray(pattern(3, _LARGE))
@@ -81,7 +81,9 @@ class TerminationTests:
         assert here == pattern(4, _LARGE)
         assert registered.has_pattern(5, _LARGE)
 
-    def test_owner_that_dies_is_known_to_be_dead(self, owner: Process, places: Processes) -> None:
+    def test_transfers_fail_after_the_death_of_the_owner(
+        self, owner: Process, places: Processes
+    ) -> None:
         """Current and later transfers raise a typed error, and a new owner can be used."""
         self._needs_two_processes()
         registered = owner.register(_LARGE, seed=1)
@@ -107,7 +109,7 @@ class TerminationTests:
         again.buffer.read_into(found).get()
         assert found == pattern(2, 5000)
 
-    def test_reader_that_dies_leaves_nothing_behind(
+    def test_a_dead_reader_changes_no_other_bytes_and_delays_no_drop(
         self, owner: Process, reader: Process, places: Processes
     ) -> None:
         """A dead reader changes no byte outside of its range, and does not delay a drop."""

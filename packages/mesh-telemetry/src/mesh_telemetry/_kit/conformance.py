@@ -35,9 +35,7 @@ class SourceTests(ABC):
         (entry,) = entry_points(group=GROUP, name=self.source)
         return {name: SourceTable(*table) for name, table in entry.load().items()}
 
-    def test_there_are_tables_with_names_of_their_own(
-        self, added: Mapping[str, SourceTable]
-    ) -> None:
+    def test_a_source_adds_tables_with_unique_names(self, added: Mapping[str, SourceTable]) -> None:
         assert added, "a source has tables"
         for name in added:
             assert name.isidentifier(), f"{name}: letters, digits, and _ between them"
@@ -60,7 +58,7 @@ class SourceTests(ABC):
                 if table.rows is not None:
                     _check(name, table, list(table.rows()))
 
-    def test_rows_that_are_told_fit_their_columns(self, added: Mapping[str, SourceTable]) -> None:
+    def test_recorded_rows_fit_their_columns(self, added: Mapping[str, SourceTable]) -> None:
         told: dict[str, list[Mapping[str, Any]]] = {name: [] for name in added}
         with EventStream.subscribe(["row"]) as stream, self.happening():
             for event in stream.poll(1 << 20):
@@ -71,11 +69,11 @@ class SourceTests(ABC):
                 assert told[name], f"{name}: no row was told in this process"
                 _check(name, table, told[name])
 
-    def test_nothing_is_told_while_nobody_listens(self) -> None:
+    def test_no_rows_are_recorded_without_a_subscriber(self) -> None:
         with self.happening(), EventStream.subscribe(["row"]) as stream:
             assert stream.poll() == []
 
-    def test_tables_can_be_asked_for(self, added: Mapping[str, SourceTable]) -> None:
+    def test_tables_can_be_queried(self, added: Mapping[str, SourceTable]) -> None:
         with Telemetry() as telemetry, self.happening():
             for name, table in added.items():
                 rows = telemetry.query(

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_attempt_that_has_had_its_time_says_that_a_host_is_silent() {
+    fn only_an_expired_or_recently_failed_attempt_is_conclusive() {
         let (all, host) = (Acknowledgements::default(), HostId(1));
         assert!(!all.is_conclusive(host), "nobody has tried");
         let attempt = Attempt::begin(&all, host);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_of_what_is_no_connection() {
+    fn a_file_has_no_acknowledgement_time() {
         let file: OwnedFd = std::fs::File::open("/dev/null").expect("it is there").into();
         assert_eq!(acknowledged_ago(&file), None);
     }

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_an_error_unless_another_is_known() {
+    fn an_unresolvable_name_is_an_error_unless_another_name_resolves() {
         let unknown = "no-such-host.invalid:1".to_owned();
         let error = resolve(std::slice::from_ref(&unknown)).expect_err("nobody has that name");
         assert!(

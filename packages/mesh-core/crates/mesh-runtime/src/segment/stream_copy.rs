@@ -55,7 +55,7 @@ mod tests {
     use super::{STREAM_LEN_MIN, copy_past_caches};
 
     #[test]
-    fn every_byte_is_copied_and_no_other_one_is_changed() {
+    fn every_byte_is_copied_and_no_other_byte_is_changed() {
         let len = STREAM_LEN_MIN + 777;
         let from: Vec<u8> = (0..len + 64).map(|at| (at % 251) as u8).collect();
         for (start, short) in [(0, 0), (1, 3), (63, 64), (17, STREAM_LEN_MIN)] {

@@ -41,7 +41,7 @@ fn an_exception_is_reported_if_it_arrives_before_the_call_is_abandoned() {
 }
 
 #[test]
-fn an_exception_is_reported_if_it_arrives_afterwards() {
+fn an_exception_is_reported_if_it_arrives_after_the_call_is_abandoned() {
     let (mut pair, reply_port, call) = called();
     pair.agent.abandon(reply_port);
     reply(&mut pair, &call, fault::RAISED);
@@ -49,7 +49,7 @@ fn an_exception_is_reported_if_it_arrives_afterwards() {
 }
 
 #[test]
-fn nothing_is_reported_if_somebody_has_taken_the_exception() {
+fn nothing_is_reported_if_the_exception_was_received() {
     let (mut pair, reply_port, call) = called();
     reply(&mut pair, &call, fault::RAISED);
     pair.agent.take_replies(reply_port, &mut Vec::new());

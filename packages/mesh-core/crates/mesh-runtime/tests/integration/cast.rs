@@ -31,7 +31,7 @@ proptest! {
     }
 
     #[test]
-    fn every_live_host_is_reached_once_around_the_dead(
+    fn every_live_host_is_reached_once_despite_dead_hosts(
         dead in vec(any::<bool>(), 1..200),
         fanout in 1usize..6,
     ) {
@@ -49,7 +49,7 @@ proptest! {
     }
 
     #[test]
-    fn a_merge_completes_once_whatever_the_order(
+    fn a_merge_completes_once_in_any_order(
         order in Just((100u32..300).collect::<Vec<_>>()).prop_shuffle(),
         extra in vec(0u32..400, 0..100),
     ) {
@@ -69,7 +69,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_packed_is_unpacked(
+    fn packed_entries_are_unpacked_unchanged(
         tails in vec((any::<bool>(), vec(any::<u8>(), 0..80)), 0..40),
         len_max in 1usize..400,
     ) {
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_from_anywhere_never_panic(bytes in vec(any::<u8>(), 0..200)) {
+    fn unpacking_arbitrary_bytes_never_panics(bytes in vec(any::<u8>(), 0..200)) {
         let _ = unpack(&Bytes::from(bytes), 8);
     }
 }
@@ -139,7 +139,7 @@ fn a_broken_bundle_is_refused_with_its_cause() {
 }
 
 #[test]
-fn a_merge_counts_each_rank_once_and_waits_for_no_more_than_it_has_to() {
+fn a_merge_counts_each_rank_once_and_does_not_wait_for_skipped_ranks() {
     let mut merge = Merge::new([0, 1, 2, 3]);
     assert_eq!(merge.add(1, 'b'), Progress::Waiting);
     assert_eq!(merge.add(1, 'x'), Progress::Ignored);
@@ -152,6 +152,6 @@ fn a_merge_counts_each_rank_once_and_waits_for_no_more_than_it_has_to() {
 }
 
 #[test]
-fn a_merge_of_nothing_is_complete() {
+fn an_empty_merge_is_complete() {
     assert!(Merge::<()>::new([]).is_complete());
 }

@@ -107,7 +107,7 @@ fn an_early_call_is_kept_while_the_process_is_set_up() {
 }
 
 #[test]
-fn an_early_call_waits_as_if_new_once_the_process_is_set_up() {
+fn the_wait_of_an_early_call_restarts_once_the_process_is_set_up() {
     let mut me = node(1);
     me.keep_early_messages(true);
     let (_, reply_port) = early_call(&mut me);
@@ -122,7 +122,7 @@ fn an_early_call_waits_as_if_new_once_the_process_is_set_up() {
 }
 
 #[test]
-fn an_early_call_that_is_cancelled_is_forgotten() {
+fn a_cancelled_early_call_is_never_delivered() {
     let mut me = node(1);
     let (port, reply_port) = early_call(&mut me);
     me.cancel(reply_port);
@@ -133,7 +133,7 @@ fn an_early_call_that_is_cancelled_is_forgotten() {
 }
 
 #[test]
-fn a_call_of_a_closed_channel_of_our_own_is_refused_at_once() {
+fn a_call_to_a_closed_port_of_this_process_is_refused_immediately() {
     let mut me = node(1);
     let port = me.new_port();
     let reply_port = me.call(&spec(Kind::Call, port, 1)).expect("there is room");

@@ -74,7 +74,7 @@ fn state(events: &mut Events, log: u32) -> LogState {
 }
 
 #[test]
-fn events_are_in_the_file_when_they_have_happened() {
+fn events_are_written_to_the_file_immediately() {
     let folder = Folder::new("at-once");
     let mut events = Events::default();
     assert!(!events.is_on());
@@ -122,7 +122,7 @@ fn queued_events_precede_later_ones() {
 }
 
 #[test]
-fn without_a_file_the_oldest_go() {
+fn the_oldest_events_are_dropped_while_there_is_no_file() {
     let folder = Folder::new("oldest");
     let mut events = Events::default();
     let log = events.open_log(3, false);
@@ -166,7 +166,7 @@ fn early_events_go_to_the_first_subscriber_that_requests_them() {
 }
 
 #[test]
-fn a_stream_and_two_logs_have_the_same() {
+fn a_stream_and_two_logs_contain_the_same_events() {
     let folder = Folder::new("both");
     let mut events = Events::default();
     events.start(9);

@@ -37,7 +37,7 @@ fn a_record_has_the_documented_bytes() {
 }
 
 #[test]
-fn a_full_ring_drops_the_oldest_and_counts() {
+fn a_full_ring_drops_the_oldest_events_and_counts_them() {
     let mut ring = Events::default();
     ring.start(2);
     for rank in 0..5 {
@@ -74,7 +74,7 @@ fn early_events_are_available_to_the_first_subscriber() {
 }
 
 #[test]
-fn a_ring_that_was_started_early_ends_when_it_is_full() {
+fn a_ring_that_was_started_early_stops_when_it_is_full() {
     let mut ring = Events::default();
     ring.start_early(2);
     (0..2).for_each(|rank| ring.push(event(rank)));

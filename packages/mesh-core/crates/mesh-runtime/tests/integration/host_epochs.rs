@@ -116,7 +116,7 @@ fn the_agent_of_the_next_epoch_has_the_same_id() {
 }
 
 #[test]
-fn outstanding_messages_to_a_dead_host_do_not_count_for_the_next() {
+fn outstanding_messages_to_a_dead_host_do_not_count_for_its_replacement() {
     let mut root = agent(ROOT, 0);
     let there = ProcId::new(1, 7);
     for _ in 0..4 {
@@ -210,7 +210,7 @@ fn a_fence_of_another_job_is_ignored() {
 }
 
 #[test]
-fn a_host_accepts_a_replacement_once_it_knows_of_it() {
+fn a_host_accepts_a_replacement_once_it_is_announced() {
     let (mut other, mut new) = (agent(OTHER, 0), agent(AGENT, 1));
     assert_eq!(connect(&mut new, &mut other), None, "nobody has told of it yet");
     assert!(!is_fenced(&mut new));
@@ -224,7 +224,7 @@ fn a_host_accepts_a_replacement_once_it_knows_of_it() {
 }
 
 #[test]
-fn messages_to_a_rank_lost_with_its_host_are_refused_by_the_next() {
+fn messages_to_a_rank_lost_with_its_host_are_refused_by_the_replacement() {
     let (mut root, mut new) = (agent(ROOT, 0), agent(AGENT, 1));
     root.declare_host_dead(HOST, WHY);
     root.host_replaced(HOST, 1);
@@ -302,7 +302,7 @@ fn the_root_learns_from_the_worker_that_its_session_has_ended() {
 }
 
 #[test]
-fn replies_on_behalf_of_a_host_that_is_gone_are_no_sign_of_life() {
+fn replies_on_behalf_of_a_host_that_is_gone_are_not_a_sign_of_life() {
     let mut root = agent(ROOT, 0);
     let watch = HostWatch {
         unresponsive_timeout: Duration::from_secs(60),
@@ -322,7 +322,7 @@ fn replies_on_behalf_of_a_host_that_is_gone_are_no_sign_of_life() {
 }
 
 #[test]
-fn a_death_is_reported_with_the_last_incarnation_that_it_ends() {
+fn a_death_is_reported_with_the_last_incarnation_that_it_covers() {
     let mut root = agent(ROOT, 0);
     greet(&mut root, AGENT);
     root.host_replaced(HOST, 3);

@@ -211,7 +211,7 @@ fn a_host_that_dies_while_messages_are_held_fails_them() {
 }
 
 #[test]
-fn a_death_on_the_new_machine_is_reported_to_those_who_watched_the_old_process() {
+fn a_death_on_the_new_machine_is_reported_to_watchers_of_the_old_process() {
     let mut cluster = Cluster::new(3, PROCS, 16);
     open_actors(&mut cluster);
     let mut ledger = Ledger::default();

@@ -16,7 +16,7 @@ const SHORT_LIMITS: ListenerLimits =
 const LONG_LIMITS: ListenerLimits = ListenerLimits { first_frame_max: LIMIT, pending_max: 64 };
 
 #[test]
-fn a_member_that_greets_gets_through() {
+fn a_member_that_sends_a_greeting_is_accepted() {
     let (worker, controller) = members();
     assert!(TestListener::open(worker, LONG_LIMITS).serves(&controller));
 }
@@ -86,20 +86,20 @@ fn check_refused(bytes: &[u8]) {
 }
 
 #[test]
-fn a_first_frame_that_promises_too_much_is_refused_by_its_head() {
+fn an_oversized_first_frame_is_refused_by_its_header() {
     check_refused(&head(Kind::Hello, 1 << 20));
     check_refused(&head(Kind::Hello, (1 << 30) + 1));
 }
 
 #[test]
-fn a_first_frame_that_is_no_greeting_is_refused_by_its_head() {
+fn a_first_frame_that_is_not_a_greeting_is_refused_by_its_header() {
     for kind in [Kind::Call, Kind::Welcome, Kind::Ping, Kind::Attached, Kind::Died] {
         check_refused(&head(kind, 8));
     }
 }
 
 #[test]
-fn bytes_that_are_no_frame_are_refused() {
+fn bytes_that_are_not_a_frame_are_refused() {
     check_refused(&[b'G'; 64]);
 }
 

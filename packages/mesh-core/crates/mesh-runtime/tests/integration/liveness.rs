@@ -75,7 +75,7 @@ fn probes(node: &mut Node) -> usize {
 }
 
 #[test]
-fn an_observer_that_was_suspended_counts_one_check() {
+fn a_suspension_of_the_observer_counts_as_one_check() {
     let mut node = observer();
     node.advance(HEARTBEAT / 4);
     node.advance(HEARTBEAT * 1000);

@@ -44,7 +44,7 @@ fn pump(left: (&mut Node, LinkId), right: (&mut Node, LinkId)) {
 }
 
 #[test]
-fn a_link_goes_down_once_whoever_learns_of_the_death_first() {
+fn a_link_down_event_is_recorded_once_in_either_order() {
     for is_link_first in [true, false] {
         let (mut agent, mut worker) = (node(0), node(1));
         agent.events().start(16);

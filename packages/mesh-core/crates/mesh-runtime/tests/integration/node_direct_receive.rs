@@ -46,7 +46,7 @@ fn messages(cluster: &mut Cluster, slot: u32) -> Vec<Frame> {
 }
 
 #[test]
-fn readers_of_one_host_are_given_the_same_bytes_in_a_segment_of_its_agent() {
+fn readers_on_one_host_share_the_bytes_in_a_segment_of_its_agent() {
     let mut cluster = two_hosts();
     let pool = cluster.add_pool(1);
     cluster.root().call(&long_call(all_procs(1..2, 2))).expect("there is room");

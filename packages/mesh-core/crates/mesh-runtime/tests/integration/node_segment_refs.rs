@@ -132,7 +132,7 @@ fn the_owner_acquires_returned_parts_before_the_worker_releases_them() {
 }
 
 #[test]
-fn a_reply_in_a_segment_of_the_worker_acquires_nothing_of_the_owner() {
+fn a_reply_in_a_segment_of_the_worker_acquires_no_segment_of_the_owner() {
     let (mut pair, _) = called();
     pair.reply(WORKER);
     assert_eq!(pair.pump(), [released_by(WORKER)]);
@@ -147,7 +147,7 @@ fn a_reply_without_a_caller_is_released_immediately() {
 }
 
 #[test]
-fn a_reply_that_is_not_taken_is_released_with_its_call() {
+fn a_reply_that_is_not_received_is_released_with_its_call() {
     for is_cancelled in [true, false] {
         let (mut pair, reply_port) = called();
         pair.reply(OWNER);

@@ -58,7 +58,7 @@ fn a_cast_implies_watches_of_its_receivers() {
 }
 
 #[test]
-fn a_cast_to_a_dead_host_does_not_watch_the_next_one() {
+fn a_cast_to_a_dead_host_does_not_watch_its_replacement() {
     let mut cluster = Cluster::new(3, 2, 16);
     cluster.kill(2);
     cluster.pass(HEARTBEAT * 4);
@@ -74,7 +74,7 @@ fn a_cast_to_a_dead_host_does_not_watch_the_next_one() {
 }
 
 #[test]
-fn a_connected_process_learns_of_a_death_before_it_notices_the_end_of_the_connection() {
+fn a_connected_process_is_notified_of_a_death_before_its_link_closes() {
     let mut cluster = Cluster::new(1, 2, 16);
     let callee = ProcId::new(0, 2);
     let port = cluster.node(0, 1).new_port();

@@ -45,7 +45,7 @@ fn a_meta_without_an_origin_is_left_as_it_is() {
 }
 
 #[test]
-fn an_origin_that_is_cut_short_is_none() {
+fn a_truncated_origin_is_ignored() {
     let bytes = golden("span");
     for len in 0..34 {
         let meta = Meta::read(Kind::Call, &bytes[..len]);

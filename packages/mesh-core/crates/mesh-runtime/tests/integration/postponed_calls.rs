@@ -66,7 +66,7 @@ fn a_cancelled_call_is_never_sent() {
 }
 
 #[test]
-fn a_deadline_ends_a_call_that_was_never_sent() {
+fn a_postponed_call_fails_at_its_deadline_without_being_sent() {
     let (mut pair, port) = pair_with_mailboxes();
     pair.agent.call_or_postpone(&call(port, 0)).expect("there is room");
     let hurried = CallSpec { timeout: Some(Duration::from_secs(1)), ..call(port, 1) };
@@ -80,7 +80,7 @@ fn a_deadline_ends_a_call_that_was_never_sent() {
 }
 
 #[test]
-fn the_death_of_one_receiver_does_not_stop_a_call_to_several() {
+fn the_death_of_one_receiver_does_not_stop_the_call_to_the_others() {
     let (mut pair, port) = pair_with_mailboxes();
     let both: Arc<[Target]> =
         Arc::new([Target { proc: WORKER, rank: 0 }, Target { proc: AGENT, rank: 1 }]);
@@ -101,7 +101,7 @@ fn the_death_of_one_receiver_does_not_stop_a_call_to_several() {
 }
 
 #[test]
-fn a_call_to_several_waits_behind_earlier_ones_to_each() {
+fn a_call_to_several_receivers_waits_behind_earlier_calls_to_each() {
     let (mut pair, port) = pair_with_mailboxes();
     let both: Arc<[Target]> =
         Arc::new([Target { proc: WORKER, rank: 0 }, Target { proc: AGENT, rank: 1 }]);
@@ -129,7 +129,7 @@ fn a_call_over_the_limit_is_refused_and_its_memory_is_not_kept() {
 }
 
 #[test]
-fn the_shared_memory_of_a_withdrawn_call_is_released() {
+fn the_shared_memory_of_a_cancelled_call_is_released() {
     let (mut pair, port) = pair_with_mailboxes();
     pair.agent.call_or_postpone(&call(port, 0)).expect("there is room");
     let part = Part { owner: AGENT, segment: 3, generation: 5, offset: 0, len: 8 };

@@ -56,7 +56,7 @@ fn a_reader_sees_every_buffer_aligned_and_in_order() {
 }
 
 #[test]
-fn a_reader_may_write_and_nobody_sees_it() {
+fn writes_of_a_reader_are_private_to_its_view() {
     let (pool, ours, theirs) = (pool(), cache(), cache());
     let bytes = pattern(1, LEN);
     let filled = pool.fill(&[&bytes], &[READER, OTHER]).unwrap();
@@ -71,7 +71,7 @@ fn a_reader_may_write_and_nobody_sees_it() {
 }
 
 #[test]
-fn a_sender_may_write_to_its_own_bytes_and_nobody_sees_it() {
+fn later_writes_of_the_sender_are_not_visible_to_readers() {
     let (pool, cache) = (pool(), cache());
     let mut bytes = pattern(1, LEN);
     let filled = pool.fill(&[&bytes], &[READER]).unwrap();
@@ -172,7 +172,7 @@ fn an_open_message_survives_its_owner() {
 }
 
 #[test]
-fn a_replaced_owner_starts_with_the_same_number_and_other_bytes() {
+fn a_replaced_owner_may_reuse_segment_numbers() {
     let cache = cache();
     let (before, after) = (pool(), pool());
     let filled = before.fill(&[&pattern(1, LEN)], &[READER]).unwrap();
@@ -198,7 +198,7 @@ fn a_forgotten_segment_is_unknown_until_it_is_announced_again() {
 }
 
 #[test]
-fn a_peer_that_lies_about_parts_is_an_error() {
+fn invalid_parts_from_a_peer_are_refused() {
     let (pool, cache) = (pool(), cache());
     let filled = pool.fill(&[&pattern(1, LEN), b"second"], &[READER]).unwrap();
     learn(&cache, &filled);
@@ -224,7 +224,7 @@ fn a_peer_that_lies_about_parts_is_an_error() {
 }
 
 #[test]
-fn bytes_are_as_received_until_their_page_is_written() {
+fn bytes_count_as_received_until_their_page_is_written() {
     let (pool, cache) = (pool(), cache());
     let filled = pool.fill(&[&pattern(1, LEN), b"second"], &[READER]).unwrap();
     learn(&cache, &filled);
@@ -266,7 +266,7 @@ fn bytes_of_a_dropped_message_are_not_found() {
 }
 
 #[test]
-fn a_descriptor_that_could_be_cut_off_is_refused() {
+fn a_descriptor_that_could_be_truncated_is_refused() {
     let cache = cache();
     let pipe: OwnedFd = std::io::pipe().unwrap().0.into();
     let file: OwnedFd = File::open("/proc/self/exe").unwrap().into();
@@ -277,7 +277,7 @@ fn a_descriptor_that_could_be_cut_off_is_refused() {
 }
 
 #[test]
-fn a_peer_cannot_make_a_reader_keep_descriptors_without_end() {
+fn the_descriptors_kept_for_a_peer_are_bounded() {
     let cache = SegmentCache::new(CacheLimits { segments_max: 2, ..CacheLimits::default() });
     let filled = pool().fill(&[b"bytes"], &[READER]).unwrap();
     let announce = |segment| cache.learn(SENDER, segment, filled.fd.try_clone().unwrap());

@@ -31,7 +31,7 @@ fn check(pool: &SegmentPool, seed: u64, lens: &[usize]) {
 }
 
 #[test]
-fn large_buffers_arrive_whole_however_many_threads_copy() {
+fn large_buffers_arrive_complete_with_any_number_of_copy_threads() {
     for copy_threads_max in [0, 1, 2, 8] {
         let pool =
             SegmentPool::new(SENDER, SegmentLimits { copy_threads_max, ..Default::default() });
@@ -43,7 +43,7 @@ fn large_buffers_arrive_whole_however_many_threads_copy() {
 }
 
 #[test]
-fn several_threads_may_send_large_messages_at_once() {
+fn several_threads_may_send_large_messages_concurrently() {
     let pool = SegmentPool::new(SENDER, SegmentLimits::default());
     thread::scope(|scope| {
         for seed in 0..4 {
@@ -55,7 +55,7 @@ fn several_threads_may_send_large_messages_at_once() {
 }
 
 #[test]
-fn new_memory_gets_every_byte_and_no_more() {
+fn every_byte_is_copied_to_new_memory_and_no_other_byte_is_changed() {
     for (start, len) in [(0, 0), (3, 5), (0, 4 << 20), (7, (9 << 20) + 1), (64, 16 << 20)] {
         let source = numbered(5, len);
         let mut target = vec![MaybeUninit::new(0xEE); start + len + 1];

@@ -112,7 +112,7 @@ fn small_messages_do_not_occupy_large_warm_segments() {
 }
 
 #[test]
-fn a_full_pool_refuses_until_a_reader_releases() {
+fn a_full_pool_refuses_messages_until_a_reader_releases_one() {
     let pool = pool(SegmentLimits { bytes_max: 4 * MB, ..SegmentLimits::default() });
     let segments: Vec<_> = (0..4).map(|_| fill(&pool, MB, &[A])).collect();
     let error = pool.fill(&[&[1; 100]], &[A]).unwrap_err();
@@ -132,7 +132,7 @@ fn a_message_larger_than_the_pool_is_refused_for_good() {
 }
 
 #[test]
-fn descriptors_are_bounded_too() {
+fn the_number_of_descriptors_is_bounded() {
     let pool = pool(SegmentLimits { segments_max: 2, ..SegmentLimits::default() });
     let segments = [fill(&pool, MB, &[A]), fill(&pool, 16 * MB, &[A])];
     assert!(matches!(pool.fill(&[b"x"], &[A]), Err(FillError::Full { .. })));
@@ -141,7 +141,7 @@ fn descriptors_are_bounded_too() {
 }
 
 #[test]
-fn idle_memory_makes_room_for_messages_of_another_size() {
+fn idle_memory_is_freed_for_messages_of_another_size() {
     let limits = SegmentLimits { bytes_max: 8 * MB, ..SegmentLimits::default() };
     let pool = pool(limits);
     let old: Vec<_> = (0..4).map(|_| fill(&pool, 2 * MB, &[A])).collect();
@@ -153,7 +153,7 @@ fn idle_memory_makes_room_for_messages_of_another_size() {
 }
 
 #[test]
-fn idle_memory_over_the_limit_goes_back_oldest_first() {
+fn idle_memory_over_the_limit_is_released_oldest_first() {
     let limits = SegmentLimits { idle_bytes_max: 2 * MB, ..SegmentLimits::default() };
     let pool = pool(limits);
     let segments: Vec<_> = (0..4).map(|_| fill(&pool, MB, &[A])).collect();
@@ -188,7 +188,7 @@ fn a_sweep_keeps_segments_that_are_read() {
 }
 
 #[test]
-fn a_message_for_nobody_is_refused() {
+fn a_message_without_readers_is_refused() {
     let pool = pool(SegmentLimits::default());
     assert!(matches!(pool.fill(&[b"x"], &[]), Err(FillError::NoReaders)));
     assert_eq!(pool.stats().bytes, 0);

@@ -81,7 +81,7 @@ fn call_supervise(failure: FailureId, why: EscalationReason) -> Effect {
 }
 
 #[test]
-fn a_failure_without_an_observer_ends_the_program_after_the_grace_period() {
+fn an_unobserved_failure_terminates_the_program_after_the_grace_period() {
     let mut harness = Harness::with_owner(ROOT, false, Policy::default());
     assert_eq!(harness.fail(MESH, 0, F1), []);
     assert_eq!(harness.supervisor.next_deadline(), Some(GRACE));
@@ -240,7 +240,7 @@ fn all_ranks_restart_together_under_one_for_all() {
 }
 
 #[test]
-fn too_many_restarts_within_the_period_go_to_the_owner() {
+fn too_many_restarts_within_the_period_are_escalated_to_the_owner() {
     let mut harness = Harness::with_owner(ACTOR, true, permanent(2, Scope::OneForOne));
     for failure in [F1, F2] {
         assert_eq!(harness.fail(MESH, 0, failure), [restart(&[0])]);
@@ -253,7 +253,7 @@ fn too_many_restarts_within_the_period_go_to_the_owner() {
 }
 
 #[test]
-fn a_restart_that_fails_is_tried_again_within_the_limit() {
+fn a_failed_restart_is_retried_within_the_limit() {
     let mut harness = Harness::with_owner(ACTOR, true, permanent(2, Scope::OneForOne));
     let failed = Event::RestartDone { child: MESH, rank: 0, ok: false };
     assert_eq!(harness.fail(MESH, 0, F1), [restart(&[0])]);
@@ -262,7 +262,7 @@ fn a_restart_that_fails_is_tried_again_within_the_limit() {
 }
 
 #[test]
-fn one_failure_of_many_ranks_is_one_restart_for_the_limit() {
+fn one_failure_of_many_ranks_counts_as_one_restart() {
     let mut harness = Harness::with_owner(ACTOR, true, permanent(1, Scope::OneForOne));
     for rank in 0..4 {
         assert_eq!(harness.fail(MESH, rank, F1), [restart(&[rank])]);
@@ -272,7 +272,7 @@ fn one_failure_of_many_ranks_is_one_restart_for_the_limit() {
 }
 
 #[test]
-fn an_ending_owner_stops_the_youngest_first_and_cleans_up_last() {
+fn a_stopping_owner_stops_its_youngest_child_first_and_finishes_last() {
     let mut harness = Harness::with_owner(ACTOR, true, Policy::default());
     assert_eq!(harness.step(Event::OwnerStopping { owner: ACTOR }), [stop(OTHER, false)]);
     assert_eq!(harness.fail(OTHER, 0, F1), [], "it was told to end");
@@ -290,7 +290,7 @@ fn an_ending_owner_stops_the_youngest_first_and_cleans_up_last() {
 }
 
 #[test]
-fn a_program_that_ends_within_the_grace_still_reports_the_failure() {
+fn a_program_that_exits_within_the_grace_period_reports_the_failure() {
     let mut harness = Harness::with_owner(ROOT, false, Policy::default());
     harness.fail(MESH, 0, F1);
     let root = Effect::Root { failure: F1, why: EscalationReason::NoRestart };
@@ -320,7 +320,7 @@ fn a_replaced_rank_is_supervised_again() {
 }
 
 #[test]
-fn a_failure_is_new_until_somebody_receives_it() {
+fn a_failure_is_new_until_it_is_received() {
     let mut harness = Harness::with_owner(ROOT, false, Policy::default());
     assert!(harness.supervisor.is_new(MESH, 0, F1));
     harness.step(Event::Observed { failure: F1 });

@@ -251,7 +251,7 @@ impl World {
 
 proptest! {
     #[test]
-    fn every_failure_ends_once_and_nothing_outlives_its_owner(actions in actions()) {
+    fn every_failure_is_settled_once_and_no_child_outlives_its_owner(actions in actions()) {
         let mut world = World::new();
         for action in actions {
             world.act(action);

@@ -90,7 +90,7 @@ impl Pair {
 }
 
 #[test]
-fn a_call_is_answered() {
+fn a_call_gets_a_reply() {
     let mut pair = Pair::new(1);
     assert_eq!(pair.run(), Next::Thread(pair.caller.1));
     assert!(pair.cluster.now() > Duration::ZERO);
@@ -109,7 +109,7 @@ fn equal_seeds_have_equal_histories() {
 }
 
 #[test]
-fn a_stopped_process_answers_when_it_continues() {
+fn a_stopped_process_replies_when_it_continues() {
     let mut pair = Pair::new(2);
     pair.cluster.stall(pair.callee.0, Duration::from_secs(1000));
     pair.cluster.set_timer(Duration::from_secs(3), 7);
@@ -120,7 +120,7 @@ fn a_stopped_process_answers_when_it_continues() {
 }
 
 #[test]
-fn nothing_of_a_killed_process_arrives() {
+fn no_reply_of_a_killed_process_arrives() {
     let mut pair = Pair::new(3);
     pair.cluster.end_process(pair.callee.0, true);
     pair.cluster.set_timer(Duration::from_secs(1), 7);

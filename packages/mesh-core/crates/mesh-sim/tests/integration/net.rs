@@ -47,7 +47,7 @@ fn send(net: &mut Net, seqs: std::ops::Range<u64>) -> Vec<Arrival> {
 }
 
 #[test]
-fn frames_keep_their_order_whatever_the_jitter() {
+fn frames_keep_their_order_despite_jitter() {
     let (mut net, wire) = wire();
     let arrivals = send(&mut net, 1..20);
     assert!(arrivals.is_sorted_by_key(|arrival| arrival.at));
@@ -55,7 +55,7 @@ fn frames_keep_their_order_whatever_the_jitter() {
 }
 
 #[test]
-fn a_closed_wire_delivers_what_was_sent_and_then_its_end() {
+fn a_closed_wire_delivers_the_sent_frames_before_its_close() {
     let (mut net, wire) = wire();
     send(&mut net, 1..4);
     assert!(net.send(LISTENER, frame(9), Duration::ZERO, NOW).is_some());
@@ -80,7 +80,7 @@ fn a_cut_wire_delivers_a_prefix_to_each_end() {
 }
 
 #[test]
-fn a_killed_process_ends_all_its_wires() {
+fn the_death_of_a_process_closes_all_its_wires() {
     let (mut net, wire) = wire();
     let mut rng = Rng::new(3);
     assert_eq!(net.kill(DIALLER.0, &mut rng, NOW).len(), 1);

@@ -47,7 +47,7 @@ fn reply(oracle: &mut Oracle, tag: u64, code: u8) {
 }
 
 #[test]
-fn messages_in_order_and_once_are_fine() {
+fn messages_delivered_once_and_in_order_are_valid() {
     check(|oracle| (1..4).for_each(|serial| oracle.received(1, PORT, 0, &task(serial))), None);
 }
 
@@ -62,7 +62,7 @@ fn a_message_out_of_order_or_duplicated_is_a_violation() {
 }
 
 #[test]
-fn a_wait_that_does_not_end_is_a_violation() {
+fn a_call_that_never_completes_is_a_violation() {
     check(|oracle| call(oracle, 5), Some("never ends"));
     let died_waiting = |oracle: &mut Oracle| {
         call(oracle, 5);
@@ -99,7 +99,7 @@ fn wrong_missing_and_extra_replies_are_violations() {
 }
 
 #[test]
-fn the_living_are_not_to_be_called_dead() {
+fn reporting_a_live_process_as_dead_is_a_violation() {
     let history = |oracle: &mut Oracle| {
         call(oracle, 5);
         reply(oracle, 5, fault::PROC_DIED);
@@ -127,7 +127,7 @@ fn call_successor(oracle: &mut Oracle, at: Duration) {
 }
 
 #[test]
-fn a_death_is_reported_in_time() {
+fn a_late_fault_of_an_earlier_death_is_a_violation() {
     for (after_s, broken) in [(1, None), (3, Some("reported dead"))] {
         let history = |oracle: &mut Oracle| {
             replace(oracle);
@@ -152,7 +152,7 @@ fn check_with_stalls(stalls: &[(HostId, u64, u64)], call_s: u64, broken: Option<
 }
 
 #[test]
-fn only_time_in_which_an_agent_between_is_stopped_delays_the_report_of_a_death() {
+fn only_stalls_of_the_involved_agents_extend_the_report_deadline() {
     let late = Some("reported dead");
     let of_caller = [(CALLER.host, 1, 5)];
     check_with_stalls(&of_caller, 6, None);
@@ -179,7 +179,7 @@ fn a_process_notified_of_a_replacement_gets_no_fault_of_the_earlier_death() {
 }
 
 #[test]
-fn a_host_with_a_living_agent_is_not_to_be_called_dead() {
+fn reporting_a_host_with_a_live_agent_as_dead_is_a_violation() {
     let history = |oracle: &mut Oracle| {
         oracle.died(1, PLACE, LATER);
         call(oracle, 5);
@@ -190,7 +190,7 @@ fn a_host_with_a_living_agent_is_not_to_be_called_dead() {
 }
 
 #[test]
-fn a_message_between_the_living_is_not_to_be_lost() {
+fn losing_a_message_between_live_processes_is_a_violation() {
     let sent = |oracle: &mut Oracle| {
         oracle.sent_one_way(&task(1), PORT, [(0, PLACE, 1)].into_iter(), LATER);
     };

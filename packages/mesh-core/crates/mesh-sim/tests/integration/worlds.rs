@@ -8,7 +8,7 @@ fn small(seed: u64) -> Options {
 }
 
 #[test]
-fn a_seed_gives_the_same_world_again() {
+fn a_seed_reproduces_its_world() {
     for seed in 0..5 {
         let (first, again) = (run(small(seed)), run(small(seed)));
         assert_eq!(first, again);
@@ -16,7 +16,7 @@ fn a_seed_gives_the_same_world_again() {
 }
 
 #[test]
-fn seeds_and_sizes_give_different_worlds() {
+fn different_seeds_and_sizes_produce_different_worlds() {
     let hash = |options| run(options).hash;
     let larger = Options { procs: 18, ..small(1) };
     let busier = Options { steps: 201, ..small(1) };
@@ -27,7 +27,7 @@ fn seeds_and_sizes_give_different_worlds() {
 }
 
 #[test]
-fn many_small_worlds_keep_their_promises() {
+fn many_small_worlds_violate_no_invariant() {
     let mut probes = 0;
     for seed in 0..60 {
         let report = run(small(seed));
@@ -39,7 +39,7 @@ fn many_small_worlds_keep_their_promises() {
 }
 
 #[test]
-fn worlds_that_found_a_bug_once_keep_their_promises() {
+fn regression_worlds_violate_no_invariant() {
     let all: Vec<Options> = regressions().collect();
     assert!(!all.is_empty());
     for options in all {
@@ -57,7 +57,7 @@ fn mesh_sim(arguments: &[&str]) -> (i32, String) {
 }
 
 #[test]
-fn one_seed_prints_its_hash_and_many_print_how_they_went() {
+fn one_seed_prints_its_hash_and_many_print_a_summary() {
     let one = ["--seed", "3", "--procs", "12", "--steps", "100"];
     let (status, printed) = mesh_sim(&one);
     assert_eq!(status, 0);

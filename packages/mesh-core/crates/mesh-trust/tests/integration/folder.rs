@@ -46,7 +46,7 @@ fn saved(name: &str) -> (Folder, PathBuf) {
 }
 
 #[test]
-fn credentials_survive_being_saved() {
+fn saved_credentials_can_be_loaded() {
     let folder = Folder::new("survive");
     let first = pair::authority(JOB);
     for authority in [first.rotate(DAY, time(NOW)).expect("it is valid"), first] {
@@ -72,7 +72,7 @@ fn a_worker_holds_no_authority() {
 }
 
 #[test]
-fn files_are_their_owners_alone() {
+fn only_the_owner_can_access_the_files() {
     let (folder, file) = saved("modes");
     assert_eq!((mode(&folder.keys()), mode(&file)), (0o700, 0o600));
 }
@@ -115,7 +115,7 @@ fn a_key_of_another_user_is_refused() {
 }
 
 #[test]
-fn a_file_that_was_cut_or_changed_is_refused() {
+fn a_truncated_or_modified_file_is_refused() {
     let (folder, file) = saved("cut");
     let text = fs::read_to_string(&file).expect("it is text");
     let other = identity(&pair::authority(JOB), Role::Worker).to_pem();
@@ -140,7 +140,7 @@ fn a_file_that_was_cut_or_changed_is_refused() {
 }
 
 #[test]
-fn a_pipe_in_the_place_of_a_key_blocks_nobody() {
+fn a_pipe_instead_of_a_key_is_refused_without_blocking() {
     let (folder, file) = saved("pipe");
     fs::remove_file(&file).expect("it is ours");
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
@@ -162,7 +162,7 @@ fn a_link_to_a_private_file_is_followed() {
 }
 
 #[test]
-fn a_missing_file_is_named() {
+fn the_error_names_a_missing_file() {
     let folder = Folder::new("missing");
     let said = Identity::load(&folder.keys()).expect_err("it is not there").to_string();
     assert!(said.contains("keys/identity.pem cannot be read: No such file"), "{said}");

@@ -70,7 +70,7 @@ fn refusal(server: &Trust, client: &Trust, forged: CertifiedKey) -> (TrustError,
 }
 
 #[test]
-fn what_a_member_signs_is_refused() {
+fn a_certificate_signed_by_a_member_is_refused() {
     let authority = pair::authority(JOB);
     let worker = identity(&authority, Role::Worker);
     let trust = trust_at(&worker, &Role::ALL, NOW);
@@ -92,7 +92,7 @@ fn second(first: &Authority) -> Identity {
 }
 
 #[test]
-fn what_an_expired_authority_signs_is_refused() {
+fn a_certificate_signed_by_an_expired_authority_is_refused() {
     let first = pair::authority(JOB);
     let member = second(&first);
     let loot = Loot::of(&first.to_pem());
@@ -116,7 +116,7 @@ fn what_an_expired_authority_signs_is_refused() {
 }
 
 #[test]
-fn what_the_authority_signs_for_another_purpose_is_refused() {
+fn a_certificate_for_another_purpose_is_refused() {
     let first = pair::authority(JOB);
     let trust = trust_at(&identity(&first, Role::Worker), &Role::ALL, NOW);
     let loot = Loot::of(&first.to_pem());
@@ -128,7 +128,7 @@ fn what_the_authority_signs_for_another_purpose_is_refused() {
 }
 
 #[test]
-fn a_certificate_that_names_another_job_or_nobody_is_refused() {
+fn a_certificate_of_another_job_or_without_an_identity_is_refused() {
     let first = pair::authority(JOB);
     let trust = trust_at(&identity(&first, Role::Worker), &Role::ALL, NOW);
     let loot = Loot::of(&first.to_pem());

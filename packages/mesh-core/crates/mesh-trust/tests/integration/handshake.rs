@@ -9,7 +9,7 @@ use rustls::{ClientConnection, ServerConnection};
 use std::sync::Arc;
 
 #[test]
-fn both_sides_learn_who_the_other_is() {
+fn both_sides_learn_the_identity_of_the_other() {
     let authority = pair::authority(JOB);
     let worker = authority.issue(Role::Worker, "host-1", time(NOW)).expect("a name");
     let controller = authority.issue(Role::Controller, "script", time(NOW)).expect("a name");
@@ -37,7 +37,7 @@ fn check_refused(met: Met, server: &str, client: &str) {
 }
 
 #[test]
-fn another_job_is_refused_and_both_jobs_are_named() {
+fn a_peer_of_another_job_is_refused_and_both_jobs_are_named() {
     let ours = pair::authority(JOB);
     let theirs = pair::authority(JobId([8; 16]));
     let (server, client) =
@@ -51,7 +51,7 @@ fn another_job_is_refused_and_both_jobs_are_named() {
 }
 
 #[test]
-fn an_authority_that_only_claims_to_be_the_jobs_is_refused() {
+fn a_forged_authority_of_the_job_is_refused() {
     let ours = pair::authority(JOB);
     let forged = pair::authority(JOB);
     let (server, client) =
@@ -64,7 +64,7 @@ fn an_authority_that_only_claims_to_be_the_jobs_is_refused() {
 }
 
 #[test]
-fn the_server_refuses_a_client_that_believes_it() {
+fn the_server_verifies_a_client_that_does_not_verify_it() {
     let ours = pair::authority(JOB);
     let worker = identity(&ours, Role::Worker);
     let forged = pair::authority(JOB);
@@ -91,7 +91,7 @@ fn a_client_without_a_certificate_is_refused() {
 }
 
 #[test]
-fn an_expired_certificate_is_refused_and_says_by_how_much() {
+fn the_error_says_how_long_ago_a_certificate_expired() {
     let authority = pair::authority(JOB);
     let (worker, controller) =
         (identity(&authority, Role::Worker), identity(&authority, Role::Controller));
@@ -112,7 +112,7 @@ fn an_expired_certificate_is_refused_and_says_by_how_much() {
 }
 
 #[test]
-fn a_certificate_from_the_future_is_refused_and_says_by_how_much() {
+fn the_error_says_how_long_until_a_certificate_is_valid() {
     let authority = pair::authority(JOB);
     let young = authority.rotate(DAY, time(NOW + 3600)).expect("the authority is valid");
     let young = young.issue(Role::Controller, "someone", time(NOW + 3600)).expect("a name");
@@ -128,7 +128,7 @@ fn a_certificate_from_the_future_is_refused_and_says_by_how_much() {
 }
 
 #[test]
-fn a_small_difference_of_clocks_does_no_harm() {
+fn a_small_clock_skew_is_tolerated() {
     let authority = pair::authority(JOB);
     let (worker, controller) =
         (identity(&authority, Role::Worker), identity(&authority, Role::Controller));
@@ -138,7 +138,7 @@ fn a_small_difference_of_clocks_does_no_harm() {
 }
 
 #[test]
-fn a_role_that_the_link_does_not_take_is_refused() {
+fn a_role_that_the_connection_does_not_accept_is_refused() {
     let authority = pair::authority(JOB);
     let worker = identity(&authority, Role::Worker);
     let server = trust_at(&worker, &[Role::Controller], NOW).accept();
@@ -158,7 +158,7 @@ fn a_role_that_the_link_does_not_take_is_refused() {
 }
 
 #[test]
-fn a_peer_that_names_no_protocol_is_refused() {
+fn a_peer_without_the_mesh_protocol_is_refused() {
     let authority = pair::authority(JOB);
     let trust = trust_at(&identity(&authority, Role::Worker), &Role::ALL, NOW);
     for (protocols, word) in [(vec![], "no protocol"), (vec![b"h2".to_vec()], "no protocol")] {

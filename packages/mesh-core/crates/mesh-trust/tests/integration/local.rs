@@ -56,7 +56,7 @@ fn accept_each_other(worker: &Authority, controller: &Authority, now: u64) -> bo
 }
 
 #[test]
-fn the_second_program_loads_what_the_first_has_created() {
+fn the_second_program_loads_the_authority_of_the_first() {
     let place = Place::new("second");
     let (first, second) = (place.load(NOW).expect("created"), place.load(NOW).expect("loaded"));
     assert_eq!(first.to_pem(), second.to_pem());
@@ -68,7 +68,7 @@ fn the_second_program_loads_what_the_first_has_created() {
 }
 
 #[test]
-fn programs_that_start_at_once_share_one_authority() {
+fn programs_that_start_concurrently_share_one_authority() {
     let place = Place::new("at-once");
     let start = Barrier::new(THREADS);
     let load = || {
@@ -84,7 +84,7 @@ fn programs_that_start_at_once_share_one_authority() {
 }
 
 #[test]
-fn programs_that_renew_at_once_share_one_authority() {
+fn programs_that_renew_concurrently_share_one_authority() {
     let place = Place::new("renew-at-once");
     place.load(NOW).expect("created");
     let late = NOW + LOCAL_VALID_FOR.as_secs() + 1;
@@ -186,7 +186,7 @@ fn a_folder_or_file_of_another_user_is_refused() {
 }
 
 #[test]
-fn a_file_that_is_not_an_authority_is_refused_with_what_to_do() {
+fn the_error_for_a_file_that_is_not_an_authority_says_what_to_do() {
     let place = Place::new("malformed");
     place.load(NOW).expect("created");
     fs::write(place.folder().join("authority-1.pem"), "nonsense").expect("it is ours");

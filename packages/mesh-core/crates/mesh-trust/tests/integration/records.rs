@@ -15,7 +15,7 @@ fn noise(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_of_any_length_arrive_whole_both_ways() {
+fn bytes_of_any_length_arrive_in_both_directions() {
     let (mut worker, mut controller) = linked();
     for len in [1, 200, PLAIN_LEN_MAX - 1, PLAIN_LEN_MAX, PLAIN_LEN_MAX + 1, 1_000_000] {
         let bytes = noise(len);
@@ -25,7 +25,7 @@ fn bytes_of_any_length_arrive_whole_both_ways() {
 }
 
 #[test]
-fn pieces_of_any_number_share_a_record() {
+fn any_number_of_slices_share_a_record() {
     let (mut worker, mut controller) = linked();
     let pieces: Vec<_> = (0..40).map(noise).collect();
     let slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
@@ -36,7 +36,7 @@ fn pieces_of_any_number_share_a_record() {
 }
 
 #[test]
-fn what_waits_for_the_socket_is_bounded() {
+fn bytes_pending_for_the_socket_are_bounded() {
     let (mut worker, mut controller) = linked();
     let bytes = noise(10 * PENDING_LEN_MAX);
     let taken = worker.sealer.write(&[IoSlice::new(&bytes)]).expect("the link is open");
@@ -49,7 +49,7 @@ fn what_waits_for_the_socket_is_bounded() {
 }
 
 #[test]
-fn bytes_that_come_one_by_one_arrive() {
+fn a_record_can_be_received_byte_by_byte() {
     let (mut worker, mut controller) = linked();
     let bytes = noise(300);
     assert_eq!(worker.sealer.write(&[IoSlice::new(&bytes)]), Ok(300));
@@ -74,7 +74,7 @@ fn a_receive_buffer_grows_when_a_read_has_filled_it() {
 }
 
 #[test]
-fn a_change_of_any_bit_ends_the_link() {
+fn a_tampered_record_is_refused() {
     for place in [5, 40, 104, 120] {
         let (mut worker, mut controller) = linked();
         assert_eq!(worker.sealer.write(&[IoSlice::new(&noise(100))]), Ok(100));
@@ -91,7 +91,7 @@ fn open(to: &mut SecureStream, sealed: &[u8]) -> Result<Vec<u8>, TlsError> {
 }
 
 #[test]
-fn a_record_that_comes_again_ends_the_link() {
+fn a_replayed_record_is_refused() {
     let (mut worker, mut controller) = linked();
     assert_eq!(worker.sealer.write(&[IoSlice::new(b"pay once")]), Ok(8));
     let sealed = worker.sealer.pending().to_vec();
@@ -100,7 +100,7 @@ fn a_record_that_comes_again_ends_the_link() {
 }
 
 #[test]
-fn a_record_of_another_link_ends_the_link() {
+fn a_record_of_another_connection_is_refused() {
     let (mut worker, _) = linked();
     let (_, mut other) = linked();
     assert_eq!(worker.sealer.write(&[IoSlice::new(b"for one link")]), Ok(12));
@@ -109,7 +109,7 @@ fn a_record_of_another_link_ends_the_link() {
 }
 
 #[test]
-fn a_record_that_is_missing_ends_the_link() {
+fn a_missing_record_is_detected() {
     let (mut worker, mut controller) = linked();
     assert_eq!(worker.sealer.write(&[IoSlice::new(b"lost")]), Ok(4));
     let lost_len = worker.sealer.pending().len();
@@ -120,7 +120,7 @@ fn a_record_that_is_missing_ends_the_link() {
 }
 
 #[test]
-fn a_record_that_nobody_sealed_ends_the_link() {
+fn an_unsealed_record_is_refused() {
     for forged in [
         &[21, 3, 3, 0, 2, 1, 0][..], // an alert without encryption, which anyone could send
         &[20, 3, 3, 0, 1, 1],        // a change of ciphers, long after the handshake
@@ -134,7 +134,7 @@ fn a_record_that_nobody_sealed_ends_the_link() {
 }
 
 #[test]
-fn a_link_that_was_cut_does_not_look_closed() {
+fn a_cut_connection_is_not_reported_as_closed() {
     let (mut worker, mut controller) = linked();
     assert_eq!(send(&mut worker, &mut controller, &[b"all there is"]), b"all there is");
     assert!(!controller.opener.is_closed());
@@ -145,7 +145,7 @@ fn a_link_that_was_cut_does_not_look_closed() {
 }
 
 #[test]
-fn a_link_goes_on_when_its_keys_are_replaced() {
+fn a_connection_continues_after_a_key_update() {
     let (mut worker, mut controller) = linked();
     for round in 0..5 {
         worker.sealer.update_key().expect("there is a next key");
@@ -156,7 +156,7 @@ fn a_link_goes_on_when_its_keys_are_replaced() {
 }
 
 #[test]
-fn a_peer_that_wants_new_keys_and_reads_nothing_makes_nothing_grow() {
+fn key_updates_of_a_peer_that_does_not_read_use_bounded_memory() {
     let (mut worker, mut client) = linked_with_rustls();
     let bytes = noise(PENDING_LEN_MAX);
     worker.sealer.write(&[IoSlice::new(&bytes)]).expect("the link is open");
@@ -209,7 +209,7 @@ fn read_into(client: &mut ClientConnection, mut bytes: &[u8]) {
 }
 
 #[test]
-fn the_records_are_those_of_tls() {
+fn the_records_are_compatible_with_rustls() {
     let (mut worker, mut client) = linked_with_rustls();
     for round in 0..4 {
         let bytes = noise(3000 * (round + 1));
@@ -240,7 +240,7 @@ fn the_records_are_those_of_tls() {
 }
 
 #[test]
-fn the_first_bytes_of_a_link_may_come_with_the_last_of_its_handshake() {
+fn the_first_bytes_may_arrive_with_the_end_of_the_handshake() {
     let authority = pair::authority(JOB);
     let (worker, controller) =
         (pair::identity(&authority, Role::Worker), pair::identity(&authority, Role::Controller));

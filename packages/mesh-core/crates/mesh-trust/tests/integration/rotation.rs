@@ -11,7 +11,7 @@ fn can_meet(server: &Identity, client: &Identity) -> bool {
 }
 
 #[test]
-fn old_and_new_members_believe_each_other_while_both_are_valid() {
+fn old_and_new_members_accept_each_other_while_both_are_valid() {
     let old = pair::authority(JOB);
     let new = old.rotate(DAY, time(NOW)).expect("it is valid");
     assert_eq!((new.generation(), new.job()), (2, JOB));
@@ -25,7 +25,7 @@ fn old_and_new_members_believe_each_other_while_both_are_valid() {
 }
 
 #[test]
-fn a_link_goes_on_when_the_credentials_are_replaced() {
+fn a_connection_continues_after_credentials_are_rotated() {
     let (mut worker, mut controller) = pair::linked();
     let new = pair::authority(JOB).rotate(DAY, time(NOW)).expect("it is valid");
     drop(identity(&new, Role::Worker));
@@ -52,7 +52,7 @@ fn a_stolen_old_certificate_is_refused_once_its_authority_is_forgotten() {
 }
 
 #[test]
-fn the_one_before_the_old_one_does_not_count() {
+fn an_authority_older_than_the_previous_one_is_not_accepted() {
     let first = pair::authority(JOB);
     let third = first.rotate(DAY, time(NOW)).and_then(|second| second.rotate(DAY, time(NOW)));
     let third = third.expect("both are valid");
@@ -61,7 +61,7 @@ fn the_one_before_the_old_one_does_not_count() {
 }
 
 #[test]
-fn an_old_authority_that_has_expired_does_not_count() {
+fn an_expired_previous_authority_is_not_accepted() {
     let old = pair::authority(JOB);
     let new = old.rotate(3 * DAY, time(NOW + DAY.as_secs() / 2)).expect("it is valid");
     let later = NOW + DAY.as_secs() + 1;
@@ -86,7 +86,7 @@ fn a_member_cannot_sign_for_others() {
 }
 
 #[test]
-fn it_is_renewed_long_before_it_ends() {
+fn credentials_are_renewed_long_before_they_expire() {
     let authority = pair::authority(JOB);
     let left = authority.expires_at().as_secs() - authority.renew_at().as_secs();
     assert!(left > DAY.as_secs() / 4 && left < DAY.as_secs() / 2);
@@ -95,7 +95,7 @@ fn it_is_renewed_long_before_it_ends() {
 }
 
 #[test]
-fn a_lifetime_that_makes_no_sense_is_refused() {
+fn an_invalid_lifetime_is_refused() {
     for seconds in [0, 59, 400_000_000] {
         let valid_for = std::time::Duration::from_secs(seconds);
         let made = Authority::create(JOB, valid_for, time(NOW));
@@ -104,7 +104,7 @@ fn a_lifetime_that_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn nothing_that_is_printed_shows_a_key() {
+fn debug_output_contains_no_key() {
     let authority = pair::authority(JOB);
     let member = identity(&authority, Role::Worker);
     for text in [format!("{authority:?}"), format!("{member:?}")] {

@@ -33,7 +33,7 @@ fn check_refused(bytes: &[u8], words: &str) {
 }
 
 #[test]
-fn a_web_browser_is_told_that_this_is_no_web_server() {
+fn the_error_for_an_http_client_shows_its_first_bytes() {
     let (end, _) = answer(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", usize::MAX);
     let said = end.expect_err("it is no member").to_string();
     assert_eq!(
@@ -51,7 +51,7 @@ fn a_mesh_process_without_credentials_is_refused_at_its_first_byte() {
 }
 
 #[test]
-fn an_old_tls_is_refused() {
+fn an_old_tls_version_is_refused() {
     // A client hello of TLS 1.2: no extension offers a newer version.
     let mut body = vec![3, 3];
     body.extend([9; 32]);
@@ -72,14 +72,14 @@ fn hello(body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_hello_that_is_too_long_is_refused_by_its_head() {
+fn an_oversized_hello_is_refused_by_its_header() {
     let len = u16::try_from(HANDSHAKE_LEN_MAX).expect("it is short");
     let [high, low] = len.to_be_bytes();
     check_refused(&[22, 3, 1, high, low], "more than 8192 bytes");
 }
 
 #[test]
-fn many_records_that_lead_nowhere_are_refused() {
+fn a_message_split_into_many_records_is_refused() {
     // One message of 16,000 bytes, split into records of one byte.
     let mut bytes = Vec::new();
     for byte in [1, 0, 62, 128].into_iter().chain([3; 16_000]) {
@@ -91,7 +91,7 @@ fn many_records_that_lead_nowhere_are_refused() {
 }
 
 #[test]
-fn a_handshake_cut_anywhere_makes_no_link() {
+fn a_handshake_truncated_anywhere_fails() {
     let authority = pair::authority(JOB);
     let (worker, controller) =
         (identity(&authority, Role::Worker), identity(&authority, Role::Controller));
@@ -116,7 +116,7 @@ fn a_handshake_cut_anywhere_makes_no_link() {
 }
 
 #[test]
-fn a_flipped_bit_anywhere_makes_no_link() {
+fn a_handshake_with_a_flipped_bit_fails() {
     let authority = pair::authority(JOB);
     let (worker, controller) =
         (identity(&authority, Role::Worker), identity(&authority, Role::Controller));
@@ -148,12 +148,12 @@ fn a_flipped_bit_anywhere_makes_no_link() {
 }
 
 #[test]
-fn a_link_that_waits_takes_next_to_no_memory() {
+fn a_pending_handshake_uses_little_memory() {
     assert!(size_of::<Handshake>() <= 256, "{}", size_of::<Handshake>());
 }
 
 #[test]
-fn the_words_for_what_the_caller_notices() {
+fn the_errors_describe_a_timeout_and_a_closed_connection() {
     let server = server();
     let said = server.too_slow(std::time::Duration::from_secs(10)).to_string();
     assert!(said.starts_with("the other side did not authenticate within 10 s"), "{said}");
@@ -164,13 +164,15 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_bytes_make_a_link(bytes in prop::collection::vec(any::<u8>(), 1..2000)) {
+    fn arbitrary_bytes_never_complete_a_handshake(
+        bytes in prop::collection::vec(any::<u8>(), 1..2000),
+    ) {
         let (_, server) = answer(&bytes, 700);
         prop_assert!(!server.is_done());
     }
 
     #[test]
-    fn no_bytes_that_look_like_a_hello_make_a_link(
+    fn arbitrary_hello_bytes_never_complete_a_handshake(
         body in prop::collection::vec(any::<u8>(), 1..2000),
     ) {
         let (_, server) = answer(&hello(&body), 700);
@@ -179,7 +181,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_hello_makes_no_link(
+    fn a_modified_hello_never_completes_a_handshake(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {
         let client = identity(&pair::authority(JOB), Role::Controller);

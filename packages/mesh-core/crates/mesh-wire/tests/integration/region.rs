@@ -221,7 +221,7 @@ proptest! {
     }
 
     #[test]
-    fn equal_ranks_mean_equal_regions_however_they_were_made(
+    fn regions_with_equal_ranks_are_equal_regardless_of_their_construction(
         sizes in prop::collection::vec(1_usize..4, 1..4),
         steps in prop::collection::vec(step(), 0..8),
     ) {
@@ -255,7 +255,7 @@ fn ranks(region: &Region) -> Vec<u32> {
 }
 
 #[test]
-fn a_flattened_slice_is_described_in_few_bytes() {
+fn a_flattened_slice_is_encoded_in_few_bytes() {
     let odd = Selector::Range { start: Some(1), stop: None, step: 2 };
     let region = mesh().select("gpus", &odd).expect("in range");
     let flat = region.select("hosts", &odd).expect("in range").flatten("w").expect("flattens");
@@ -268,7 +268,7 @@ fn a_flattened_slice_is_described_in_few_bytes() {
 }
 
 #[test]
-fn layers_join_again_when_a_split_undoes_a_flatten() {
+fn layers_are_merged_when_a_split_undoes_a_flatten() {
     let even = Selector::Range { start: None, stop: None, step: 2 };
     let sliced = mesh().select("gpus", &even).expect("in range");
     let sliced = sliced.select("hosts", &even).expect("in range");
@@ -315,7 +315,7 @@ fn a_region_reshaped_repeatedly_becomes_a_list() {
 }
 
 #[test]
-fn a_list_from_the_user_is_kept_in_its_order() {
+fn a_list_of_indices_keeps_its_order() {
     let region = mesh().select("hosts", &Selector::List(vec![7, 2, -1])).expect("in range");
     let region = region.select("gpus", &Selector::List(vec![4, 5])).expect("in range");
     assert_eq!(ranks(&region), [60, 61, 20, 21, 7996, 7997]);
@@ -324,7 +324,7 @@ fn a_list_from_the_user_is_kept_in_its_order() {
 }
 
 #[test]
-fn strides_of_any_order_and_sign_are_understood() {
+fn strides_of_any_order_and_sign_are_supported() {
     let columns = Region::strided(&["a", "b"], &[2, 3], &[1, 2], 4).expect("no overlap");
     assert_eq!(ranks(&columns), [4, 6, 8, 5, 7, 9]);
     let back = Region::strided(&["a"], &[3], &[-2], 4).expect("no overlap");
@@ -338,7 +338,7 @@ fn strides_of_any_order_and_sign_are_understood() {
 }
 
 #[test]
-fn ranks_can_be_walked_from_both_ends() {
+fn ranks_can_be_iterated_from_both_ends() {
     let region = mesh().select("hosts", &Selector::Index(1)).expect("in range");
     let mut walk = region.ranks();
     assert_eq!((walk.len(), walk.next_back(), walk.nth(2)), (8, Some(15), Some(10)));

@@ -131,7 +131,7 @@ proptest! {
     #![proptest_config(seeded::config(1000))]
 
     #[test]
-    fn frames_survive_any_cut_of_the_stream(
+    fn frames_are_decoded_from_a_stream_split_anywhere(
         frames in prop::collection::vec(frame(), 1..5),
         cut in 1_usize..150,
     ) {
@@ -150,7 +150,7 @@ proptest! {
     }
 
     #[test]
-    fn a_frame_longer_than_the_read_ahead_survives_any_cut(
+    fn a_frame_longer_than_the_read_ahead_is_decoded_from_any_split(
         len in 60_000_usize..200_000,
         cut in 1_usize..100_000,
     ) {
@@ -167,13 +167,13 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_the_codec_panic(bytes in nearly_a_frame()) {
+    fn the_codec_never_panics_on_arbitrary_bytes(bytes in nearly_a_frame()) {
         // Whether or not the bytes are refused, the frames decoded before are valid.
         let _ = Decoder::default().feed(&bytes, |frame| use_frame(&frame));
     }
 
     #[test]
-    fn no_bytes_make_a_region_that_panics(
+    fn a_region_decoded_from_arbitrary_bytes_never_panics(
         near in nearly_a_region(),
         random in prop::collection::vec(any::<u8>(), 0..64),
     ) {
@@ -186,7 +186,7 @@ proptest! {
 }
 
 #[test]
-fn a_region_cut_short_is_refused() {
+fn a_truncated_or_extended_region_is_refused() {
     let region = Region::row_major(&["hosts", "gpus"], &[300, 8]).expect("sizes fit");
     let region = region.select("gpus", &Selector::List(vec![0, 3, 4])).expect("in range");
     let mut bytes = BytesMut::new();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 #[test]
-fn chunks_of_all_lengths_are_found_again() {
+fn chunks_of_all_lengths_round_trip() {
     let folder = folder();
     let lengths = [1, 2, 100, 4095, 4096, 70_000, CHUNK_BYTES_MAX];
     let all: Vec<_> = (0..).zip(lengths).map(|(number, length)| chunk(number, length)).collect();
@@ -25,7 +25,7 @@ fn chunks_of_all_lengths_are_found_again() {
 }
 
 #[test]
-fn a_part_of_a_chunk_is_read() {
+fn a_part_of_a_chunk_can_be_read() {
     let folder = folder();
     let store = open(folder.path(), SMALL);
     // The longer one first, so that leftovers of it in the buffer would be detected.
@@ -40,7 +40,7 @@ fn a_part_of_a_chunk_is_read() {
 }
 
 #[test]
-fn bytes_behind_the_end_are_refused() {
+fn reads_beyond_the_end_of_a_chunk_are_refused() {
     let folder = folder();
     let store = open(folder.path(), SMALL);
     let chunk = chunk(1, 1000);
@@ -52,7 +52,7 @@ fn bytes_behind_the_end_are_refused() {
 }
 
 #[test]
-fn what_is_not_there_is_missing() {
+fn an_absent_chunk_is_missing() {
     let folder = folder();
     let store = open(folder.path(), SMALL);
     let id = ChunkId::of(b"nobody has put this");
@@ -63,7 +63,7 @@ fn what_is_not_there_is_missing() {
 }
 
 #[test]
-fn wrong_bytes_are_refused_even_if_the_chunk_is_there() {
+fn mismatched_bytes_are_refused_even_if_the_chunk_exists() {
     let folder = folder();
     let store = open(folder.path(), SMALL);
     let id = ChunkId::of(b"right");
@@ -77,7 +77,7 @@ fn wrong_bytes_are_refused_even_if_the_chunk_is_there() {
 }
 
 #[test]
-fn no_bytes_and_too_many_are_no_chunk() {
+fn empty_and_oversized_chunks_are_refused() {
     let folder = folder();
     let store = open(folder.path(), SMALL);
     for length in [0, CHUNK_BYTES_MAX + 1] {
@@ -92,7 +92,7 @@ fn no_bytes_and_too_many_are_no_chunk() {
 }
 
 #[test]
-fn many_are_put_at_once_over_several_packs() {
+fn a_large_batch_spans_several_packs() {
     let folder = folder();
     let store = open(folder.path(), SMALL);
     let mut all = chunks(0..40);
@@ -108,7 +108,7 @@ fn many_are_put_at_once_over_several_packs() {
 }
 
 #[test]
-fn what_is_there_is_not_put_again() {
+fn a_stored_chunk_is_not_written_again() {
     let folder = folder();
     let store = open(folder.path(), SMALL);
     let all = chunks(0..10);
@@ -120,7 +120,7 @@ fn what_is_there_is_not_put_again() {
 }
 
 #[test]
-fn a_batch_of_none_does_nothing() {
+fn an_empty_batch_does_nothing() {
     let folder = folder();
     let store = open(folder.path(), SMALL);
     store.put_verified(&[]).expect("nothing to do");
@@ -129,7 +129,7 @@ fn a_batch_of_none_does_nothing() {
 }
 
 #[test]
-fn what_is_missing_is_told_by_its_place() {
+fn missing_chunks_are_reported_by_index() {
     let folder = folder();
     let store = open(folder.path(), SMALL);
     let all = chunks(0..6);
@@ -138,7 +138,7 @@ fn what_is_missing_is_told_by_its_place() {
 }
 
 #[test]
-fn what_is_not_kept_cached_is_read_all_the_same() {
+fn chunks_can_be_read_without_keep_cached() {
     let folder = folder();
     let store = open(folder.path(), StoreOptions { keep_cached: false, ..SMALL });
     let all = chunks(0..40);
@@ -162,7 +162,7 @@ fn is_dropped(pack: &Path, at: u64) -> Option<bool> {
 }
 
 #[test]
-fn what_was_read_leaves_the_page_cache_unless_it_was_lent() {
+fn a_read_drops_chunks_from_the_page_cache_unless_it_keeps_them_cached() {
     let folder = folder();
     let options = StoreOptions { keep_cached: false, ..StoreOptions::default() };
     let store = open(folder.path(), options);
@@ -193,7 +193,7 @@ fn what_was_read_leaves_the_page_cache_unless_it_was_lent() {
 }
 
 #[test]
-fn few_files_are_open_however_many_packs_are_read() {
+fn the_number_of_open_files_is_bounded() {
     let folder = folder();
     let store = open(folder.path(), StoreOptions { pack_bytes: 1, ..SMALL });
     let all: Vec<_> = (0..300).map(|number| chunk(number, 10)).collect();
@@ -210,7 +210,7 @@ fn few_files_are_open_however_many_packs_are_read() {
 }
 
 #[test]
-fn a_store_goes_from_thread_to_thread() {
+fn a_store_is_send_and_sync() {
     fn check<T: Send + Sync>() {}
     check::<Store>();
 }

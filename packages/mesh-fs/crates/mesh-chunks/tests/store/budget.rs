@@ -37,7 +37,7 @@ fn put_apart(folder: &Path, store: &Store, chunks: &[Chunk]) -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_budget_is_kept_and_the_newest_stay() {
+fn the_store_stays_within_its_budget_and_keeps_the_newest_chunks() {
     let folder = folder();
     let store = open(folder.path(), TIGHT);
     let all = chunks(0..400);
@@ -54,7 +54,7 @@ fn the_budget_is_kept_and_the_newest_stay() {
 }
 
 #[test]
-fn the_budget_is_kept_by_batches_and_by_two_stores() {
+fn batches_of_two_stores_stay_within_the_budget() {
     let folder = folder();
     let stores = [open(folder.path(), TIGHT), open(folder.path(), TIGHT)];
     let all = chunks(0..400);
@@ -71,7 +71,7 @@ fn the_budget_is_kept_by_batches_and_by_two_stores() {
 }
 
 #[test]
-fn what_was_there_before_a_smaller_budget_goes() {
+fn a_smaller_budget_evicts_older_chunks() {
     let folder = folder();
     let all = chunks(0..100);
     put(&open(folder.path(), SMALL), &all);
@@ -84,7 +84,7 @@ fn what_was_there_before_a_smaller_budget_goes() {
 }
 
 #[test]
-fn a_budget_below_a_pack_or_a_chunk_works() {
+fn a_budget_smaller_than_a_pack_or_a_chunk_works() {
     for budget_bytes in [0, 1, 3000, 10_000, 50_000] {
         let folder = folder();
         let store = open(folder.path(), StoreOptions { budget_bytes, ..StoreOptions::default() });
@@ -98,7 +98,7 @@ fn a_budget_below_a_pack_or_a_chunk_works() {
 }
 
 #[test]
-fn what_was_not_used_for_longest_goes_first() {
+fn the_least_recently_used_pack_is_evicted_first() {
     let folder = folder();
     let options = StoreOptions { pack_bytes: 1, ..TIGHT };
     let store = open(folder.path(), options);
@@ -128,7 +128,7 @@ fn what_was_not_used_for_longest_goes_first() {
 }
 
 #[test]
-fn what_is_read_or_put_again_stays() {
+fn a_read_or_a_repeated_put_protects_a_pack_from_eviction() {
     let folder = folder();
     let options = StoreOptions { pack_bytes: 1, ..TIGHT };
     // The next writer appends to the last pack, which counts as a use too.
@@ -148,7 +148,7 @@ fn what_is_read_or_put_again_stays() {
 }
 
 #[test]
-fn use_is_recorded_once_in_a_while() {
+fn the_use_of_a_pack_is_recorded_only_periodically() {
     let folder = folder();
     let all = chunks(0..2);
     put(&open(folder.path(), SMALL), &all);
@@ -164,7 +164,7 @@ fn use_is_recorded_once_in_a_while() {
 }
 
 #[test]
-fn a_pack_that_somebody_writes_stays() {
+fn a_pack_with_an_active_writer_is_not_evicted() {
     let folder = folder();
     let writer = open(folder.path(), TIGHT);
     let first = chunks(0..1);
@@ -180,7 +180,7 @@ fn a_pack_that_somebody_writes_stays() {
 }
 
 #[test]
-fn who_has_a_removed_pack_open_reads_it_or_misses_it() {
+fn a_store_with_a_removed_pack_open_reads_it_or_reports_it_missing() {
     let folder = folder();
     let first = chunks(0..4);
     put(&open(folder.path(), TIGHT), &first);
@@ -199,7 +199,7 @@ fn who_has_a_removed_pack_open_reads_it_or_misses_it() {
 }
 
 #[test]
-fn who_removes_packs_is_not_waited_for() {
+fn a_put_does_not_wait_for_the_removal_lock() {
     let folder = folder();
     let store = open(folder.path(), TIGHT);
     put(&store, &chunks(0..10));
@@ -214,7 +214,7 @@ fn who_removes_packs_is_not_waited_for() {
 }
 
 #[test]
-fn leftovers_go_before_all_else() {
+fn leftover_files_are_evicted_first() {
     let folder = folder();
     let all = chunks(0..8);
     put(&open(folder.path(), TIGHT), &all);

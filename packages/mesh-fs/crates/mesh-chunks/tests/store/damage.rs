@@ -50,7 +50,7 @@ fn a_flipped_byte_makes_one_chunk_missing_until_it_is_put_again() {
 }
 
 #[test]
-fn others_that_know_a_damaged_chunk_find_the_new_one() {
+fn other_stores_find_the_replacement_of_a_damaged_chunk() {
     let folder = folder();
     let (store, other) = (open(folder.path(), SMALL), open(folder.path(), SMALL));
     let all = chunks(0..10);
@@ -65,7 +65,7 @@ fn others_that_know_a_damaged_chunk_find_the_new_one() {
 }
 
 #[test]
-fn a_damaged_chunk_is_missing_for_each_way_to_read() {
+fn a_damaged_chunk_is_missing_in_whole_and_partial_reads() {
     let folder = folder();
     let chunk = chunk(1, 4096);
     for start in [0, 10] {
@@ -81,7 +81,7 @@ fn a_damaged_chunk_is_missing_for_each_way_to_read() {
 }
 
 #[test]
-fn a_truncated_pack_has_what_is_left() {
+fn a_truncated_pack_keeps_its_remaining_chunks() {
     let folder = folder();
     let all = chunks(0..10);
     put(&open(folder.path(), SMALL), &all);
@@ -98,7 +98,7 @@ fn a_truncated_pack_has_what_is_left() {
 }
 
 #[test]
-fn an_index_of_garbage_has_nothing() {
+fn a_corrupt_index_has_no_chunks() {
     let folder = folder();
     let all = chunks(0..10);
     put(&open(folder.path(), SMALL), &all);
@@ -109,7 +109,7 @@ fn an_index_of_garbage_has_nothing() {
 }
 
 #[test]
-fn a_torn_end_is_written_over() {
+fn a_torn_tail_is_overwritten() {
     let folder = folder();
     let all = chunks(0..9);
     put(&open(folder.path(), SMALL), &all[..3]);
@@ -131,7 +131,7 @@ fn a_torn_end_is_written_over() {
 }
 
 #[test]
-fn a_pack_without_its_index_is_of_no_use() {
+fn a_pack_without_its_index_has_no_chunks() {
     let folder = folder();
     let all = chunks(0..10);
     let store = open(folder.path(), SMALL);
@@ -143,7 +143,7 @@ fn a_pack_without_its_index_is_of_no_use() {
 }
 
 #[test]
-fn an_index_without_its_pack_has_nothing() {
+fn an_index_without_its_pack_has_no_chunks() {
     let folder = folder();
     let all = chunks(0..10);
     let store = open(folder.path(), SMALL);
@@ -155,7 +155,7 @@ fn an_index_without_its_pack_has_nothing() {
 }
 
 #[test]
-fn a_store_whose_files_were_all_removed_goes_on() {
+fn a_store_keeps_working_after_all_its_files_are_removed() {
     let folder = folder();
     let all = chunks(0..10);
     let store = open(folder.path(), SMALL);
@@ -172,7 +172,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn whatever_is_written_over_a_file_nothing_wrong_is_read(
+    fn a_corrupted_file_never_yields_wrong_bytes(
         is_open_before: bool,
         ending in prop::sample::select(vec!["pack", "index"]),
         which: prop::sample::Index,

@@ -11,7 +11,7 @@ fn refusal(folder: &Path) -> StoreError {
 }
 
 #[test]
-fn the_folder_and_its_files_are_for_the_user_alone() {
+fn the_folder_and_its_files_are_private_to_the_user() {
     let above = folder();
     let folder = above.path().join("new/chunks");
     put(&open(&folder, SMALL), &chunks(0..1));
@@ -23,7 +23,7 @@ fn the_folder_and_its_files_are_for_the_user_alone() {
 }
 
 #[test]
-fn a_folder_that_others_may_write_to_is_refused() {
+fn a_folder_writable_by_others_is_refused() {
     let folder = folder();
     for mode in [0o777, 0o720, 0o702, 0o1777] {
         fs::set_permissions(folder.path(), Permissions::from_mode(mode)).expect("it is ours");
@@ -36,7 +36,7 @@ fn a_folder_that_others_may_write_to_is_refused() {
 }
 
 #[test]
-fn a_folder_of_somebody_else_is_refused() {
+fn a_folder_of_another_user_is_refused() {
     let folder = folder();
     let is_given_away = chown(folder.path(), Some(12_345), None).is_ok();
     // If `chown` is not permitted, this process is not root and `/usr` belongs to another user.
@@ -48,7 +48,7 @@ fn a_folder_of_somebody_else_is_refused() {
 }
 
 #[test]
-fn a_file_is_no_folder() {
+fn a_file_in_place_of_the_folder_is_refused() {
     let folder = folder();
     let file = folder.path().join("file");
     fs::write(&file, "").expect("it is written");
@@ -56,7 +56,7 @@ fn a_file_is_no_folder() {
 }
 
 #[test]
-fn files_of_others_in_the_folder_are_left_alone() {
+fn unrelated_files_in_the_folder_are_not_touched() {
     let folder = folder();
     for name in ["notes.txt", "1.pack", "xyz.index", "0000000000000001.pack.old"] {
         fs::write(folder.path().join(name), "mine").expect("it is written");

@@ -38,7 +38,7 @@ fn fill(store: &Store, numbers: std::ops::Range<u64>) -> (Vec<Chunk>, StoreError
 }
 
 #[test]
-fn a_full_disk_is_told_and_what_is_there_stays() {
+fn a_full_disk_is_an_error_and_stored_chunks_stay_readable() {
     let folder = folder();
     let Some(_disk) = SmallDisk::mount(folder.path()) else {
         eprintln!("skipped: no disk can be mounted here, which takes the rights of root");

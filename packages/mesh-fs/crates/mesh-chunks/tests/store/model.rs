@@ -85,7 +85,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn two_stores_have_what_either_was_given(
+    fn two_stores_share_the_chunks_put_into_either(
         steps in prop::collection::vec((0..2_usize, steps()), 1..60),
     ) {
         let folder = folder();

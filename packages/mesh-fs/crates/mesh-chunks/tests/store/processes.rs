@@ -12,7 +12,7 @@ const FOLDER: &str = "MESH_CHUNKS_TEST_FOLDER";
 const FIRST: &str = "MESH_CHUNKS_TEST_FIRST";
 
 #[test]
-fn many_missing_chunks_cost_one_look() {
+fn many_missing_chunks_cost_one_scan() {
     let folder = folder();
     let (store, other) = (open(folder.path(), SMALL), open(folder.path(), SMALL));
     let all = chunks(0..50);
@@ -24,7 +24,7 @@ fn many_missing_chunks_cost_one_look() {
 }
 
 #[test]
-fn what_is_known_costs_no_look() {
+fn known_chunks_cost_no_scan() {
     let folder = folder();
     let (store, other) = (open(folder.path(), SMALL), open(folder.path(), SMALL));
     let all = chunks(0..50);
@@ -36,7 +36,7 @@ fn what_is_known_costs_no_look() {
 }
 
 #[test]
-fn each_further_chunk_of_another_store_is_found() {
+fn each_new_chunk_of_another_store_is_found() {
     let folder = folder();
     let (store, other) = (open(folder.path(), SMALL), open(folder.path(), SMALL));
     for chunk in &chunks(0..60) {
@@ -47,7 +47,7 @@ fn each_further_chunk_of_another_store_is_found() {
 }
 
 #[test]
-fn packs_that_were_left_are_written_on() {
+fn a_new_store_appends_to_the_pack_of_a_closed_store() {
     let folder = folder();
     let all = chunks(0..12);
     for chunk in &all {
@@ -75,7 +75,7 @@ fn numbered(number: u64) -> Chunk {
 /// Starts a process that puts chunks until it is killed, and prints the number of each.
 fn start_putting(folder: &Path, first: u64) -> Child {
     Command::new(env::current_exe().expect("this test"))
-        .args(["--exact", "processes::a_process_that_puts_until_it_is_killed", "--nocapture"])
+        .args(["--exact", "processes::child_process_puts_chunks_until_it_is_killed", "--nocapture"])
         .env(FOLDER, folder)
         .env(FIRST, first.to_string())
         .stdout(Stdio::piped())
@@ -85,7 +85,7 @@ fn start_putting(folder: &Path, first: u64) -> Child {
 }
 
 #[test]
-fn a_process_that_puts_until_it_is_killed() {
+fn child_process_puts_chunks_until_it_is_killed() {
     let (Ok(folder), Ok(first)) = (env::var(FOLDER), env::var(FIRST)) else { return };
     let store = open(Path::new(&folder), SMALL);
     let first: u64 = first.parse().expect("a number");
@@ -118,7 +118,7 @@ fn kill_after(mut child: Child, count: usize) -> Vec<Chunk> {
 }
 
 #[test]
-fn what_killed_processes_have_put_is_there() {
+fn chunks_put_by_killed_processes_survive() {
     let folder = folder();
     let watcher = open(folder.path(), SMALL);
     let mut all = Vec::new();

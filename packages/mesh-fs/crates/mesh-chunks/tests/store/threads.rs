@@ -35,7 +35,7 @@ fn work_together(folder: &std::path::Path, options: StoreOptions, chunks: &[Chun
 }
 
 #[test]
-fn threads_of_two_stores_find_all() {
+fn threads_of_two_stores_find_all_chunks() {
     let folder = folder();
     let chunks = mixed(0..400);
     work_together(folder.path(), SMALL, &chunks);
@@ -45,7 +45,7 @@ fn threads_of_two_stores_find_all() {
 }
 
 #[test]
-fn threads_read_nothing_wrong_while_packs_go() {
+fn threads_never_read_wrong_bytes_during_eviction() {
     let folder = folder();
     let options = StoreOptions { budget_bytes: 500_000, ..SMALL };
     work_together(folder.path(), options, &mixed(0..400));

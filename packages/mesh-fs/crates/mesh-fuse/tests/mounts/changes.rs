@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
 #[test]
-fn changed_bytes_are_seen_when_the_kernel_is_told() {
+fn changed_bytes_are_visible_after_an_invalidation() {
     let Some(mounted) = MountedFiles::new(|memory| memory.add_file(ROOT, "file", b"old")) else {
         return;
     };
@@ -23,7 +23,7 @@ fn changed_bytes_are_seen_when_the_kernel_is_told() {
 }
 
 #[test]
-fn a_range_of_changed_bytes_is_enough() {
+fn a_range_of_a_file_can_be_invalidated() {
     let Some(mounted) = MountedFiles::new(|memory| memory.add_file(ROOT, "file", &noise(16_384)))
     else {
         return;
@@ -37,7 +37,7 @@ fn a_range_of_changed_bytes_is_enough() {
 }
 
 #[test]
-fn a_new_name_is_seen_when_the_kernel_is_told() {
+fn a_new_name_is_visible_after_an_invalidation() {
     let Some(mounted) = MountedFiles::new(|_| ()) else { return };
     // One name with a cached negative lookup, and one without.
     assert!(!mounted.path("looked up").exists());
@@ -56,7 +56,7 @@ fn a_new_name_is_seen_when_the_kernel_is_told() {
 }
 
 #[test]
-fn a_name_that_is_gone_is_gone_and_forgotten_when_the_kernel_is_told() {
+fn a_removed_name_disappears_and_is_forgotten_after_an_invalidation() {
     let Some(mounted) = MountedFiles::new(|memory| {
         memory.add_file(ROOT, "file", b"old");
         memory.add_file(ROOT, "watched", b"old");
@@ -78,7 +78,7 @@ fn a_name_that_is_gone_is_gone_and_forgotten_when_the_kernel_is_told() {
 }
 
 #[test]
-fn who_has_a_deleted_file_open_sees_that_it_has_no_name() {
+fn an_open_file_has_no_links_after_its_deletion() {
     let Some(mounted) = MountedFiles::new(|memory| {
         memory.add_file(ROOT, "file", b"old");
         let folder = memory.add_directory(ROOT, "folder");
@@ -99,7 +99,7 @@ fn who_has_a_deleted_file_open_sees_that_it_has_no_name() {
 }
 
 #[test]
-fn what_the_kernel_does_not_know_can_be_told_as_well() {
+fn nodes_and_names_unknown_to_the_kernel_can_be_invalidated() {
     let Some(mounted) = MountedFiles::new(|memory| memory.add_directory(ROOT, "folder")) else {
         return;
     };
@@ -118,7 +118,7 @@ fn what_the_kernel_does_not_know_can_be_told_as_well() {
 }
 
 #[test]
-fn changes_can_be_told_while_files_are_read() {
+fn files_can_be_invalidated_while_they_are_read() {
     let Some(mounted) = MountedFiles::new(|memory| {
         for at in 0..4 {
             memory.add_file(ROOT, &format!("{at}"), &noise(200_000));

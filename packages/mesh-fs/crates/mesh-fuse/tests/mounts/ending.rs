@@ -22,7 +22,7 @@ use std::time::Instant;
 pub(crate) const PLACE: &str = "MESH_FUSE_TEST_PLACE";
 
 #[test]
-fn files_that_are_open_fail_when_the_mount_is_closed() {
+fn reads_of_open_files_fail_after_the_mount_is_closed() {
     let Some(mounted) = MountedFiles::new(|memory| memory.add_file(ROOT, "file", &noise(2 << 20)))
     else {
         return;
@@ -40,7 +40,7 @@ fn files_that_are_open_fail_when_the_mount_is_closed() {
 }
 
 #[test]
-fn reads_that_are_parked_fail_when_the_mount_is_closed() {
+fn suspended_reads_fail_when_the_mount_is_closed() {
     let Some(mounted) =
         MountedFiles::new(|memory| memory.add(ROOT, "late", Content::SuspendedRead(4096)))
     else {
@@ -59,7 +59,7 @@ fn reads_that_are_parked_fail_when_the_mount_is_closed() {
 }
 
 #[test]
-fn a_change_that_waits_for_a_parked_read_does_not_keep_the_mount_from_closing() {
+fn a_blocked_invalidation_does_not_prevent_the_mount_from_closing() {
     let Some(mounted) =
         MountedFiles::new(|memory| memory.add(ROOT, "late", Content::SuspendedRead(4096)))
     else {
@@ -82,7 +82,7 @@ fn a_change_that_waits_for_a_parked_read_does_not_keep_the_mount_from_closing() 
 }
 
 #[test]
-fn a_thread_that_answers_may_close_the_mount() {
+fn a_server_thread_may_close_the_mount() {
     let slot: Arc<Mutex<Option<Mount>>> = Arc::default();
     let (closed, closes) = channel();
     let (taken, closed) = (Arc::clone(&slot), Mutex::new(closed));
@@ -104,7 +104,7 @@ fn a_thread_that_answers_may_close_the_mount() {
 }
 
 #[test]
-fn a_mount_that_others_take_away_notices() {
+fn an_external_unmount_closes_the_mount() {
     let Some(mounted) = MountedFiles::new(|memory| memory.add_file(ROOT, "file", b"bytes")) else {
         return;
     };
@@ -118,7 +118,7 @@ fn a_mount_that_others_take_away_notices() {
 }
 
 #[test]
-fn files_that_are_open_are_served_when_others_unmount_lazily() {
+fn open_files_are_served_after_an_external_lazy_unmount() {
     let Some(mounted) = MountedFiles::new(|memory| memory.add_file(ROOT, "file", &noise(4096)))
     else {
         return;
@@ -136,7 +136,7 @@ fn files_that_are_open_are_served_when_others_unmount_lazily() {
 }
 
 #[test]
-fn a_mount_is_taken_away_from_where_it_was_renamed_to() {
+fn a_mount_is_unmounted_after_its_mountpoint_was_renamed() {
     let (memory, _told) = MemoryFileSystem::new();
     let folder = folder();
     let (old, new) = (folder.path().join("old/a b"), folder.path().join("new"));
@@ -149,7 +149,7 @@ fn a_mount_is_taken_away_from_where_it_was_renamed_to() {
 }
 
 #[test]
-fn what_is_mounted_over_it_is_left_alone() {
+fn closing_a_covered_mount_keeps_the_covering_mount() {
     let Some(mounted) = MountedFiles::new(|_| ()) else { return };
     let (point, flags) = (mounted.folder.path(), rustix::mount::MountFlags::empty());
     if let Err(error) = rustix::mount::mount("cover", point, "tmpfs", flags, None) {
@@ -165,7 +165,7 @@ fn what_is_mounted_over_it_is_left_alone() {
 
 /// Serves until it is killed, in a process that another test has started.
 #[test]
-fn serves_where_it_is_told_to() {
+fn child_process_serves_a_mount() {
     let Ok(place) = env::var(PLACE) else { return };
     let (memory, _told) = MemoryFileSystem::new();
     memory.add_file(ROOT, "file", b"bytes");
@@ -178,7 +178,7 @@ fn serves_where_it_is_told_to() {
 /// Starts this program as a process that serves; returns the source of its mount.
 pub(crate) fn serve_elsewhere(command: &mut Command, place: &Path) -> Option<(KillOnDrop, String)> {
     let child = command
-        .args(["--exact", "ending::serves_where_it_is_told_to", "--nocapture"])
+        .args(["--exact", "ending::child_process_serves_a_mount", "--nocapture"])
         .env(PLACE, place)
         .stdout(Stdio::piped())
         .spawn();
@@ -200,7 +200,7 @@ pub(crate) fn serve_elsewhere(command: &mut Command, place: &Path) -> Option<(Ki
 }
 
 #[test]
-fn nothing_is_left_of_a_mount_whose_process_is_killed() {
+fn a_mount_is_removed_when_its_process_is_killed() {
     let folder = folder();
     // Characters that are escaped in the mount table.
     let point = folder.path().join("a b%s\\c\n");
@@ -233,7 +233,7 @@ fn guardian(source: &str) -> Option<PathBuf> {
 }
 
 #[test]
-fn the_guardian_has_nothing_of_ours_and_ends_with_the_mount() {
+fn the_guardian_inherits_no_descriptors_and_exits_with_the_mount() {
     // A descriptor that other programs would inherit.
     let ours = File::open("/dev/zero").expect("there are zeros");
     let inherited: OwnedFd = rustix::io::dup(&ours).expect("there are more descriptors");

@@ -15,7 +15,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 #[test]
-fn files_have_their_bytes() {
+fn files_can_be_read() {
     let big = noise(5_000_001);
     let Some(mounted) = MountedFiles::new(|memory| {
         memory.add_file(ROOT, "empty", b"");
@@ -56,7 +56,7 @@ fn files_can_be_mapped() {
 }
 
 #[test]
-fn stat_tells_what_a_file_is() {
+fn stat_returns_the_kind_and_attributes_of_a_file() {
     let device = rustix::fs::makedev(0x123, 0x4_5678);
     let Some(mounted) = MountedFiles::new(|memory| {
         let file = memory.add_file(ROOT, "file", &noise(1025));
@@ -89,7 +89,7 @@ fn stat_tells_what_a_file_is() {
 }
 
 #[test]
-fn a_big_directory_is_listed_whole_and_then_kept() {
+fn a_large_directory_is_listed_completely_and_then_cached() {
     let mut names: Vec<_> = (0..10_000).map(|at| format!("a file with the number {at}")).collect();
     let Some(mounted) = MountedFiles::new(|memory| {
         for name in &names {
@@ -118,7 +118,7 @@ fn a_big_directory_is_listed_whole_and_then_kept() {
 }
 
 #[test]
-fn what_the_kernel_knows_is_not_asked_again() {
+fn cached_entries_are_not_requested_again() {
     let Some(mounted) = MountedFiles::new(|memory| {
         memory.add_file(ROOT, "file", b"some bytes");
         memory.add(ROOT, "link", Content::Link(b"file".to_vec()));
@@ -163,7 +163,7 @@ fn extended_attributes_are_shown() {
 }
 
 #[test]
-fn statfs_tells_the_space() {
+fn statfs_reports_the_space() {
     let Some(mounted) = MountedFiles::new(|_| ()) else { return };
     let events = statvfs(mounted.folder.path()).expect("it is mounted");
     assert_eq!(
@@ -188,7 +188,7 @@ fn holes_are_found() {
 }
 
 #[test]
-fn nothing_can_be_changed() {
+fn a_mount_is_read_only() {
     let Some(mounted) = MountedFiles::new(|memory| {
         memory.add_file(ROOT, "file", b"some bytes");
         memory.add_directory(ROOT, "folder");

@@ -30,7 +30,7 @@ fn the_mountpoint_has_to_be_an_empty_directory() {
 }
 
 #[test]
-fn a_dead_mount_is_told_from_other_failures() {
+fn a_dead_mount_is_distinguished_from_other_failures() {
     let folder = folder();
     let device = match File::options().read(true).write(true).open("/dev/fuse") {
         Ok(device) => device,
@@ -48,7 +48,7 @@ fn a_dead_mount_is_told_from_other_failures() {
 }
 
 #[test]
-fn files_can_be_hidden_if_that_is_wanted() {
+fn over_full_allows_a_mount_over_a_non_empty_directory() {
     let (memory, _told) = MemoryFileSystem::new();
     memory.add_file(ROOT, "shown", b"");
     let folder = folder();
@@ -62,7 +62,7 @@ fn files_can_be_hidden_if_that_is_wanted() {
 }
 
 #[test]
-fn each_source_is_unique_and_plain() {
+fn each_source_is_unique_and_sanitized() {
     let options = MountOptions { name: "my files, #1: ü".into(), ..MountOptions::default() };
     let Some(one) = MountedFiles::with(&options, |_| ()) else { return };
     let Some(other) = MountedFiles::with(&options, |_| ()) else { return };

@@ -20,7 +20,7 @@ const NOBODY: u32 = 65534;
 
 /// Mounts and unmounts, in a process that another test has started.
 #[test]
-fn mounts_and_unmounts_where_it_is_told_to() {
+fn child_process_mounts_and_unmounts() {
     let Ok(place) = env::var(PLACE) else { return };
     let (memory, _told) = MemoryFileSystem::new();
     memory.add_file(ROOT, "file", b"bytes");
@@ -37,7 +37,7 @@ fn mounts_and_unmounts_where_it_is_told_to() {
 
 fn check(command: &mut Command, place: &Path) {
     let output = command
-        .args(["--exact", "rights::mounts_and_unmounts_where_it_is_told_to", "--nocapture"])
+        .args(["--exact", "rights::child_process_mounts_and_unmounts", "--nocapture"])
         .env(PLACE, place)
         .output();
     match output {
@@ -65,14 +65,14 @@ fn as_nobody() -> Option<(Command, tempfile::TempDir)> {
 }
 
 #[test]
-fn a_user_mounts_through_the_helper() {
+fn an_unprivileged_user_mounts_through_the_helper() {
     if let Some((mut command, place)) = as_nobody() {
         check(&mut command, place.path());
     }
 }
 
 #[test]
-fn nothing_is_left_of_a_users_mount_whose_process_is_killed() {
+fn an_unprivileged_mount_is_removed_when_its_process_is_killed() {
     let Some((mut command, place)) = as_nobody() else { return };
     let Some((mut child, source)) = serve_elsewhere(&mut command, place.path()) else { return };
     assert!(is_in_table(&source));
@@ -82,7 +82,7 @@ fn nothing_is_left_of_a_users_mount_whose_process_is_killed() {
 }
 
 #[test]
-fn root_of_a_user_namespace_mounts() {
+fn root_in_a_user_namespace_can_mount() {
     let place = folder();
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--mount"]);

@@ -29,7 +29,7 @@ fn reader(mounted: &MountedFiles, name: &str, is_direct: bool) -> KillOnDrop {
 }
 
 #[test]
-fn a_read_can_be_answered_later_from_another_thread() {
+fn a_read_can_complete_later_from_another_thread() {
     let Some(mounted) = MountedFiles::new(suspended) else { return };
     thread::scope(|scope| {
         let reading = scope.spawn(|| mounted.read("late"));
@@ -44,7 +44,7 @@ fn a_read_can_be_answered_later_from_another_thread() {
 }
 
 #[test]
-fn more_reads_are_parked_than_there_are_threads() {
+fn more_reads_than_threads_can_be_suspended() {
     let options = MountOptions { threads: 2, ..MountOptions::default() };
     let names: Vec<_> = (0..20).map(|at| format!("late {at}")).collect();
     let Some(mounted) = MountedFiles::with(&options, |memory| {
@@ -75,7 +75,7 @@ fn more_reads_are_parked_than_there_are_threads() {
 }
 
 #[test]
-fn a_read_that_fails_tells_why() {
+fn a_failed_read_returns_its_error() {
     let Some(mounted) = MountedFiles::new(|memory| {
         memory.add(ROOT, "broken", Content::Broken(Errno::TIMEDOUT));
         memory.add(ROOT, "strange", Content::Broken(Errno::from_raw_os_error(600)));
@@ -90,7 +90,7 @@ fn a_read_that_fails_tells_why() {
 }
 
 #[test]
-fn a_reader_that_is_killed_does_not_wait() {
+fn a_killed_reader_does_not_wait() {
     for is_direct in [false, true] {
         let Some(mounted) = MountedFiles::new(suspended) else { return };
         let mut reader = reader(&mounted, "late", is_direct);
@@ -105,7 +105,7 @@ fn a_reader_that_is_killed_does_not_wait() {
 }
 
 #[test]
-fn a_reader_that_is_interrupted_does_not_wait_and_the_files_are_told() {
+fn an_interrupted_read_returns_and_the_file_system_is_notified() {
     let Some(mounted) = MountedFiles::new(suspended) else { return };
     let mut reader = reader(&mounted, "late", true);
     let read = mounted.events.next_suspended();
@@ -120,7 +120,7 @@ fn a_reader_that_is_interrupted_does_not_wait_and_the_files_are_told() {
 }
 
 #[test]
-fn a_panic_becomes_an_error_and_is_told() {
+fn a_panic_becomes_an_error_and_is_reported() {
     let (panicked, panics) = channel();
     let panicked = Mutex::new(panicked);
     let hook = move |events: &Panicked| {

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_place_to_cut_is_cut_at_the_longest() {
+    fn bytes_without_a_cut_point_are_cut_at_the_maximum_length() {
         let zeros = vec![0; 300 << 10];
         let lens: Vec<_> = CONTENT.pieces(&zeros).map(<[u8]>::len).collect();
         assert_eq!(lens, [128 << 10, 128 << 10, 44 << 10]);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn short_bytes_are_one_chunk() {
+    fn short_content_is_one_chunk() {
         for len in [1, 64, 8 << 10] {
             assert_eq!(CONTENT.first_len(&noise(len)), len);
         }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_behind_something_new_is_cut_as_before() {
+    fn inserted_bytes_do_not_move_later_cut_points() {
         let bytes = noise(2 << 20);
         let mut moved = noise(12_345);
         moved.extend_from_slice(&bytes);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_to_cut_depends_on_the_bytes_before_it() {
+    fn a_cut_point_depends_only_on_the_window_before_it() {
         let bytes = noise(1 << 20);
         let cut_point = CONTENT.cut_point(&bytes).expect("there is one");
         assert_eq!(CONTENT.cut_point(&bytes[..cut_point]), Some(cut_point));

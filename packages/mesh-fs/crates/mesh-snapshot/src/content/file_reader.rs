@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_grows_is_taken_as_far_as_it_was_there() {
+    fn a_growing_file_is_captured_up_to_its_recorded_size() {
         let file = ChangingFile::new(vec![1; 20_000], |content| {
             content.extend([2; 3000]);
             true
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_rewritten_again_and_again_is_refused() {
+    fn a_file_that_keeps_changing_is_refused() {
         let file = ChangingFile::new(vec![1; 20_000], |content| {
             content[7] = content[7].wrapping_add(1);
             true
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_shrinks_is_refused_until_it_stays() {
+    fn a_shrinking_file_is_refused_until_it_is_stable() {
         let file = ChangingFile::new(vec![1; 20_000], |content| {
             content.pop();
             true
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_whose_times_change_alone_is_taken() {
+    fn a_file_is_accepted_if_only_its_timestamps_change() {
         let file = ChangingFile::new(vec![1; 20_000], |_| true);
         let content = file.read().expect("its bytes stay");
         assert!(!content.is_whole);
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_all_there_without_gaps() {
+    fn segments_cover_a_file_without_gaps() {
         for len in [1, SEGMENT - 1, SEGMENT, 2 * SEGMENT, 3 * SEGMENT - 1] {
             let count = segments(&(0..len));
             assert_eq!(count, (len / SEGMENT).max(1));

@@ -206,12 +206,12 @@ mod tests {
     }
 
     #[test]
-    fn the_format_stays_as_it_is() {
+    fn the_encoding_is_stable() {
         assert_eq!(written(), golden());
     }
 
     #[test]
-    fn the_format_is_understood() {
+    fn the_golden_encoding_is_decoded() {
         let tree = Tree::decode(&golden()).expect("it is good");
         assert_eq!(tree.len(), 8);
         let file = tree.lookup(Tree::ROOT, b"a").expect("it is there");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_it_alone_is_refused() {
+    fn truncated_and_extended_encodings_are_refused() {
         let golden = golden();
         for len in 0..golden.len() {
             assert!(Tree::decode(&golden[..len]).is_err(), "{len}");

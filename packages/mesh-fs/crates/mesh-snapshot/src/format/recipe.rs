@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_description_is_listed_in_levels() {
+    fn a_long_description_has_a_multi_level_recipe() {
         let mut state = 1_u64;
         let mut next = || {
             state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_description_is_one_list() {
+    fn a_short_description_has_a_single_level_recipe() {
         let description = Description::new(b"short".to_vec());
         let recipe = Recipe::parse(description.recipe()).expect("it is short");
         assert_eq!(recipe.chunks(), [(ChunkId::of(b"short"), 5)]);

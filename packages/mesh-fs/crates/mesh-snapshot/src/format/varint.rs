@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back() {
+    fn numbers_round_trip() {
         for number in [0, 1, 127, 128, 300, 1 << 32, u64::MAX >> 1, u64::MAX] {
             let mut bytes = Vec::new();
             put(&mut bytes, number);
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_has_one_form() {
+    fn overlong_and_overflowing_numbers_are_refused() {
         assert_eq!(get(&[0x80, 0]), None);
         assert_eq!(get(&[0xff; 10]), None);
         assert_eq!(get(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]), None);

@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_leads_elsewhere_is_not_a_name() {
+    fn only_single_path_components_are_valid_names() {
         for name in [&b"a"[..], b"...", b".a", b"\xff", &[b'n'; NAME_LEN_MAX]] {
             assert!(is_name(name), "{name:?}");
         }

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_that_give_rights_are_told_from_others() {
+    fn privileged_extended_attributes_are_recognized() {
         for name in ["user.note", "system.posix_acl_access", "system.posix_acl_default"] {
             assert!(is_unprivileged_xattr(name.as_bytes()), "{name}");
         }

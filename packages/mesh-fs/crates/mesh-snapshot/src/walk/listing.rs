@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_directory_any_more_is_what_it_is() {
+    fn a_directory_replaced_by_a_file_or_link_is_reported() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = |name: &str| directory.path().join(name);
         std::fs::write(path("file"), "").expect("a file");

@@ -31,7 +31,7 @@ fn equal_trees_have_no_changes() {
 }
 
 #[test]
-fn each_change_is_told_once() {
+fn each_change_is_reported_once() {
     let test_tree = TestTree::new();
     for name in ["attributes", "content", "inside/same", "inside/gone", "kind", "removed/x"] {
         test_tree.write(name, name.as_bytes());
@@ -67,7 +67,7 @@ fn each_change_is_told_once() {
 }
 
 #[test]
-fn no_two_nodes_go_on_from_the_same_one() {
+fn an_old_node_matches_at_most_one_new_node() {
     let test_tree = TestTree::new();
     let path = test_tree.write("a", b"content");
     fs::hard_link(&path, test_tree.path("b")).unwrap();

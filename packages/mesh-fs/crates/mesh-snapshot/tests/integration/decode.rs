@@ -68,13 +68,13 @@ fn sample() -> Vec<u8> {
 }
 
 #[test]
-fn a_description_is_a_tree() {
+fn a_description_decodes_to_a_tree() {
     visit(&Tree::decode(&sample()).unwrap());
     visit(&with(&[]).unwrap());
 }
 
 #[test]
-fn names_that_are_none_are_refused() {
+fn invalid_names_are_refused() {
     for name in [&b"."[..], b"..", b"a/b", b"/", b"a\0", b"\0"] {
         assert!(with(&[&named(name), EMPTY]).is_err(), "{name:?}");
     }
@@ -84,7 +84,7 @@ fn names_that_are_none_are_refused() {
 }
 
 #[test]
-fn names_are_in_order_and_different() {
+fn names_must_be_sorted_and_unique() {
     let two = |one: &[u8], other: &[u8]| with(&[&named(one), EMPTY, &named(other), EMPTY]);
     assert!(two(b"a", b"b").is_ok());
     assert!(two(b"a", b"ab").is_ok());
@@ -93,7 +93,7 @@ fn names_are_in_order_and_different() {
 }
 
 #[test]
-fn another_version_is_told_from_nonsense() {
+fn another_version_is_distinguished_from_malformed_input() {
     assert_eq!(Tree::decode(b"meshtree\x02"), Err(DecodeError::Version));
     assert_eq!(Tree::decode(b""), Err(DecodeError::Version));
     assert_eq!(Recipe::parse(b"meshlist\x02\x00"), Err(DecodeError::Version));
@@ -101,7 +101,7 @@ fn another_version_is_told_from_nonsense() {
 }
 
 #[test]
-fn another_name_leads_to_a_file_before_it() {
+fn a_hard_link_must_refer_to_an_earlier_file() {
     let link = |path: &[u8]| [&[8][..], &named(path)].concat();
     let one = |path: &[u8]| with(&[&named(b"a"), EMPTY, &named(b"b"), &link(path)]);
     let tree = one(b"a").unwrap();
@@ -118,7 +118,7 @@ fn another_name_leads_to_a_file_before_it() {
 }
 
 #[test]
-fn pieces_of_files_are_within_bounds() {
+fn extents_must_be_within_bounds() {
     let file = |pieces: &[u8]| with(&[&named(b"a"), &EMPTY[..6], pieces]);
     assert!(file(b"\x01\x03").is_ok());
     assert!(file(b"\x01\x01").is_err(), "an empty hole");
@@ -132,7 +132,7 @@ fn pieces_of_files_are_within_bounds() {
 }
 
 #[test]
-fn directories_are_inside_each_other_only_so_many_times() {
+fn the_depth_of_nested_directories_is_limited() {
     let nested = |depth: usize| {
         let names = [&named(b"d"), DIRECTORY].concat().repeat(depth);
         with(&[&names, &vec![0; depth]])
@@ -163,7 +163,7 @@ fn two_hundred_thousand_names_take_little_memory() {
 }
 
 #[test]
-fn a_recipe_is_only_joined_of_what_it_names() {
+fn a_recipe_is_joined_only_from_its_own_chunks() {
     let piece = b"some bytes".to_vec();
     let chunk = ChunkId::of(&piece);
     let recipe = |level: u8, len: u8| {
@@ -178,7 +178,7 @@ fn a_recipe_is_only_joined_of_what_it_names() {
 }
 
 #[test]
-fn levels_of_recipes_go_down() {
+fn recipe_levels_must_decrease_by_one() {
     let inner = b"meshlist\x01\x01".to_vec();
     let chunk = ChunkId::of(&inner);
     let recipe = |level: u8| [b"meshlist\x01", &[level][..], &chunk.0, &[10]].concat();
@@ -199,7 +199,10 @@ proptest! {
     })]
 
     #[test]
-    fn changed_bytes_never_do_harm(seed in any::<u64>(), changes in 1_usize..6) {
+    fn a_corrupted_description_is_a_valid_tree_or_refused(
+        seed in any::<u64>(),
+        changes in 1_usize..6,
+    ) {
         let mut stream = sample_once().clone();
         let numbers = test_tree::random(changes * 16, seed);
         for number in numbers.chunks(16) {
@@ -217,7 +220,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_behind_the_head_never_do_harm(bytes in vec(0_u8..9, 0..200)) {
+    fn arbitrary_bytes_after_the_header_are_a_valid_tree_or_refused(bytes in vec(0_u8..9, 0..200)) {
         if let Ok(tree) = Tree::decode(&[ROOT, &bytes].concat()) {
             visit(&tree);
         }

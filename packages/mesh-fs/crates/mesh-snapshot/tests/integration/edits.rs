@@ -20,7 +20,7 @@ fn many(test_tree: &TestTree, count: usize) {
 }
 
 #[test]
-fn a_changed_byte_moves_little_of_a_large_file() {
+fn a_changed_byte_in_a_large_file_creates_few_new_chunks() {
     let test_tree = TestTree::new();
     let mut bytes = test_tree.random("large", 20_000_000, 1);
     many(&test_tree, 300);
@@ -35,7 +35,7 @@ fn a_changed_byte_moves_little_of_a_large_file() {
 }
 
 #[test]
-fn a_byte_more_at_the_front_moves_little_of_a_large_file() {
+fn a_byte_inserted_at_the_front_creates_few_new_chunks() {
     let test_tree = TestTree::new();
     let bytes = test_tree.random("large", 20_000_000, 2);
     let before = take(&test_tree);
@@ -45,7 +45,7 @@ fn a_byte_more_at_the_front_moves_little_of_a_large_file() {
 }
 
 #[test]
-fn a_file_more_moves_little_of_the_description() {
+fn an_added_file_changes_few_chunks_of_the_description() {
     let test_tree = TestTree::new();
     many(&test_tree, 3000);
     let before = take(&test_tree);
@@ -58,7 +58,7 @@ fn a_file_more_moves_little_of_the_description() {
 }
 
 #[test]
-fn what_is_as_it_was_is_not_read_again() {
+fn unchanged_files_are_not_read_again() {
     let test_tree = TestTree::new();
     many(&test_tree, 200);
     fs::hard_link(test_tree.path("directory-000/file-000007"), test_tree.path("again")).unwrap();
@@ -78,7 +78,7 @@ fn what_is_as_it_was_is_not_read_again() {
 }
 
 #[test]
-fn a_change_in_the_same_moment_is_not_overlooked() {
+fn a_change_with_the_same_size_and_timestamp_is_detected() {
     let test_tree = TestTree::new();
     for nth in 0..50_u8 {
         test_tree.write("file", &[nth; 10]);
@@ -107,7 +107,7 @@ fn holes_and_extended_attributes_are_kept_without_reading() {
 }
 
 #[test]
-fn any_number_of_threads_take_the_same() {
+fn any_number_of_threads_takes_the_same_snapshot() {
     let test_tree = TestTree::new();
     many(&test_tree, 500);
     test_tree.random("large", 40 << 20, 4);
@@ -127,7 +127,7 @@ fn any_number_of_threads_take_the_same() {
 }
 
 #[test]
-fn a_file_that_grows_all_the_time_is_a_part_of_what_was_written() {
+fn a_snapshot_of_a_growing_file_is_a_prefix_of_its_content() {
     let test_tree = TestTree::new();
     let all = random(32 << 20, 6);
     // Large enough to be read by several threads.
@@ -156,7 +156,7 @@ fn a_file_that_grows_all_the_time_is_a_part_of_what_was_written() {
 }
 
 #[test]
-fn names_that_come_and_go_meanwhile_do_no_harm() {
+fn files_created_and_removed_during_a_snapshot_do_no_harm() {
     let test_tree = TestTree::new();
     many(&test_tree, 100);
     let is_over = AtomicBool::new(false);

@@ -40,7 +40,7 @@ fn ignoring(patterns: &[&str]) -> Options {
 }
 
 #[test]
-fn patterns_of_the_options_hold_everywhere() {
+fn patterns_in_the_options_apply_to_the_whole_tree() {
     let files = [("a.o", ""), ("b/c.o", ""), ("b/c.rs", ""), ("target/x/y", ""), ("d/target", "")];
     check(&ignoring(&["*.o", "/target/"]), &files, &["b/", "b/c.rs", "d/", "d/target"]);
     check(
@@ -52,7 +52,7 @@ fn patterns_of_the_options_hold_everywhere() {
 }
 
 #[test]
-fn files_with_patterns_hold_in_their_directory() {
+fn ignore_files_apply_to_their_directory() {
     let files = [
         (".meshignore", "*.log\n/only-here\nb/inner\n"),
         ("x.log", ""),
@@ -82,13 +82,13 @@ fn files_with_patterns_hold_in_their_directory() {
 }
 
 #[test]
-fn what_is_in_a_directory_that_is_left_out_cannot_be_kept() {
+fn files_in_an_ignored_directory_cannot_be_included_again() {
     let files = [(".meshignore", "\u{feff}out/\r\n!out/kept\n"), ("out/kept", ""), ("in", "")];
     check(&Options::default(), &files, &[".meshignore", "in"]);
 }
 
 #[test]
-fn the_options_have_the_last_word() {
+fn the_options_override_ignore_files() {
     let files = [("d/.gitignore", "*.a\n!b.b\n"), ("d/a.a", ""), ("d/b.b", "")];
     let options = Options {
         ignore: vec!["*.b".to_owned(), "!*.a".to_owned()],
@@ -101,7 +101,7 @@ fn the_options_have_the_last_word() {
 }
 
 #[test]
-fn a_pattern_without_meaning_is_an_error() {
+fn an_invalid_pattern_is_an_error() {
     let test_tree = TestTree::new();
     let error = Snapshot::take(test_tree.root(), &ignoring(&["a", "x[b-a]"]), None).unwrap_err();
     assert!(matches!(&error, SnapshotError::Pattern { pattern, .. } if pattern == "x[b-a]"));
@@ -111,7 +111,7 @@ fn a_pattern_without_meaning_is_an_error() {
 }
 
 #[test]
-fn what_cannot_be_read_is_an_error_or_skipped() {
+fn unreadable_files_are_an_error_or_skipped() {
     let test_tree = TestTree::new();
     for name in ["closed-file", "closed/inside", "open/file"] {
         let path = test_tree.write(name, b"content");

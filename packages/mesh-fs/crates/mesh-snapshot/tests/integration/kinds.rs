@@ -11,7 +11,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 
 #[test]
-fn files_of_all_sizes_come_back() {
+fn files_of_all_sizes_round_trip() {
     let test_tree = TestTree::new();
     for len in [0, 1, 8191, 8192, 8193, 100_000, 1 << 20, (1 << 20) + 1] {
         test_tree.random(&format!("of-{len}"), len, len as u64);
@@ -102,7 +102,7 @@ fn names_may_be_any_bytes() {
 }
 
 #[test]
-fn what_is_no_file_is_a_node_without_content() {
+fn symlinks_and_special_files_are_nodes_without_content() {
     let test_tree = TestTree::new();
     symlink("some/where", test_tree.path("link")).unwrap();
     let _socket = UnixListener::bind(test_tree.path("socket")).unwrap();
@@ -122,7 +122,7 @@ fn what_is_no_file_is_a_node_without_content() {
 }
 
 #[test]
-fn extended_attributes_are_kept_where_there_are_some() {
+fn extended_attributes_are_kept() {
     let test_tree = TestTree::new();
     let path = test_tree.write("file", b"content");
     let set =
@@ -139,7 +139,7 @@ fn extended_attributes_are_kept_where_there_are_some() {
 }
 
 #[test]
-fn five_hundred_directories_may_be_inside_each_other() {
+fn five_hundred_nested_directories_are_supported() {
     let test_tree = TestTree::new();
     // The whole path is longer than the kernel accepts.
     let mut directory = fs::File::open(test_tree.root()).unwrap();
@@ -165,7 +165,7 @@ fn five_hundred_directories_may_be_inside_each_other() {
 }
 
 #[test]
-fn a_root_that_is_no_directory_is_an_error() {
+fn a_root_that_is_not_a_directory_is_an_error() {
     let test_tree = TestTree::new();
     let path = test_tree.write("file", b"");
     for path in [path, test_tree.path("nothing")] {

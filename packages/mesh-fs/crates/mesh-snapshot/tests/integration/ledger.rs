@@ -39,7 +39,7 @@ fn times_of(path: &Path) -> Timestamps {
 }
 
 #[test]
-fn what_is_known_is_not_read() {
+fn unchanged_files_in_the_ledger_are_not_read() {
     let test_tree = calm();
     let before = take(&test_tree);
     assert_eq!((before.files_read(), before.reused()), (53, 0));
@@ -53,7 +53,7 @@ fn what_is_known_is_not_read() {
 }
 
 #[test]
-fn what_was_changed_is_read_though_its_time_and_size_say_nothing() {
+fn a_change_that_keeps_the_size_and_mtime_is_detected() {
     let test_tree = calm();
     let ledger = take(&test_tree).ledger();
     let path = test_tree.path("1/file-40");
@@ -84,7 +84,7 @@ fn another_file_at_the_same_path_is_read() {
 }
 
 #[test]
-fn a_change_in_the_moment_of_the_first_snapshot_is_seen() {
+fn a_change_at_the_time_of_the_first_snapshot_is_detected() {
     let test_tree = TestTree::new();
     for nth in 0..100_u8 {
         test_tree.write("file", &[nth, 0]);
@@ -97,7 +97,7 @@ fn a_change_in_the_moment_of_the_first_snapshot_is_seen() {
 }
 
 #[test]
-fn new_names_for_the_same_bytes_make_another_version() {
+fn a_change_of_chunk_ids_requires_a_new_ledger_version() {
     let test_tree = TestTree::new();
     test_tree.random("file", 3_000_000, 7);
     let names: Vec<u8> = tree(&take(&test_tree)).chunks().flat_map(|(chunk, _)| chunk.0).collect();
@@ -107,7 +107,7 @@ fn new_names_for_the_same_bytes_make_another_version() {
 }
 
 #[test]
-fn another_version_is_told_from_damage() {
+fn another_version_is_distinguished_from_damage() {
     let ledger = take(&calm()).ledger();
     let mut other = ledger.clone();
     other[8] += 1;
@@ -127,7 +127,7 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_place_gives_what_was_kept_for_the_same_directory_and_options() {
+fn a_ledger_is_loaded_only_for_the_same_directory_and_options() {
     let (test_tree, folder) = (calm(), tempfile::tempdir().unwrap());
     let snapshot = take(&test_tree);
     let here = place(folder.path(), test_tree.root());
@@ -146,7 +146,7 @@ fn a_place_gives_what_was_kept_for_the_same_directory_and_options() {
 }
 
 #[test]
-fn what_is_no_ledger_is_as_good_as_nothing() {
+fn an_invalid_ledger_file_is_ignored() {
     let (test_tree, folder) = (calm(), tempfile::tempdir().unwrap());
     let here = place(folder.path(), test_tree.root());
     here.save(&take(&test_tree).ledger()).unwrap();
@@ -176,7 +176,7 @@ fn what_is_no_ledger_is_as_good_as_nothing() {
 }
 
 #[test]
-fn a_folder_of_others_is_not_used() {
+fn an_untrusted_folder_or_file_is_not_used() {
     let (test_tree, folder) = (TestTree::new(), tempfile::tempdir().unwrap());
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o722)).unwrap();
     assert!(LedgerFile::open(folder.path(), test_tree.root(), &Options::default()).is_err());
@@ -194,7 +194,7 @@ fn a_folder_of_others_is_not_used() {
 }
 
 #[test]
-fn the_ledgers_that_were_used_last_are_kept_and_nothing_unfinished() {
+fn old_ledgers_and_unfinished_files_are_removed() {
     let (test_tree, folder) = (TestTree::new(), tempfile::tempdir().unwrap());
     let ledger = take(&test_tree).ledger();
     let left = folder.path().join("0.0.unfinished");
@@ -215,7 +215,7 @@ fn the_ledgers_that_were_used_last_are_kept_and_nothing_unfinished() {
 }
 
 #[test]
-fn programs_that_keep_at_the_same_time_leave_one_whole_ledger() {
+fn concurrent_saves_leave_one_complete_ledger() {
     let (test_tree, folder) = (calm(), tempfile::tempdir().unwrap());
     let ledger = take(&test_tree).ledger();
     std::thread::scope(|scope| {
@@ -243,7 +243,7 @@ proptest! {
     })]
 
     #[test]
-    fn changed_bytes_are_refused_even_with_the_right_check(
+    fn a_corrupted_ledger_is_refused_and_harmless_with_a_valid_checksum(
         seed in any::<u64>(),
         changes in 1_usize..6,
     ) {

@@ -42,7 +42,7 @@ fn a_file_that_was_replaced_is_opened_again() {
 }
 
 #[test]
-fn a_chunk_of_nothing_is_unknown() {
+fn a_chunk_of_no_file_is_unknown() {
     let test_tree = TestTree::new();
     let error = take(&test_tree).read(&ChunkId([7; 32]), &mut Vec::new()).unwrap_err();
     assert!(matches!(error, ReadError::Unknown(_)), "{error}");

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_do_not_answer_are_named() {
+    fn the_error_lists_all_unreachable_addresses() {
         let ((_first, one), (_second, other)) = (reserved_address(), reserved_address());
         let error = connect_first(&[one, other], &Stop::after(None)).expect_err("nobody listens");
         let text = error.of("it").to_string();

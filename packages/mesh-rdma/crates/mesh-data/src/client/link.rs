@@ -354,7 +354,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn process_that_exits_while_it_is_opened_has_ended() {
+    fn the_error_for_an_exited_process_is_recognized() {
         let mut child = Command::new("true").spawn().expect("there is a program `true`");
         let pid = Pid::from_child(&child);
         child.wait().expect("a child can be waited for");

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_that_was_closed_is_made_again_a_few_times() {
+    fn a_closed_connection_is_retried_a_limited_number_of_times() {
         let stop = Stop::after(None);
         let mut count = 0;
         let connected = with_retries(&stop, || {
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn another_error_ends_the_attempts_at_once() {
+    fn other_errors_are_not_retried() {
         let mut count = 0;
         let failed = with_retries(&Stop::after(None), || {
             count += 1;

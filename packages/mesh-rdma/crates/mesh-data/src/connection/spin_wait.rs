@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_is_received_in_order_however_it_is_waited_for() {
+    fn bytes_arrive_in_order_whether_a_wait_spins_or_blocks() {
         let (mut near, mut far) = pair();
         let echo = thread::spawn(move || {
             let spin_wait = SpinWait::default();
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_heard_while_looking() {
+    fn a_spinning_wait_detects_a_closed_connection() {
         let (near, far) = pair();
         let spin_wait = SpinWait(AtomicBool::new(true));
         drop(far);

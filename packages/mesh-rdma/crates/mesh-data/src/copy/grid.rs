@@ -187,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_touch_on_both_sides_are_one() {
+    fn rows_adjacent_on_both_sides_are_merged() {
         let grid = Grid::new(4, &[dim(2, 100, 50), dim(3, 4, 4)]).expect("it is small");
         let rows: Vec<_> = grid.rows(0, 24).collect();
         assert_eq!(rows, [Row { from: 0, to: 0, len: 12 }, Row { from: 100, to: 50, len: 12 }]);
     }
 
     #[test]
-    fn parts_of_a_grid_are_the_whole() {
+    fn the_parts_of_a_grid_add_up_to_the_whole() {
         let grid = Grid::new(5, &[dim(3, 70, 40), dim(4, 7, 9)]).expect("it is small");
         let bytes = |start, len| {
             let rows: Vec<_> = grid.rows(start, len).collect();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_sees_the_same_rows() {
+    fn the_owner_decodes_the_same_rows() {
         let grid = Grid::new(5, &[dim(3, 70, 40), dim(4, 7, 9)]).expect("it is small");
         let theirs = Grid::decode(&grid.encode()).expect("it was encoded");
         let froms =
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_bytes_has_no_rows() {
+    fn an_empty_grid_has_no_rows() {
         let grid = Grid::new(5, &[dim(0, 70, 40)]).expect("it is small");
         assert!(grid.is_empty());
         assert_eq!(grid.rows(0, 10).count(), 0);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_spans_more_than_there_is_is_refused() {
+    fn a_grid_that_overflows_or_has_too_many_dims_is_refused() {
         assert_eq!(Grid::new(8, &[dim(1 << 40, 1 << 40, 8)]), None);
         assert_eq!(Grid::new(1, &[dim(2, 3, 3); DIMS_MAX + 1]), None);
     }

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_says_nothing_has_as_long_as_the_limit() {
+    fn an_unresponsive_client_is_refused_after_the_time_limit() {
         let (_ours, theirs) = sockets();
         let limit = Duration::from_millis(30);
         let found = authenticate(&theirs, &descriptor(7), &AuthenticationMode::Local, limit);

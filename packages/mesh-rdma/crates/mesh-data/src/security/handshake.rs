@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_goes_on_when_its_keys_are_replaced() {
+    fn a_connection_continues_after_a_key_update() {
         let (ours, theirs) = pair();
         for number in 0..4 {
             for (from, to) in [(&ours, &theirs), (&theirs, &ours)] {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn another_certificate_than_that_of_the_handle_is_refused_by_name() {
+    fn a_certificate_other_than_that_of_the_handle_is_refused() {
         let identity = Identity::make().expect("an identity");
         let other = Identity::make().expect("another one");
         let (ours, theirs) = UnixStream::pair().expect("two sockets");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tls_is_refused_at_its_first_bytes() {
+    fn a_connection_without_tls_is_refused_at_its_first_bytes() {
         let identity = Identity::make().expect("an identity");
         let (mut ours, theirs) = UnixStream::pair().expect("two sockets");
         ours.write_all(b"GET / HTTP/1.1\r\n").expect("it is sent");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_is_waited_for_as_long_as_the_limit() {
+    fn a_handshake_with_an_unresponsive_peer_times_out() {
         let identity = Identity::make().expect("an identity");
         let (_ours, theirs) = UnixStream::pair().expect("two sockets");
         let socket = Socket::open(OwnedFd::from(theirs));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_that_is_changed_on_the_way_never_gets_to_the_memory() {
+    fn bytes_modified_in_transit_are_never_written_to_memory() {
         let (ours, theirs) = pair();
         // A second pair of sockets replaces the connection, so that the record can be modified.
         let (mut middle, carried) = UnixStream::pair().expect("two sockets");

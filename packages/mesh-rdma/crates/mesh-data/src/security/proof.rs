@@ -60,7 +60,7 @@ mod tests {
     const SECRET: Token = [3; 16];
 
     #[test]
-    fn a_proof_counts_for_the_secret_the_side_and_the_connection_it_was_made_for() {
+    fn a_proof_is_valid_only_for_its_secret_side_and_connection() {
         let proof = EXCHANGE.proof(&SECRET, Side::Client);
         assert!(EXCHANGE.is_proved(&SECRET, Side::Client, &proof));
         assert!(!EXCHANGE.is_proved(&[4; 16], Side::Client, &proof));

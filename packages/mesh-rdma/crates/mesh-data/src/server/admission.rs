@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_unauthenticated_connection_makes_room_for_a_new_one() {
+    fn the_oldest_unauthenticated_connection_is_evicted_for_a_new_one() {
         let limiter = limiter(9, 2);
         let (first_peer, first) = connection();
         let first = until_shut(first_peer, limiter.admit(Origin::Tcp, &first).expect("room"));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_keeps_a_quarter_of_the_descriptors() {
+    fn a_quarter_of_the_descriptors_is_reserved_for_the_process() {
         let policy = AdmissionPolicy::for_descriptors(1024);
         assert_eq!((policy.connections_max, policy.unauthenticated_max), (768, 128));
         let unlimited = AdmissionPolicy::for_descriptors(u64::MAX);

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_reach_comes_before_what_they_hardly_do() {
+    fn widely_reachable_addresses_come_first() {
         let found = to_be_tried(vec![
             interface("lo", "127.0.0.1", 8),
             interface("lo", "::1", 128),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_network_that_both_are_in_comes_first_but_for_bridges_that_all_machines_have() {
+    fn a_shared_network_comes_first_unless_it_is_a_container_bridge() {
         let ours = [
             interface("lo", "127.0.0.1", 8),
             interface("docker0", "172.17.0.1", 16),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_does_not_grow_with_the_machine() {
+    fn the_number_of_addresses_in_a_handle_is_limited() {
         let many = (0..200).map(|at| interface("eth0", &format!("10.0.0.{at}"), 24));
         let found = to_be_tried(many.chain([interface("lo", "127.0.0.1", 8)]).collect());
         assert_eq!(found.len(), ADDRESSES_MAX);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_names_at_least_loopback() {
+    fn the_interfaces_include_loopback() {
         let found = interfaces().expect("a list of interfaces");
         assert!(found.iter().any(|one| one.address.is_loopback()), "{found:?}");
     }

@@ -11,7 +11,7 @@ fn bytes(span: Span) -> &'static mut [u8] {
 }
 
 #[test]
-fn blocks_do_not_overlap_and_begin_with_zeros() {
+fn blocks_do_not_overlap_and_are_initially_zero() {
     let arena = Arc::new(Arena::default());
     let sizes = [1, 4096, 5000, 1 << 20, 1, 12345];
     let blocks: Vec<_> = sizes.map(|size| arena.allocate(size).expect("there is memory")).into();
@@ -27,7 +27,7 @@ fn blocks_do_not_overlap_and_begin_with_zeros() {
 }
 
 #[test]
-fn freed_blocks_are_joined_and_zero_when_taken_again() {
+fn freed_blocks_are_merged_and_zeroed_for_reuse() {
     let arena = Arc::new(Arena::default());
     let blocks: Vec<_> = (0..4).map(|_| arena.allocate(4096).expect("there is memory")).collect();
     let first = blocks[0].span.start;
@@ -50,7 +50,7 @@ fn freed_blocks_are_joined_and_zero_when_taken_again() {
 }
 
 #[test]
-fn what_is_not_all_in_one_segment_is_not_located() {
+fn a_span_that_is_not_within_one_segment_is_not_located() {
     let arena = Arc::new(Arena::default());
     let block = arena.allocate(100).expect("there is memory");
     let map = arena.segment(block.segment).expect("it is there");

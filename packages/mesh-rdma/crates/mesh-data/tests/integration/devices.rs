@@ -29,7 +29,7 @@ fn assert_refused(target: &Target) {
 }
 
 #[test]
-fn no_transport_copies_memory_of_a_device() {
+fn no_transport_copies_device_memory() {
     let domain = domain().expect("this system has what it takes");
     let remote = register(&domain);
     assert_refused(&Target::ours(&domain, remote));
@@ -38,7 +38,7 @@ fn no_transport_copies_memory_of_a_device() {
 }
 
 #[test]
-fn a_release_waits_for_what_has_announced_itself() {
+fn a_release_waits_for_an_active_copy_lease() {
     let domain = domain().expect("this system has what it takes");
     let remote = register(&domain);
     let lease = CopyLease::ours(&domain, &remote).expect("it is good");

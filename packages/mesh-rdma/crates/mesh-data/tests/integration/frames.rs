@@ -20,12 +20,12 @@ fn descriptors() -> impl Strategy<Value = PeerDescriptor> {
 
 proptest! {
     #[test]
-    fn a_descriptor_is_read_as_it_was_written(descriptor in descriptors()) {
+    fn a_descriptor_round_trips(descriptor in descriptors()) {
         prop_assert_eq!(PeerDescriptor::decode(&descriptor.encode()), Some(descriptor));
     }
 
     #[test]
-    fn a_descriptor_that_is_cut_is_another_name_or_none(
+    fn a_truncated_descriptor_has_a_shorter_name_or_is_refused(
         descriptor in descriptors(),
         cut in any::<prop::sample::Index>(),
     ) {
@@ -37,7 +37,9 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_descriptor_or_none(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn descriptors_decoded_from_arbitrary_bytes_round_trip(
+        bytes in prop::collection::vec(any::<u8>(), 0..400),
+    ) {
         let mut known = bytes;
         if let Some(version) = known.first_mut() {
             *version = 1;
@@ -48,7 +50,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_request_that_says_the_same_or_none(bytes in any::<[u8; REQUEST_LEN]>()) {
+    fn requests_decoded_from_arbitrary_bytes_round_trip(bytes in any::<[u8; REQUEST_LEN]>()) {
         let mut bytes = bytes;
         bytes[0] %= 16;
         if let Some(request) = Request::decode(&bytes) {
@@ -58,7 +60,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_reply_that_says_the_same_or_none(bytes in any::<[u8; REPLY_LEN]>()) {
+    fn replies_decoded_from_arbitrary_bytes_round_trip(bytes in any::<[u8; REPLY_LEN]>()) {
         let mut bytes = bytes;
         bytes[0] %= 8;
         if let Some(reply) = Reply::decode(&bytes) {

@@ -40,7 +40,7 @@ fn write(target: &Target, bytes: &mut [u8]) -> Result<(), DataError> {
 }
 
 #[test]
-fn no_byte_lands_after_a_release_however_threads_interleave() {
+fn concurrent_writes_never_land_after_a_release() {
     const LEN: usize = 3 << 20;
     let domain = domain().expect("this system has what it takes");
     let (mut memory, freed) = (vec![0_u8; LEN], Arc::new(AtomicUsize::new(0)));
@@ -78,7 +78,7 @@ fn no_byte_lands_after_a_release_however_threads_interleave() {
 }
 
 #[test]
-fn slot_that_is_used_again_does_not_answer_to_the_old_key() {
+fn a_reused_slot_refuses_the_old_key() {
     let domain = domain().expect("this system has what it takes");
     let (mut memory, freed) = (vec![0_u8; 64], Arc::new(AtomicUsize::new(0)));
     let old = register(&domain, span_of(&mut memory), &freed);
@@ -93,7 +93,7 @@ fn slot_that_is_used_again_does_not_answer_to_the_old_key() {
 }
 
 #[test]
-fn view_keeps_memory_that_was_released() {
+fn a_view_keeps_released_memory_alive() {
     let domain = domain().expect("this system has what it takes");
     let (mut memory, freed) = (vec![5_u8; 64], Arc::new(AtomicUsize::new(0)));
     let target = register(&domain, span_of(&mut memory), &freed);
@@ -107,7 +107,7 @@ fn view_keeps_memory_that_was_released() {
 }
 
 #[test]
-fn what_was_released_is_reclaimed_only_when_nobody_has_it_in_view() {
+fn released_memory_is_reclaimed_only_after_its_last_view_is_dropped() {
     let domain = domain().expect("this system has what it takes");
     let (mut memory, freed) = (vec![5_u8; 64], Arc::new(AtomicUsize::new(0)));
     let target = register(&domain, span_of(&mut memory), &freed);
@@ -127,7 +127,7 @@ fn what_was_released_is_reclaimed_only_when_nobody_has_it_in_view() {
 }
 
 #[test]
-fn handle_that_is_lost_in_transit_frees_the_memory() {
+fn a_handle_lost_in_transit_frees_its_memory() {
     let domain = domain().expect("this system has what it takes");
     let (mut memory, freed) = (vec![5_u8; 64], Arc::new(AtomicUsize::new(0)));
     let target = register(&domain, span_of(&mut memory), &freed);
@@ -140,7 +140,7 @@ fn handle_that_is_lost_in_transit_frees_the_memory() {
 }
 
 #[test]
-fn ranges_at_the_end_of_all_numbers_are_out_of_bounds() {
+fn ranges_near_the_integer_maximum_are_out_of_bounds() {
     let domain = domain().expect("this system has what it takes");
     let (mut memory, freed) = (vec![0_u8; 64], Arc::new(AtomicUsize::new(0)));
     let target = register(&domain, span_of(&mut memory), &freed);

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authenticated_connection_stays_while_there_are_unauthenticated_ones() {
+    fn unauthenticated_connections_are_evicted_before_authenticated_ones() {
         let mut pending_connections =
             pending_connections(&["10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1"]);
         pending_connections.mark_authenticated(0);
