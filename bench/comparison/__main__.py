@@ -122,12 +122,13 @@ def _dumped(found: Mapping[str, Any]) -> str:
 
 def _recoveries(interpreters: Mapping[str, str]) -> str:
     """Return the table of the recoveries of a training, if the systems for it are installed."""
-    if not {"mesh", "ray"} <= interpreters.keys():
+    if not {"mesh", "torchrun", "ray"} <= interpreters.keys():
         return ""
-    mesh, ray = interpreters["mesh"], interpreters["ray"]
+    torch = interpreters["torchrun"]
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "recoveries.json")
-        options = [f"--mesh={mesh}", f"--torchrun={mesh}", f"--ray={ray}", f"--output={output}"]
+        options = [f"--mesh={interpreters['mesh']}", f"--ray={interpreters['ray']}"]
+        options += [f"--torchrun={torch}", f"--torchft={torch}", f"--output={output}"]
         command = [sys.executable, "-m", "bench.recoveries", *options, "--rounds=1"]
         subprocess.run(command, check=True)
         runs_of_all = json.loads(output.read_text("utf-8"))["runs"]

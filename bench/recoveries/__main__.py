@@ -29,6 +29,9 @@ SYSTEMS = {
     "FaultTolerantTraining": ("mesh", ("with_mesh.py",)),
     "run_spmd": ("mesh", ("with_run_spmd.py",)),
     "torchrun": ("torchrun", (*TORCHRUN, f"--max-restarts={KILLS}", "with_torchrun.py")),
+    # The default of torchft is 5 s.
+    "torchft": ("torchft", ("with_torchft.py", "5000")),
+    "torchft, heartbeat timeout of 1 s": ("torchft", ("with_torchft.py", "1000")),
     "Ray Train": ("ray", ("with_ray_train.py",)),
 }
 
@@ -78,7 +81,7 @@ def measure(name: str, command: Sequence[str], seed: int) -> dict[str, Any] | No
 def main() -> None:
     """Run all systems whose interpreters are given, and print and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    for interpreter in ("mesh", "torchrun", "ray"):
+    for interpreter in ("mesh", "torchrun", "torchft", "ray"):
         parser.add_argument(f"--{interpreter}", metavar="PYTHON")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--output", type=Path, default=Path("recoveries.json"))

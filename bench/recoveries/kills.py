@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,16 +33,20 @@ class Recovery:
     """The recovery from one kill.
 
     Attributes:
-        step: The step in which the rank was killed.
+        step: The step at whose beginning the rank was to be killed.
         rank: The rank.
-        seconds: From the kill to the end of this step on this rank.
+        others_s: From the kill to the end of the next step on all other ranks, in seconds.
+        seconds: From the kill to the end of the next new step on the rank itself.
         steps_repeated: The number of steps that the rank had finished and trained again.
+        steps_missed: The number of steps that the other ranks trained without the rank.
     """
 
     step: int
     rank: int
+    others_s: float
     seconds: float
     steps_repeated: int
+    steps_missed: int
 
 
 class Journal:
@@ -58,12 +63,12 @@ class Journal:
         self._steps_to_kill = {step for step, one in planned_kills(seed).items() if one == rank}
 
     def begin(self, step: int) -> None:
-        """Kill this process if that is planned for the step and has not happened yet."""
-        if step in self._steps_to_kill and not any(
-            one == ("kill", step) for one, _ in self.entries()
-        ):
-            self._append("kill", step)
-            os.kill(os.getpid(), signal.SIGKILL)
+        """Kill this process if that is planned for the step, or for one that it has missed."""
+        killed = {one for (what, one), _ in self.entries() if what == "kill"}
+        for due in sorted(self._steps_to_kill - killed):
+            if due <= step:
+                self._append("kill", due)
+                os.kill(os.getpid(), signal.SIGKILL)
 
     def end(self, step: int) -> None:
         """Record the end of a step."""
@@ -75,24 +80,40 @@ class Journal:
         words = [line.split() for line in lines]
         return [((what, int(step)), float(at)) for what, step, at in words]
 
-    def recoveries(self) -> list[Recovery]:
+    def recoveries(self, others: Sequence[Journal]) -> list[Recovery]:
         """Return the recoveries from the kills of this rank.
 
+        Args:
+            others: The journals of all other ranks.
+
         Raises:
-            ValueError: The training did not reach the step of a kill again.
+            ValueError: A rank trained no new step after a kill.
         """
         rank = int(self._path.name.removeprefix("rank"))
         entries = self.entries()
         found = []
         for at, ((what, step), killed_at) in enumerate(entries):
-            if what == "kill":
-                later = entries[at + 1 :]
-                ended_at = next((time for one, time in later if one == ("end", step)), None)
-                if ended_at is None:
-                    raise ValueError(f"rank {rank} did not reach step {step} after its kill")
-                repeated = {s for (_, s), time in later if time < ended_at and s < step}
-                found.append(Recovery(step, rank, ended_at - killed_at, len(repeated)))
+            if what != "kill":
+                continue
+            last = max((one for (_, one), _ in entries[:at]), default=-1)
+            trained, ended_at = self.next_end(killed_at, last)
+            others_s = max(one.next_end(killed_at, -1)[1] for one in others) - killed_at
+            repeated = {one for (_, one), end_at in entries[at + 1 :] if end_at < ended_at}
+            missed = trained - last - 1
+            seconds = ended_at - killed_at
+            found.append(Recovery(step, rank, others_s, seconds, len(repeated), missed))
         return found
+
+    def next_end(self, since: float, last: int) -> tuple[int, float]:
+        """Return the first step later than `last` that ended after a time, and when it ended.
+
+        Raises:
+            ValueError: There is no such step.
+        """
+        for (what, step), at in self.entries():
+            if what == "end" and at > since and step > last:
+                return step, at
+        raise ValueError(f"{self._path.name} trained no new step after a kill")
 
     def _append(self, what: str, step: int) -> None:
         # The clock is that of the machine, not of a process.
@@ -107,7 +128,12 @@ def recoveries_of(folder: Path, seed: int) -> list[Recovery]:
         ValueError: A planned kill did not happen, or was not recovered from.
     """
     ranks = [Journal(folder, rank, seed) for rank in range(RANKS)]
-    found = sorted((one for rank in ranks for one in rank.recoveries()), key=lambda one: one.step)
+    found = [
+        one
+        for rank in ranks
+        for one in rank.recoveries([other for other in ranks if other is not rank])
+    ]
+    found.sort(key=lambda one: one.step)
     if {one.step: one.rank for one in found} != planned_kills(seed):
         raise ValueError(f"{len(found)} of {KILLS} planned kills are in the journals")
     return found

@@ -13,7 +13,7 @@ from torch import distributed, nn
 # The scripts run where neither Mesh nor the repository is installed.
 sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
 
-from kills import Journal
+from kills import RANKS, Journal
 from small_gpt import CONTEXT, GPT, loss_of, tokens
 
 BATCH_PER_RANK = 8
@@ -44,7 +44,7 @@ class GPTTraining:
 
     def loss(self, step: int) -> torch.Tensor:
         """Return the loss for the samples of this rank."""
-        draw = torch.Generator().manual_seed(step * distributed.get_world_size() + self.rank)
+        draw = torch.Generator().manual_seed(step * RANKS + self.rank)
         starts = torch.randint(len(tokens) - CONTEXT, (BATCH_PER_RANK,), generator=draw)
         rows = torch.stack([tokens[start : start + CONTEXT + 1] for start in starts.tolist()])
         return loss_of(self.wrapped(rows[:, :-1]), rows[:, 1:])
