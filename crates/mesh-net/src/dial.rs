@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_after_a_while_is_found_before_tcp_asks_again() {
+    fn a_briefly_full_listener_is_reached_before_tcp_retries() {
         let listener = full_listener();
         let there = listener.local_addr().expect("it is bound");
         let _first = TcpStream::connect(there).expect("there is room");
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn each_address_fails_once() {
+    fn each_failed_address_is_reported_once() {
         let (one, other) = (nobody(), nobody());
         let failed = connect_first(&[one, other, one], LIMITS, go_on).expect_err("nobody listens");
         let DialError::Failed(failures) = failed;
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_caller_can_stop_it() {
+    fn the_caller_can_stop_a_dial() {
         let listener = full_listener();
         let there = listener.local_addr().expect("it is bound");
         let _first = TcpStream::connect(there).expect("there is room");
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_tried_without_addresses() {
+    fn an_empty_list_of_addresses_is_an_error() {
         let failed = connect_first(&[], LIMITS, go_on).expect_err("there is no address");
         assert!(matches!(failed, DialError::Failed(failures) if failures.is_empty()));
     }
