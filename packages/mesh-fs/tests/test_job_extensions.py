@@ -119,7 +119,7 @@ def test_processes_run_from_an_environment_created_on_the_client(
     words = [python, "-Ic", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     site = Path(subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip())
     (site / "only_there.py").write_text("ANSWER = 42\n")
-    # The packages of this Python represent those that would be installed there.
+    # The packages of this Python represent the packages that would be installed there.
     ours = [sysconfig.get_path("purelib"), *filter(None, map(os.path.abspath, sys.path))]
     lines = [f"import site; site.addsitedir({path!r})\n" for path in dict.fromkeys(ours)]
     (site / "ours.pth").write_text("".join(lines))

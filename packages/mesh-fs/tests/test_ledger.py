@@ -1,4 +1,4 @@
-"""A program need not read the parts of a directory that a previous program has read."""
+"""A program does not read the parts of a directory that a previous program has read."""
 
 from __future__ import annotations
 

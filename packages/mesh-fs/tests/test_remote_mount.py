@@ -177,7 +177,8 @@ def test_a_chunk_that_is_damaged_on_disk_is_fetched_again(
     damaged_count = 0
     for pack in filter(Path.is_file, (tmp_path / "chunks").rglob("*")):
         stored = pack.read_bytes()
-        # Two concurrent readers may both have fetched a chunk, of which one copy is never read.
+        # Two concurrent readers may both have fetched a chunk; one of the copies is then never
+        # read.
         damaged_count += stored.count(part)
         with pack.open("r+b") as file:
             file.write(stored.replace(part, b"damaged by some other program..."))

@@ -184,7 +184,7 @@ def test_a_worker_that_starts_to_exit_during_a_query_is_reported_by_the_next_que
     exiting: list[HostDraining] = []
 
     def leaving(backend: ProcessBackend, allocation: object) -> list[HostDraining]:
-        # The scheduler does not know yet why the worker is told to exit a moment later.
+        # The scheduler does not know yet why it signals the worker to exit a moment later.
         exiting[:] = [HostDraining("ones", 0, "end", None, 1)]
         return []
 

@@ -57,7 +57,7 @@ def test_each_host_has_its_own_step_up_to_a_maximum_number_of_steps(tmp_path: Pa
         *(f"b {rank} --nodes=3 --relative={rank + 2}" for rank in range(0, 297, 3)),
         "b 297 --nodes=2 --relative=299",
     ]
-    # Steps that are gone have recorded nothing themselves.
+    # The steps did not record their end themselves, so the script did.
     ended = sorted(path.name for path in many.glob(".mesh/*/workers/b-*.ended"))
     assert ended == sorted(f"b-{rank}.ended" for rank in range(299))
 

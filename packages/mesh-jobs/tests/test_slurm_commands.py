@@ -1,4 +1,4 @@
-"""ActiveCall of the output of SLURM's commands, with fakes of several versions and of failures."""
+"""Parsing of the output of SLURM's commands, with fakes of several versions and of failures."""
 
 from __future__ import annotations
 

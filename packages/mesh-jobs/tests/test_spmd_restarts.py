@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 HOST = socket.gethostname()
 NAMES = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_MAX_RESTARTS")
 # Each rank writes its environment to a file that is named after the round and the rank, and waits
-# until all ranks of the round have done so. What differs follows.
+# until all ranks of the round have done so. The code that differs between tests follows.
 ROUND = """
 import json, os, pathlib, signal, subprocess, sys, time
 rank, count = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])

@@ -14,7 +14,7 @@ WORLD = "node:1"
 
 
 class Trainer(Actor):
-    """A rank of a group; a fifo of its own stands for what it waits for.
+    """A rank of a group; it has a separate fifo, which simulates the event that it waits for.
 
     Args:
         folder: The folder with the fifos.

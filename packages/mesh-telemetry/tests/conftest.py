@@ -65,7 +65,7 @@ def _place() -> Iterator[Path]:
     made = Path(tempfile.mkdtemp(prefix="tel-", dir="/dev/shm"))
     try:
         yield made
-        # A process that was stopped during an operation removes its folder a moment later.
+        # A process that was stopped during an operation removes its folder shortly afterwards.
         wait_until(lambda: not list(made.iterdir()), 30.0)
     finally:
         shutil.rmtree(made, ignore_errors=True)
@@ -75,7 +75,7 @@ def _place() -> Iterator[Path]:
 def no_meshes_are_left() -> Iterator[None]:
     """Check that tests stop their meshes, which later tests would find in their tables."""
     yield
-    # A mesh that a test has stopped without waiting ends a moment later.
+    # A mesh that a test has stopped without waiting ends shortly afterwards.
     with suppress(AssertionError):
         wait_until(lambda: not _meshes(), 30.0)
     assert _meshes() == [], "a test of this module has not stopped these meshes"

@@ -48,7 +48,7 @@ class Shards:
 
 
 def spread(tables: Mapping[str, pa.Table], count: int, rng: random.Random) -> Shards:
-    """Split every table at random into a part for each host; some table_rows are empty."""
+    """Split every table at random into a part for each host; some parts are empty."""
     shares: list[dict[str, pa.Table]] = [{} for _ in range(count)]
     for name, table in tables.items():
         cuts = sorted(rng.randint(0, table.num_rows) for _ in range(max(0, count - 1)))

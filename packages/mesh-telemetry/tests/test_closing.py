@@ -1,4 +1,4 @@
-"""Telemetry closes in bounded time, whatever its processes do."""
+"""Telemetry closes in bounded time, regardless of the state of its processes."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ GROUP = ProcessGroup(0, "0", "node:1", (0, 1), 1, "gloo")
 
 
 def enter(file: CollectivesFile, sequence: int, operation: str = "all_reduce") -> int:
-    """Write the begin of an operation."""
+    """Write the beginning of an operation."""
     return file.enter(0, operation, -1, sequence, 16, "float32[4]", CALLER, is_async=False)
 
 

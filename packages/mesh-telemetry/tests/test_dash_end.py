@@ -29,7 +29,7 @@ def test_the_last_state_stays_visible_after_the_program_exits(
             show(page, "topology")
             page.get_by_role("option").filter(has_text="trainers").click()
             page.locator(TEAM).wait_for()
-            # This page receives no values by itself.
+            # The server sends no values to this page without a request.
             show(other, "sql")
             assert page.locator("#lost").is_hidden()
             running.end()
@@ -40,7 +40,7 @@ def test_the_last_state_stays_visible_after_the_program_exits(
             # A page that was open before shows its last state again.
             show(page, "overview")
             page.locator("[data-card=Actors] .value").filter(has_text="3").wait_for()
-            # Other pages have no state, and say so.
+            # Other pages have no state, and show a message about it.
             page.evaluate("location.hash = '#/stacks'")
             page.get_by_text("There is no last state of this page").wait_for()
             assert page.locator("#lost").is_visible()

@@ -18,7 +18,7 @@ TAKEN = ["a link", "a file", "a folder that others can enter"]
 
 
 def take(path: Path, how: str, elsewhere: Path) -> None:
-    """Create something else at a path."""
+    """Occupy a path with a link, a file, or a folder that is not private."""
     if how == "a link":
         elsewhere.mkdir(exist_ok=True)
         path.symlink_to(elsewhere)

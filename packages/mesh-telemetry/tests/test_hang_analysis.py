@@ -1,4 +1,4 @@
-"""Which ranks are named, from the states of processes alone."""
+"""The ranks that are named as culprits, determined only from the states of processes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def waiting(sequence: int, operation: str = "all_reduce", **changed: object) -> 
 
 
 def process(rank: int, *calls: Collective, **changed: object) -> ProcessState:
-    """A rank that sleeps in a line of its own; two are on each host."""
+    """A rank that sleeps in a line outside of collectives; two are on each host."""
     groups = tuple(
         ProcessGroup(number, name, WORLD, tuple(range(SIZE)), rank, "gloo")
         for number, name in enumerate(("0", "1"))
@@ -90,7 +90,8 @@ def test_a_rank_that_has_not_joined_is_named_with_its_line() -> None:
 
 def test_the_last_operation_of_an_unresponsive_host_is_not_considered_running() -> None:
     silent = {"state": "?", "stacks": None, "silent_s": 2.2, "now_ns": NOW - 23 * S // 2}
-    # The host was last heard of when one of its ranks had not called yet what the other waited in.
+    # At the last reply of the host, one of its ranks had not yet called the operation in which the
+    # other waited.
     lost = [process(2, call(0), call(1, left_ns=0), **silent), process(3, call(0), **silent)]
     trained = [*map(call, range(4)), waiting(4)]
     states = [process(0, *trained), process(1, *trained), *lost]
@@ -330,7 +331,7 @@ def test_an_endpoint_that_only_the_called_rank_reports_is_named() -> None:
 
 
 def test_a_script_and_its_launcher_are_separate_processes() -> None:
-    # Both have the same slot; the starter waits for no collective and has nothing to do.
+    # Both have the same slot; the starter is idle, and waits for no collective.
     starter = process(3, groups=(), pid=900)
     script = process(3, call(0), is_script=True, mesh="train.py", running=None)
     hang = only([*others(3, call(0), waiting(1)), starter, script])

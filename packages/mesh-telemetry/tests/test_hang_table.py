@@ -1,4 +1,4 @@
-"""The table of hangs: what is recorded, and which hangs are open."""
+"""The table of hangs: the recorded rows, and the hangs that are open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program reports a hang by itself, and its end."""
+"""A program reports the start and the end of a hang without a request."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_no_hang_is_reported_if_the_watch_is_disabled(place: Path, tmp_path: Pat
     with Telemetry(TelemetryConfig(directory=str(place), hang_timeout_s=None)) as telemetry:
         procs = this_host().spawn_procs({"gpus": SIZE}, name="train")
         training = procs.spawn("trainers", Trainer, str(tmp_path)).train.call(5, 2)
-        # What reports by itself needs less time than these observations.
+        # An automatic report would need less time than these observations.
         hangs = wait_until(lambda: [one for one in telemetry.why() if one.is_certain], LIMIT_S)
         assert hangs[0].culprits[0].rank == 2
         assert rows_of(telemetry, "begin")() == []

@@ -75,7 +75,7 @@ def served_team(shared_place: Path) -> Iterator[ServedTeam]:
 
 @pytest.fixture
 def team(served_team: ServedTeam) -> Iterator[ServedTeam]:
-    """Processes that the tests share, without what an earlier test has leaked."""
+    """Processes that the tests share, without the memory that an earlier test has leaked."""
     yield served_team
     served_team.actors.forget.call().get(LIMIT_S)
 
@@ -185,7 +185,7 @@ def test_the_next_snapshot_can_begin_once_the_previous_file_exists(
 ) -> None:
     over = threading.Event()
     monkeypatch.setattr(tracked_process, "_tracker", lambda path, _: nullcontext(path.touch()))
-    # What a thread does after its file has appeared takes long.
+    # The work of a thread after its file has appeared takes a long time.
     monkeypatch.setattr(Path, "unlink", lambda *_, **__: over.wait(LIMIT_S))
     (tmp_path / tracked_process.HEAP_FOLDER).mkdir()
     process = tracked_process.TrackedProcess(tmp_path)

@@ -206,7 +206,8 @@ def test_an_exited_program_is_unavailable(program: Program) -> None:
 
 
 def test_an_exiting_process_that_has_closed_its_port_counts_as_exited() -> None:
-    # A killed process without a port is still to release its memory, and is no zombie yet.
+    # A killed process has closed its port but not yet released its memory, so it is not a zombie
+    # yet.
     name, _, rest = Path("/proc/self/stat").read_text().rpartition(")")
     fields = rest.split()
     assert not has_ended(f"{name}) {' '.join(fields)}")

@@ -1,4 +1,4 @@
-"""`GET /metrics`: what a running program reports to Prometheus, in both formats."""
+"""`GET /metrics`: the metrics of a running program for Prometheus, in both formats."""
 
 from __future__ import annotations
 

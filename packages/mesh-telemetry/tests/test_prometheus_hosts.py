@@ -37,7 +37,7 @@ def test_a_lost_host_is_reported_and_the_others_reply(
         actors.work.call(1).get(LIMIT_S)
         scraped_until(serving, "mesh_hosts", 3, state="up")
         both = scraped_until(serving, "steps_total", 4)
-        # All hosts of this test are the same machine, and have different labels nevertheless.
+        # All hosts of this test are the same machine, but they have different labels.
         of = {one.labels["rank"]: one.labels["host"] for one in both.samples("steps_total")}
         assert len(set(of.values())) == 2
         two[1].power_off()

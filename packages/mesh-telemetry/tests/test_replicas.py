@@ -78,7 +78,7 @@ def test_the_rows_of_a_lost_host_are_read_from_a_copy_on_another_host(
         assert telemetry.query(messages).table["n"].to_pylist() == [sent]
         names = telemetry.query("select distinct mesh, state from procs where proc like '2.%'")
         assert {"mesh": "far", "state": "dead"} in names.table.to_pylist()
-        # The rows of hosts that live are not doubled.
+        # The rows of live hosts are not duplicated.
         here = ["line 0 of host 1", "line 1 of host 1", "line 2 of host 1"]
         assert lines_of(telemetry, 1) == here
     # The next program on the host removes the files of the lost one.

@@ -1,4 +1,4 @@
-"""New rows in segments are returned once, whatever happens to the files and to the reader."""
+"""New rows in segments are returned once, even if files are moved or the reader restarts."""
 
 from __future__ import annotations
 

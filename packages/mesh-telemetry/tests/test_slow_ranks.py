@@ -1,4 +1,4 @@
-"""Which ranks are slow, from the times of their collectives alone."""
+"""The slow ranks, determined only from the times of their collectives."""
 
 from __future__ import annotations
 

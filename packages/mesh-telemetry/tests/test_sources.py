@@ -144,7 +144,7 @@ def test_packages_that_fail_to_load_are_logged(caplog: pytest.LogCaptureFixture)
 
 @pytest.mark.usefixtures("package")
 class TestKit(SourceConformance):
-    """The kit reports the defects of these tables, and nothing else."""
+    """The kit reports only the defects of these tables."""
 
     source = "test-pack"
 

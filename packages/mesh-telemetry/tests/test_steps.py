@@ -1,4 +1,4 @@
-"""The table `steps`: what each training step of a rank spends its time with."""
+"""The table `steps`: how each training step of a rank spends its time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_process_without_steps_has_no_file(tmp_path: Path) -> None:
 
 
 def test_a_program_marks_its_steps() -> None:
-    mark_step()  # Without telemetry, it does nothing.
+    mark_step()  # Without telemetry, it has no effect.
     with Telemetry() as telemetry:
         procs = this_host().spawn_procs({"gpus": 2}, name="train")
         procs.spawn("trainers", Trainer).train.call(7, 8, None, 20).get(timeout=LIMIT_S)

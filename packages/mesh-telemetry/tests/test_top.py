@@ -248,7 +248,7 @@ async def test_each_action_is_in_the_help(troubled: Program) -> None:
             assert isinstance(one, Binding)
             assert one.description in said
             assert not one.show or one.description in footer
-        # Keys of the tree have no effect behind a dialog.
+        # Keys of the tree have no effect while a dialog is open.
         await person.press("x", "m", "escape")
         assert len(person.app.screen_stack) == 1
         assert not person.app.view.is_by_mesh

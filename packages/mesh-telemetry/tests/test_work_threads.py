@@ -1,4 +1,4 @@
-"""Reused threads do not mix up the work that they were given."""
+"""Reused threads do not mix up their work items."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ LOOKS = threading.Semaphore(0)
 
 
 class ObservedProcess:
-    """The current process, which releases `LOOKS` whenever it says whether an actor is loaded."""
+    """The current process, which releases `LOOKS` at each query whether an actor is loaded."""
 
     local_actor = staticmethod(current_process.local_actor)
 

@@ -197,7 +197,7 @@ def test_fsdp_shards_are_restored_and_resharded(
         losses = training.losses
     with FaultTolerantTraining(procs, Regression) as undisturbed:
         undisturbed.run(last)
-        # The loss of rank 0 is the one of its samples, whose number depends on that of the ranks.
+        # The loss of rank 0 is for its own samples, whose number depends on the number of ranks.
         assert losses[19] == pytest.approx(undisturbed.losses[19])
         assert losses[last - 1] == pytest.approx(undisturbed.losses[last - 1], rel=1e-4)
 

@@ -1,4 +1,4 @@
-"""Training goes on after ranks die, hang, raise, or lose their copies."""
+"""Training continues after ranks die, hang, raise exceptions, or lose their copies."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Program:
 
 
 class Sharded(Program):
-    """Each rank has a state of its own, from which all others depend on."""
+    """Each rank has a different state, on which all other ranks depend."""
 
     def train_step(self, step: int) -> float:
         self.inject(step)
@@ -204,7 +204,7 @@ def test_training_fails_without_any_copy(procs: ProcMesh, tmp_path: Path) -> Non
 
 
 class Broken(Program):
-    """Raises again and again."""
+    """Raises an exception in each attempt."""
 
     def train_step(self, step: int) -> float:
         if step == 2 and self.rank == 1:

@@ -10,7 +10,7 @@ SIZE = 3
 
 
 def own(*steps: int) -> list[Copy]:
-    """What ranks have in their own memory: the last two steps of each."""
+    """The checkpoints that ranks have in their own memory: the last two steps of each."""
     return [
         Copy(rank, rank, step)
         for rank, last in enumerate(steps)
@@ -20,7 +20,7 @@ def own(*steps: int) -> list[Copy]:
 
 
 def copies(*steps: int) -> list[Copy]:
-    """What the next rank has of each rank."""
+    """The copies that the next rank has of the checkpoints of each rank."""
     return [Copy(rank, (rank + 1) % SIZE, last) for rank, last in enumerate(steps) if last >= 0]
 
 

@@ -1,4 +1,4 @@
-"""A rule describes the results of a function; the values are always those of the function."""
+"""A rule describes the results of a function; the values always come from the function."""
 
 from typing import Any
 

@@ -98,8 +98,8 @@ def train(model: Callable[[], nn.Module], x: Callable[[], torch.Tensor]) -> None
         optimizer.zero_grad()
         loss.backward()
         for parameter in made.parameters():
-            # Of a tensor that is not contiguous gloo would get a copy, which its threads release
-            # late.
+            # Gloo would receive a copy of a tensor that is not contiguous, and its threads release
+            # it late.
             gradient: Any = parameter.grad.contiguous()  # type: ignore[union-attr]
             parameter.grad = gradient
             gradient.reduce_("dp", "avg")

@@ -1,4 +1,4 @@
-"""Checkpoints in memory: what is read is what was written, or an error."""
+"""Checkpoints in memory: a read returns the written state, or raises an error."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def test_scalars_known_to_the_program_are_not_fetched(mesh: DeviceMesh) -> None:
     for expected in (1.0, 2.0, 3.0):
         steps += 1
         assert steps.item() == alias.item() == expected
-    # A write that Mesh does not track ends the optimization; the value is correct all the same.
+    # A write that Mesh does not track ends the optimization; the value is still correct.
     steps.view(1).mul_(torch.tensor([5.0]))
     assert steps.item() == alias.item() == 15.0
     assert inspect(steps).item() == 15.0

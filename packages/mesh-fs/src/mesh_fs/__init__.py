@@ -28,7 +28,7 @@ from mesh_fs._workspace.workspace import sync_workspace as sync_workspace
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        # Few programs ask for it.
+        # Few programs read the version.
         from importlib.metadata import version  # noqa: PLC0415
 
         return version("torchmesh-fs")

@@ -57,7 +57,8 @@ if _typing.TYPE_CHECKING:
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        # Few programs ask for it, and the import takes longer than that of this package.
+        # Few programs read the version, and this import takes longer than the import of this
+        # package.
         from importlib.metadata import version  # noqa: PLC0415
 
         return version("torchmesh-jobs")

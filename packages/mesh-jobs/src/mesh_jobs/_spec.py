@@ -205,17 +205,17 @@ def check_count(what: str, value: int, least: int) -> None:
     """Reject a value that is not a whole number of at least the given size.
 
     Raises:
-        ConfigError: It is none, or too small.
+        ConfigError: The value is not a whole number, or too small.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigError(f"{what} is {value!r}: give a whole number, {least} or more")
 
 
 def check_words(what: str, words: Sequence[str]) -> None:
-    """Reject one string in the place of a list of strings.
+    """Reject a string that is passed instead of a list of strings.
 
     Raises:
-        ConfigError: It is a string.
+        ConfigError: The value is a string.
     """
     if isinstance(words, str):
         raise ConfigError(f"{what} is a list of strings: put brackets around the value")

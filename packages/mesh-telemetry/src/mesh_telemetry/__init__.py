@@ -35,7 +35,7 @@ from mesh_telemetry._telemetry import Telemetry as Telemetry
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        # Few programs ask for it.
+        # Few programs read the version.
         from importlib.metadata import version  # noqa: PLC0415
 
         return version("torchmesh-telemetry")

@@ -196,11 +196,11 @@ class Telemetry:
 
         For a collective of `torch.distributed`, these are the ranks that have not joined it. If
         all collectives proceed, they are the actors at the ends of chains of calls that wait.
-        Telemetry also reports collectives that hang by itself, in the log and in the table `hangs`;
-        this method does not wait until a hang is certain.
+        Telemetry also reports hanging collectives automatically, in the log and in the table
+        `hangs`; this method does not wait until a hang is certain.
 
         Returns:
-            The hangs; printing one describes it. Empty if nobody waits.
+            The hangs; printing one describes it. Empty if no rank and no actor waits.
 
         Raises:
             TelemetryError: Telemetry is not started.
@@ -282,7 +282,7 @@ class Telemetry:
         idle: bool = False,
         path: str | os.PathLike[str] | None = None,
     ) -> FlameGraph:
-        """Sample for some seconds what processes execute, with py-spy on their hosts.
+        """Sample the stacks of processes for some seconds, with py-spy on their hosts.
 
         Args:
             proc: The name of a process, such as `0.3`, or several names; they are sampled
@@ -319,7 +319,7 @@ class Telemetry:
         objects: bool = False,
         path: str | os.PathLike[str] | None = None,
     ) -> HeapSnapshot:
-        """Track for some seconds what processes allocate, with memray in these processes.
+        """Track the allocations of processes for some seconds, with memray in these processes.
 
         The snapshot contains the memory that was allocated in this time and is still in use at its
         end. The rows are also in the table `heap`. Processes become slower while they are tracked.
@@ -329,7 +329,7 @@ class Telemetry:
             proc: The name of a process, such as `0.3`, or several names; they are tracked
                 concurrently.
             seconds: The duration; at most 300.
-            peak: Show what was in use when the memory was at its maximum, and not at the end.
+            peak: Show the memory that was in use at its maximum, instead of at the end.
             native: Include native frames in the flame graph; rows are for Python functions.
             objects: Track each object that Python's own allocator serves. Without this, small
                 objects appear as the blocks of 256 KiB or 1 MiB from which they are served.
@@ -340,8 +340,8 @@ class Telemetry:
             The memory by the call that has allocated it, and the flame graph.
 
         Raises:
-            HeapError: There is no snapshot of any of the processes: memray is not installed on
-                their hosts, they have exited, or they do not reply.
+            HeapError: No snapshot of any process could be taken: memray is not installed on their
+                hosts, they have exited, or they do not reply.
             TelemetryError: Telemetry is not started.
             ValueError: `seconds` is out of range.
 
@@ -475,7 +475,7 @@ class Telemetry:
         *,
         on_trace_ready: Callable[[TraceFile], object] | None = None,
     ) -> Iterator[None]:
-        """Write a trace of the block when it ends, also if it fails.
+        """Write a trace of the block when it ends, even if it fails.
 
         Args:
             path: The file, as for `export_perfetto_trace`.
@@ -551,7 +551,7 @@ class Telemetry:
         self._started().set_failure_rule.call_one(mesh, limit_s).get()
 
     def open(self, meshes: Mapping[str, HostMesh]) -> RecordedJob:
-        """Start telemetry unless it is started.
+        """Start telemetry unless it is already started.
 
         `Job.state` of mesh-jobs calls this for `job.add_extensions(telemetry)`.
 

@@ -66,7 +66,7 @@ _HOSTS_S = 10.0
 
 
 class TelemetryClient:
-    """Sends the requests of a program to its hosts, and serves those of other programs.
+    """Sends the requests of a program to its hosts, and serves the requests of other programs.
 
     The methods have the arguments, results and errors of the methods of `Telemetry`.
 
@@ -154,7 +154,7 @@ class TelemetryClient:
         idle: bool,
         path: str | os.PathLike[str] | None,
     ) -> FlameGraph:
-        """Sample for some seconds what processes execute, with py-spy on their hosts."""
+        """Sample the stacks of processes for some seconds, with py-spy on their hosts."""
         procs = [proc] if isinstance(proc, str) else list(proc)
         options = FlameOptions(seconds, rate, native, idle)
         return flame_graph_of(self._coordinator(), procs, options, path)
@@ -169,7 +169,7 @@ class TelemetryClient:
         objects: bool,
         path: str | os.PathLike[str] | None,
     ) -> HeapSnapshot:
-        """Track for some seconds what processes allocate, with memray in these processes."""
+        """Track the allocations of processes for some seconds, with memray in these processes."""
         procs = [proc] if isinstance(proc, str) else list(proc)
         options = HeapOptions(seconds, peak, native, objects)
         return heap_snapshot_of(self._coordinator(), procs, options, path)

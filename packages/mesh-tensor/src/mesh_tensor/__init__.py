@@ -64,7 +64,7 @@ from mesh_tensor._transfers.placement import shard as shard
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        # Few programs ask for it.
+        # Few programs read the version.
         from importlib.metadata import version  # noqa: PLC0415
 
         return version("torchmesh-tensor")

@@ -48,7 +48,7 @@ class Source(Actor):
     Args:
         root: The path of the directory.
         options: Snapshot options, such as patterns of files to exclude.
-        cache: Where the ledger of file contents is kept for later programs.
+        cache: The location of the ledger of file contents, which later programs use.
     """
 
     def __init__(self, root: str, options: SnapshotOptions, cache: CacheOptions) -> None:

@@ -27,7 +27,7 @@ class Windows:
         self._windows: dict[str, tuple[memoryview, RDMABuffer]] = {}
 
     def open(self, reader: str) -> RDMABuffer:
-        """Return the window from which a reader reads the data that `fill` has put there."""
+        """Return the window of a reader, from which it reads the data that `fill` writes."""
         if reader not in self._windows:
             memory = allocate(SLOT_BYTES * SLOT_COUNT)
             self._windows[reader] = memory, RDMABuffer(memory)

@@ -37,7 +37,7 @@ _OF_FOLDER = _NAME | _ATTRIB | _DELETE_SELF | _MOVE_SELF | _ONLY_FOLDER | _EXCLU
 class FileWatches:
     """Watches files and directories by inotify.
 
-    If inotify is not available, nothing is watched, and changes are noticed at the next access.
+    If inotify is not available, nothing is watched, and changes are detected at the next access.
 
     Args:
         count_max: The maximum number of watches. The least recently requested ones are removed.

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["FuseMount"]
 
 _DEVICE = "/dev/fuse"
-#: The kernel's read-ahead, where we may set it. Sequential reads arrive in requests of this size.
+#: The kernel's read-ahead, if this process may set it. Sequential reads arrive in requests of this
+#: size.
 _READ_AHEAD_BYTES = 1 << 20
 #: The number of requests that are served concurrently; the kernel determines how many it sends.
 _TASKS_MIN, _TASKS_MAX = 4, 100_000

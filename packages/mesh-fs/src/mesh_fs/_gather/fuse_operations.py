@@ -156,7 +156,7 @@ class FuseOperations:
 
     @_with_errno
     async def readdir(self, handle: int, start: int, token: Any) -> None:
-        """List a directory with attributes, as far as the reply has room."""
+        """List a directory with attributes, until the reply is full."""
         folder, listing = self._open_folders[handle], self._folders[handle]
         if listing is None:
             await self._list_hosts(start, token)

@@ -39,7 +39,7 @@ class HostStatus:
         backend: The method: `"fuse"` or `"unpack"`.
         why: The reason for this method.
         is_complete: Whether all files are on the host.
-        is_open: Whether the files are shown; False if somebody has unmounted them.
+        is_open: Whether the files are shown; False if they were unmounted externally.
         files: The number of files.
         total_bytes: The total size of the chunks; each chunk counts once.
         here_bytes: How much of that is on the host. Until the last chunk arrives, this is an

@@ -33,7 +33,7 @@ class HostSync:
     Attributes:
         host: The name of the machine.
         directory: The directory on the host.
-        is_origin: Whether it is the client's own directory, in which nothing is written.
+        is_origin: Whether it is the client's own directory, to which nothing is written.
         written: The number of files and links that were created or replaced.
         removed: The number of files and links that an earlier sync had written and that no longer
             exist on the client.

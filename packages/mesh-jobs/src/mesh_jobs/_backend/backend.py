@@ -93,11 +93,10 @@ class Backend(ABC):
         """
 
     def find(self, request: AllocationRequest) -> Allocation | None:
-        """Return what `allocate` has submitted for a request; None if nothing.
+        """Return the allocation of a request, if `allocate` has submitted it; otherwise None.
 
-        This is used to release what was left by a program that died before it received its
-        allocation. The default implementation calls `allocate` once more, and the result is
-        released.
+        This is used to release the hosts of a program that died before it received its allocation.
+        The default implementation calls `allocate` once more, and the result is released.
 
         Raises:
             SchedulerUnreachable: The scheduler does not respond.

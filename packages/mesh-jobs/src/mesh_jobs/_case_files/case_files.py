@@ -46,7 +46,7 @@ class CaseFiles(Actor):
         """Return a part of a case.
 
         Raises:
-            JobError: The name is not that of a case.
+            JobError: The name is not the name of a case.
             OSError: The case cannot be read.
         """
         if Path(name).name != name or not name.endswith(CASE_SUFFIX):

@@ -31,7 +31,7 @@ def copy_case(folder: Path, name: str, pieces: Iterable[bytes]) -> Path:
     a number in its name.
 
     Raises:
-        JobError: The name is not that of a case.
+        JobError: The name is not the name of a case.
         OSError: The file cannot be written.
     """
     # The name comes from another machine.

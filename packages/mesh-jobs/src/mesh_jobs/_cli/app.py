@@ -67,7 +67,7 @@ _ELSEWHERE = {
         "torchmesh-telemetry",
     ),
 }
-# What such a command needs beyond its package.
+# The extra that such a command requires in addition to its package.
 _EXTRAS = {"mcp": "mcp", "top": "top"}
 _RUNNING = ("run", "exec", "spmd", "shell", "attach", "forward")
 _SETTINGS: dict[str, dict[str, Any]] = {

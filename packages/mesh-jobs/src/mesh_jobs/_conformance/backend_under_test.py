@@ -67,7 +67,7 @@ class BackendUnderTest:
         return None
 
     def leftovers(self) -> list[str]:
-        """Return what remains on machines after all jobs of a test were killed, by any name."""
+        """Return the names of resources that remain after all jobs of a test were killed."""
         return []
 
     def workers(self, allocation_id: str) -> int:

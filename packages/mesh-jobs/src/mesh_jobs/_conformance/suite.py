@@ -210,7 +210,7 @@ class JobConformance(BackendUnderTest):
         assert len(pids_on(others)) == 1
 
     def test_a_pending_job_reports_the_reason_and_can_be_killed(self, factory: JobFactory) -> None:
-        """Waiting programs learn the reason why hosts are pending."""
+        """Waiting programs receive the reason why hosts are pending."""
         job = self.exhaust(factory)
         try:
             job.apply()
@@ -289,7 +289,7 @@ class JobConformance(BackendUnderTest):
 
     @pytest.mark.parametrize("when", ["before", "after"])
     def test_a_job_of_an_interrupted_apply_can_be_killed(self, make: JobFactory, when: str) -> None:
-        """An allocation of which only the id is stored can be released."""
+        """An allocation can be released if only its id is stored."""
         job = make({"ones": self.size(2)}, f"orphan-{when}")
         run_program(f"die-{when}-allocate", job, dies=True)
         allocation_id = allocation_id_of(job)

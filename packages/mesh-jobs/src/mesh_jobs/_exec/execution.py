@@ -43,7 +43,7 @@ class Execution:
         """Whether the program has sent a signal to the ranks."""
         self._start_lock = threading.Lock()
         self._is_started = False
-        # What was requested before the command had started.
+        # The requests from before the start of the command.
         self._early_signals: list[int] = []
         self._is_ending = False
 
@@ -74,8 +74,8 @@ class Execution:
     ) -> ValueMesh[int]:
         """Run the command on all ranks, wait for its end, and return the exit statuses.
 
-        It can be called again: the processes are the same, and nothing that the previous command
-        started is running any more.
+        It can be called again: the processes are reused, and all processes that the previous
+        command started have exited.
 
         Args:
             request: The request, or a function that creates it once the processes have started.
@@ -159,7 +159,7 @@ class Execution:
             raise
 
     def _set_started(self) -> None:
-        """Record that the command runs, and send it what was requested before."""
+        """Record that the command runs, and send it the requests from before its start."""
         with self._start_lock:
             self._is_started = True
             signals, self._early_signals = self._early_signals, []

@@ -30,7 +30,7 @@ class Command:
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables that are added to the environment of the starting process."""
     workdir: str | None = None
-    """The working directory; None is that of the worker."""
+    """The working directory; None uses the worker's."""
     error_variable: str | None = None
     """The variable that names a file for the error report of the command, if it writes one."""
 

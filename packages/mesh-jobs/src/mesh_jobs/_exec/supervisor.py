@@ -1,6 +1,6 @@
 """Supervises one command and terminates its descendants.
 
-This is a program of its own that imports only the standard library.
+This is a separate program, which imports only the standard library.
 
 The supervisor runs between the process of an actor and the command of a user. When the actor's
 process exits or is killed, the supervisor terminates the command and its descendants; when the
@@ -49,8 +49,8 @@ def main(arguments: list[str]) -> None:
     pid = os.fork()
     if pid == 0:
         _exec(supervisor_pid, arguments[1] == "tty", arguments[2], arguments[3:])
-    # Both ends are closed on exec. Until then, the child has no process group of its own and
-    # ignores signals, so a signal that is forwarded earlier would be lost.
+    # Both ends are closed on exec. Until then, the child has no separate process group and ignores
+    # signals, so a signal that is forwarded earlier would be lost.
     os.close(executed_write)
     os.read(executed_read, 1)
     os.close(executed_read)

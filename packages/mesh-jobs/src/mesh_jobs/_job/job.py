@@ -169,8 +169,8 @@ class Job:
         """Add extensions of other packages, such as files on the hosts; call this before `state`.
 
         `state` opens the extensions once it has attached to the hosts, and refreshes them on later
-        calls. `detach` and `kill` close them, and the exit of the program does so at the latest. A
-        later program that needs the same extensions must add them to its job as well.
+        calls. `detach` and `kill` close them, and so does the exit of the program. A later program
+        that needs the same extensions must add them to its job as well.
 
             from mesh_fs import RemoteMount
 
@@ -454,8 +454,8 @@ class Job:
             SchedulerUnreachable: The scheduler does not respond.
         """
         record, allocation = self._record()
-        # The scheduler is queried last. It knows the reason before a worker is told to exit, so it
-        # has the reason for every worker that reports here that it exits.
+        # The scheduler is queried last. It knows the reason before it signals a worker to exit, so
+        # it has the reason for every worker that reports here that it exits.
         here = leaving_here(record.allocation_id)
         found = list(self._backend(record.spec).leaving(allocation))
         self._record()  # Hosts that the job itself has started to release are not reclaimed.
@@ -513,7 +513,7 @@ class Job:
         return self
 
     def detach(self) -> None:
-        """Stop what this program runs on the hosts, and leave the hosts to the next program."""
+        """Stop the processes of this program on the hosts; the next program can use the hosts."""
         self._open_extensions.close()
         record = self._folder.read()
         if record is not None:
@@ -552,7 +552,7 @@ class Job:
         return f"<{type(self).__name__} {self._spec.name!r} of {{{sizes}}}, in {self.folder}>"
 
     def _repr_html_(self) -> str:
-        """Return the meshes as a table, for notebooks; `status()` asks the scheduler."""
+        """Return the meshes as a table, for notebooks; `status()` queries the scheduler."""
         # Only notebooks need it.
         from mesh_core.spi import html_table  # noqa: PLC0415
 

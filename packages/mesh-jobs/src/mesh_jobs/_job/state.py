@@ -94,7 +94,7 @@ def attach_mesh(
     A host whose worker has changed is replaced by a host without processes.
 
     Raises:
-        JobError: The mesh has another size than when this program attached to it.
+        JobError: The size of the mesh has changed since this program attached to it.
     """
     name = hosts[0].mesh
     addresses = [host.address or "" for host in hosts]
@@ -221,7 +221,7 @@ def _replace(mesh: HostMesh, rank: int, address: str) -> None:
 
 
 def detach_meshes(allocation_id: str) -> None:
-    """Stop what this program runs on a job's hosts, and leave the hosts to the next program."""
+    """Stop the processes of this program on a job's hosts; the next program can use the hosts."""
     mine = [key for key in _attached if key[:2] == (os.getpid(), allocation_id)]
     meshes = [_attached.pop(key).mesh for key in mine]
     # A mesh that is still connecting cannot detach: its connection would arrive after the detach

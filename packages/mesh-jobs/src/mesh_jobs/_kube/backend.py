@@ -113,7 +113,8 @@ class KubernetesBackend(Backend):
         """Create the objects that do not exist yet."""
         api = self._api()
         if self._has_nodes:
-            # Rejects a user without this permission, whom no notice of a node would reach.
+            # Reject a user without this permission, because the job would miss the notices of
+            # nodes.
             api.cluster_wide().list("nodes")
         if is_attaching(request.spec):
             return attached_allocation(api, request)

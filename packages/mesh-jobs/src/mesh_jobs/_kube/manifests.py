@@ -64,10 +64,10 @@ _NAME_LEN_MAX = 40
 # A JobSet composes pod names from its own name, the name of a mesh, and three numbers.
 _SET_NAME_LEN_MAX = 16
 _ID_LEN = 8
-# Lost pods count as failures, whatever the cause: a policy that ignores evictions would not replace
-# a pod on an unresponsive node before the node is removed. Failures are not counted per index
-# (`backoffLimitPerIndex`), because the failed pod of an index then keeps its finalizer until it is
-# replaced, and in a terminating namespace it never is: see docs/decisions/0043.
+# Lost pods count as failures, regardless of the cause: a policy that ignores evictions would not
+# replace a pod on an unresponsive node before the node is removed. Failures are not counted per
+# index (`backoffLimitPerIndex`), because the failed pod of an index then keeps its finalizer until
+# it is replaced, and in a terminating namespace it never is: see docs/decisions/0043.
 _FAILURES_OF_HOST_MAX = 20
 _STAYS_S = 600.0
 

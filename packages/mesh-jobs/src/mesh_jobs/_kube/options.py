@@ -46,8 +46,8 @@ class KubernetesOptions:
             done if no worker can be reached directly.
         termination_grace_s: The grace period of the pods in seconds: how long the actors of a host
             can save their state after `on_leaving` was called. The pod ends as soon as they have
-            ended, so a long period delays nobody. It does not apply to `kill` and `resize`, which
-            allow 10 s.
+            ended, so a long period does not cause delays. It does not apply to `kill` and `resize`,
+            which allow 10 s.
         evictions_max: How many pods of each mesh may be evicted at the same time, such as by
             `kubectl drain`; creates a PodDisruptionBudget for each mesh. With 0, no pod is evicted
             while the job exists. By default, there is no limit.
@@ -58,7 +58,8 @@ class KubernetesOptions:
             need the workload `pods` or `jobset`.
 
     Raises:
-        ConfigError: `workload` has another value, a number is too small, or `queue` is no name.
+        ConfigError: `workload` has another value, a number is too small, or `queue` is not a valid
+            name.
     """
 
     workload: str = "job"

@@ -136,7 +136,7 @@ def role(options: Mapping[str, Any], subject: str | None = None) -> str:
     kind, _, name = subject.partition(":")
     if kind not in _SUBJECTS or not name:
         raise ConfigError(f"subject {subject!r}: use user:NAME, group:NAME or serviceaccount:NAME")
-    # A quoted name is valid YAML, whatever it contains.
+    # A quoted name is valid YAML, regardless of its characters.
     named = _SUBJECTS[kind].format(name=json.dumps(name), namespace=namespace)
     text += _BINDING.format(namespace=namespace, subject=named)
     # Several namespaces may bind the same cluster role.

@@ -58,8 +58,8 @@ _STEPS_MAX = 128
 
 #: Functions and traps of the script. A signal interrupts `wait`.
 #:
-#: `serve` runs the workers of some hosts: of this mesh, from this rank on, so many, by a command. A
-#: worker that was lost with its node has not recorded that it ended.
+#: `serve` runs the workers of some hosts. Its arguments are the mesh, the first rank, the number of
+#: hosts, and a command. A worker that was lost with its node has not recorded that it ended.
 _NOTE = """serve() {
     trap : TERM USR1
     export MESH_NAME="$1" MESH_FIRST="$2"
@@ -324,7 +324,7 @@ def _steps(
 ) -> Iterator[str]:
     """Yield the lines that run the workers of a host range.
 
-    If a node boots again before the scheduler has noticed its loss, the scheduler ends the steps
+    If a node boots again before the scheduler has detected its loss, the scheduler ends the steps
     that it was part of, with all their tasks. Steps are therefore as small as possible.
     """
     first, after = host_range.first, host_range.first + host_range.hosts

@@ -38,7 +38,7 @@ class SlurmJob(Job):
         time_limit: The time limit, in SLURM's format. Defaults to the partition's.
         timeout: The timeout of `state` in seconds if it is called without one. Defaults to no
             limit.
-        options: What else is requested from SLURM, such as the partition.
+        options: Other options of the batch job, such as the partition.
         workers: How the workers run on the nodes.
         ttl_s: The time in seconds for which the nodes are kept while no program uses them.
         context: The context under which the job is applied.

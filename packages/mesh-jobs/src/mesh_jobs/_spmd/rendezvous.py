@@ -135,7 +135,7 @@ def _common(candidate: MasterCandidate, reachable_names: Sequence[set[str]]) -> 
     """Return the first name that is reachable from all hosts.
 
     Raises:
-        JobError: There is none.
+        JobError: No name is reachable from all hosts.
     """
     for name in candidate.names:
         if all(name in found for found in reachable_names):

@@ -24,6 +24,6 @@ def script_environment(rank: int, environment: Mapping[str, str]) -> dict[str, s
         try:
             added |= entry.load()(rank, environment)
         except Exception as error:
-            # The script runs without what the package would have added.
+            # The script runs without the variables of this package.
             _log.warning("%s adds nothing to the environment of scripts: %r", entry.name, error)
     return added

@@ -35,8 +35,8 @@ from mesh_jobs._worker.local_workers import all_workers, end_workers, running_wo
 
 __all__: list[str] = []
 
-# How long the logs of workers are kept that exited by themselves, until the next allocation removes
-# them.
+# How long the logs of workers that exited on their own are kept. The next allocation removes older
+# logs.
 _OLD_S = 24 * 3600.0
 _LAST_LINES = 5
 _CLIENT = "client"
@@ -172,7 +172,7 @@ def _files(folder: Path, mesh: str, rank: int) -> tuple[Path, Path]:
 
 
 def _sweep(mine: Path) -> None:
-    """Remove the files of orders whose workers exited by themselves."""
+    """Remove the files of orders whose workers exited on their own."""
     for folder in mine.parent.iterdir():
         with suppress(OSError):
             newest = max(path.stat().st_mtime for path in [folder, *folder.iterdir()])

@@ -87,7 +87,7 @@ class StateFolder:
         path = self.path / "job.json"
         try:
             if path.exists():
-                # The record names commands to run, such as that of ssh.
+                # The record contains commands to run, such as the command of ssh.
                 check_owner(self.path)
                 check_owner(path)
         except OSError as error:

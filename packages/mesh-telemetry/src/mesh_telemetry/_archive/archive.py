@@ -105,7 +105,7 @@ class Archive:
         return self._loaded_reader().query(sql, params, as_of, timeout)
 
     def close(self) -> None:
-        """Release what was read; later calls do nothing."""
+        """Release the rows that were read; later calls do nothing."""
         self._hosts = []
         self._reader = None
 

@@ -77,7 +77,7 @@ class Collective(NamedTuple):
     entered_ns: int
     """When the process called it, in nanoseconds since the epoch."""
     left_ns: int
-    """When it ended, or when that was noticed, up to a tenth of a second later; 0 while it runs."""
+    """When it ended, or when its end was detected, at most 0.1 s later; 0 while it runs."""
     nbytes: int
     line: int
     is_async: bool
@@ -99,7 +99,7 @@ class Collective(NamedTuple):
 
 
 class CollectivesFile:
-    """The writing end.
+    """Writer of the file.
 
     Args:
         folder: The folder of the process.
@@ -113,7 +113,7 @@ class CollectivesFile:
         self._serial = 0
         # Entry times of operations that have not ended, oldest first.
         self._running: dict[int, int] = {}
-        # How long any operation was in progress, and since when one is.
+        # The total time with an operation in progress, and the start of the current such period.
         self._busy_ns = self._busy_since_ns = 0
         # The operation that each thread waits for, which ends before the thread calls another one.
         self._waited: dict[int, int] = {}
@@ -174,7 +174,7 @@ class CollectivesFile:
                 thread,
                 operation.encode()[:24],
                 shape.encode()[:72],
-                # The end of a path says more than its beginning.
+                # The end of a path is kept, because it is more specific than the beginning.
                 file.encode()[-160:],
                 function.encode()[:64],
             )
@@ -233,7 +233,7 @@ class Progress(NamedTuple):
 
 
 def read_progress(folder: str) -> Progress | None:
-    """Read how far a process is; None if it has used no process group."""
+    """Read the progress of a process; None if it has used no process group."""
     with suppress(OSError):
         file = os.open(f"{folder}/{_FILE_NAME}", os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -45,14 +45,14 @@ _log = logging.getLogger("mesh_telemetry")
 
 
 class ProcessGroups:
-    """Records the process groups of this process, those that exist and those that follow.
+    """Records the existing process groups of this process, and groups that are created later.
 
     It records nothing if `torch.distributed` is not imported, or if its groups have no hooks, as in
     older versions of PyTorch.
 
     Args:
         folder: The folder of the process.
-        module: `torch.distributed.distributed_c10d`, if its import is just about to end.
+        module: `torch.distributed.distributed_c10d`, if its import is about to complete.
     """
 
     def __init__(self, folder: Path, module: ModuleType | None = None) -> None:
@@ -106,7 +106,7 @@ class ProcessGroups:
         """Record a new group.
 
         Args:
-            group: The group; something else if this process is not a member.
+            group: The group; another object if this process is not a member.
             about: The arguments of the function that has created it.
         """
         if self._is_over or os.getpid() != self._pid or not hasattr(group, "register_pre_hook"):
@@ -157,7 +157,7 @@ _observers: set[ProcessGroups] = set()
 
 
 def _observe(module: Any) -> None:
-    """Let the function that creates groups, and the end of each wait, notify the observers."""
+    """Wrap the function that creates groups, and `Work.wait`, to notify the observers."""
     create = getattr(module, _CREATE)
     if getattr(create, "_is_observed", False):
         return
@@ -238,7 +238,7 @@ class _GroupRecorder:
         group.register_post_hook(self._hook_number, self._after)
 
     def close(self) -> None:
-        """Remove the hooks; operations that have not ended never will."""
+        """Remove the hooks, and record the operations in progress as failed."""
         with suppress(Exception):
             self.group.unregister_pre_hook(self._hook_number)
             self.group.unregister_post_hook(self._hook_number)
@@ -299,7 +299,7 @@ class _GroupRecorder:
             if work is None:
                 self._done(one.serial)
             elif one.is_on_cpu and not one.is_async:
-                # `returned` records the end. A callback would cost a switch of threads.
+                # `returned` records the end. A callback would require a thread switch.
                 self._waited[one.thread] = one.serial, work
             elif one.is_on_cpu:
                 self._running[one.serial] = None
@@ -328,7 +328,7 @@ _kinds: dict[int, tuple[str, bool]] = {}
 
 def _kind_of(kind: Any) -> tuple[str, bool]:
     """Return the name of an operation, and whether only two ranks take part."""
-    # The name of a value of this enumeration is searched for at each use.
+    # The names are cached, because this enumeration searches for a name at each access.
     known = _kinds.get(number := int(kind))
     if known is None:
         name: str = kind.name
@@ -366,7 +366,7 @@ def _caller(frame: FrameType | None) -> tuple[str, str, int]:
 
 
 def _is_in_torch(thread: int) -> bool:
-    """Return whether a thread executes a function of PyTorch, as far as Python can see."""
+    """Return whether the Python stack of a thread contains a function of PyTorch."""
     frame = sys._current_frames().get(thread)
     while frame is not None:
         if _is_library(frame.f_code):

@@ -60,7 +60,7 @@ def calls(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any]
         found.values(),
         key=lambda one: (not one["failures"], -one["calls"], one["class"] or "", one["endpoint"]),
     )
-    # A program that started within the window has not had all of it.
+    # A program that started within the window has run for only a part of it.
     started_us = max(since_us, min(root[0]["started_us"] or 0, now_us - 1_000_000))
     return {
         "window_s": round((now_us - started_us) / 1e6),

@@ -13,7 +13,7 @@ __all__ = ["graph", "group_names"]
 _MESHES_MAX = 20_000
 _NODES_MAX = 60
 _EDGES_MAX = 400
-# At least so many meshes of one class, with the same spawner, are one node.
+# This many meshes of one class, or more, are shown as one node if they have the same spawner.
 _GROUP_LEN_MIN = 4
 
 
@@ -82,7 +82,7 @@ def _grouped(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str
 
 
 def _node(part: list[dict[str, Any]]) -> dict[str, Any]:
-    # A node leads to a mesh that has failed, if there is one.
+    # A node links to a failed mesh if it contains one.
     first = max(part, key=lambda row: bool(row["failures"]))
     return {
         "id": first["id"],

@@ -13,7 +13,7 @@ __all__ = ["FAILURES_BY_MESH", "classes", "mesh", "meshes"]
 FAILURES_BY_MESH = "(select mesh_id, count(*) as n from failures group by mesh_id)"
 _RANKS_MAX = 100_000
 _CLASSES_MAX = 1000
-# More ranks are shown without the place and the activity of each.
+# At most this many ranks are shown with their process and their activity.
 _PLACES_MAX = 512
 _FIELDS = (
     "id, timestamp_us, class, given_name, full_name, shape_json, size, parent_mesh_id,"

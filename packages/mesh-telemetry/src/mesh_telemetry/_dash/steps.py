@@ -16,7 +16,7 @@ _RANKS_MAX = 2048
 def steps(queries: PageQueries, parameters: Mapping[str, str]) -> dict[str, Any]:
     """Return the meshes that have trained, and the heat map of one of them.
 
-    The argument `mesh` selects the mesh; by default, it is the one that has trained last.
+    The argument `mesh` selects the mesh; the default is the mesh that trained most recently.
     """
     meshes = trained_meshes(queries.rows)
     mesh = Arguments(parameters).text("mesh") or next(iter(meshes), "")

@@ -91,7 +91,7 @@ class DebugAdapter:
             thread.start()
 
     def pause_when_attached(self, frame: FrameType, is_released: Callable[[], bool]) -> None:
-        """Pause in a frame once the editor has sent its configuration, unless it leaves before."""
+        """Pause in a frame once the editor has sent its configuration, unless released before."""
         while not self.is_attached:
             if is_released():
                 return

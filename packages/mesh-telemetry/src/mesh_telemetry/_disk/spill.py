@@ -35,7 +35,7 @@ _WAITING_BYTES_MAX = 8 << 20
 _WAITING_S_MAX = 30.0
 # A segment may contain events of telemetry itself that are marked as such only after the move.
 _SETTLED_S = 1.0
-# Writing live tables may take at most this fraction of the time (one part of so many).
+# The inverse of the maximum share of the time that writing live tables may take.
 _SNAPSHOT_REST = 20
 
 

@@ -4,7 +4,7 @@ The path is `<directory>/mesh-telemetry-<user>-<run>/<host>/<process>/`. A run i
 process is one incarnation. The directory may be writable by all users. The name of a run is random,
 so that another user cannot create it first, and a folder that another user created under such a
 name is never used. Each process holds an exclusive lock on its own folder and a shared lock on the
-folder of its host, which distinguishes folders in use from those that dead processes left.
+folder of its host, which distinguishes folders in use from folders that dead processes left.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ class ProcFolder:
 
     @cached_property
     def _own(self) -> tuple[frozenset[int], frozenset[int]]:
-        # Read on first access, when everything that the query requested has been written_count.
+        # Read on first access, when everything that the query requested has been written.
         known = self._known.own = _own(self._folder, self._known.own)
         ports, procs = known.ports, known.procs
         if self.spilled is not None and self.spilled != self.path:

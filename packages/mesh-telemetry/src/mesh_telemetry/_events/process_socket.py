@@ -221,7 +221,7 @@ def _connect(folder: Path, request: str) -> socket.socket:
 
 
 class short_socket_path:
-    """Path of a socket in a folder, short enough for the kernel also if the folder's is not."""
+    """Path of a socket in a folder, short enough for the kernel even if the folder's is not."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder

@@ -290,7 +290,7 @@ def read_lines(path: str, length: int | None = None) -> list[bytes]:
 
     Args:
         path: The file.
-        length: Read only so many bytes from its start.
+        length: Read only this many bytes from its start.
 
     Returns:
         The lines; none if the file has been removed.

@@ -1,7 +1,7 @@
 """A file in the folder of a process that shows whether its other files are up to date.
 
-A reader looks there first and requests a write only from processes with unwritten events: most have
-none.
+A reader checks this file first, and requests a write only from processes with unwritten events.
+Most processes have none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WORDS = Struct("<QQQ")
 
 
 class WriteProgressFile:
-    """The writing end.
+    """Writer of the file.
 
     Args:
         folder: The folder of the process.
@@ -45,7 +45,7 @@ class WriteProgressFile:
         self.event_count[0] = 1
 
     def publish(self, written_count: int, endpoint_count: int) -> None:
-        """Publish what can be read now.
+        """Publish how much can be read now.
 
         Args:
             written_count: The value of the event counter up to which events are in files.

@@ -2,8 +2,8 @@
 
 In the graph of waits, a process that is in a collective points at the members of the group that
 have not called it. The culprits are the processes at the ends of the paths, which themselves wait
-in no collective, or the smaller side of a cycle. What the stacks, the kernel and the pending calls
-of a culprit show decides the kind of the hang.
+in no collective, or the smaller side of a cycle. The kind of the hang follows from the stacks of a
+culprit, its state in the kernel, and its pending calls.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ __all__ = ["find_hangs"]
 _NS = 1_000_000_000
 # Operations for which all ranks must pass tensors of the same size.
 _SAME_SIZE = frozenset({"all_reduce", "all_gather", "broadcast", "reduce", "reduce_scatter"})
-# A process is busy if it uses this share of a processor or waits for one, or reads or writes so
-# many bytes a second.
+# A process is busy if it uses a processor or waits for one for this share of the time, or if it
+# reads or writes this many bytes per second.
 _BUSY_SHARE, _BUSY_IO_BYTES = 0.3, 1 << 20
-# A rank that is busy may continue. It is certain to hang after this time, and after this many
-# times the longest pause that the group had before.
+# A busy rank may still continue. Its hang is certain after this time, and after this many times the
+# longest earlier pause of the group.
 _BUSY_S, _BUSY_PAUSES = 10.0, 10
 # The same for ranks that wait for something.
 _BLOCKED_PAUSES = 3
-# Before so many operations of a group, its ranks may still load data, compile or start. Nothing is
-# known of how long that takes, so a rank that is late is suspected only after this time.
+# During this many first operations of a group, its ranks may still load data, compile or start up.
+# The duration of that is unknown, so a late rank is suspected only after this time.
 _SETUP_OPERATIONS, _SETUP_S = 3, 10.0
-# A host on a busy machine may take long to reply. It is lost after this time without a reply.
+# A host on a busy machine may reply late. It counts as lost after this time without a reply.
 _SILENT_S = 2.0
 # An operation that all ranks have joined is certain to hang after this many times the longest
 # transfer of an earlier one.
@@ -58,7 +58,7 @@ _LINK_TIMES = 5
 def find_hangs(
     before: Iterable[ProcessState], now: Iterable[ProcessState], patience_s: float
 ) -> list[Hang]:
-    """Find out which ranks keep others waiting.
+    """Find the ranks that keep others waiting.
 
     Args:
         before: The processes some time earlier.
@@ -231,7 +231,7 @@ class _Analysis:
         return "blocked", f"waits for the reply of {wait.endpoint!r} from {who}"
 
     def _is_called(self, state: ProcessState) -> bool:
-        """Return whether a call to an idle process is on its way."""
+        """Return whether a call to an idle process is in flight."""
         return any(
             wait.proc == state.proc
             for other in self._procs.values()
@@ -279,7 +279,7 @@ def _described(stall: Stall) -> WaitingCollective:
 
 
 def _mismatch(stall: Stall) -> tuple[str, tuple[Culprit, ...]] | None:
-    """Return the ranks that have called another operation or passed another size than most."""
+    """Return the ranks that have called a different operation than most, or passed another size."""
     calls = {
         rank: one
         for rank, member in stall.members.items()

@@ -23,7 +23,7 @@ __all__ = [
     "wait_of",
 ]
 
-#: What a process does that a signal has stopped.
+#: The description of a process that was stopped by a signal or a debugger.
 STOPPED = "is stopped: it received SIGSTOP, or a debugger holds it"
 _DATA_LOADER = f"{os.sep}torch{os.sep}utils{os.sep}data{os.sep}"
 _SITE_PACKAGES = f"{os.sep}site-packages{os.sep}"
@@ -58,7 +58,7 @@ def culprit_out_of_call(
 
     Args:
         state: The process.
-        member: The process as a member of the group; None if it is none.
+        member: The process as a member of the group; None if it is not a member.
         awaited: Kind and description of the reply that it awaits; None if it awaits none.
         is_busy: Whether it computes, or reads or writes files.
     """
@@ -116,7 +116,7 @@ def _culprit(
 
 
 def _main_stack(state: ProcessState, last: Collective | None) -> Stack | None:
-    """Return the stack that matters: of the thread that calls collectives, or runs an endpoint."""
+    """Return the stack of the thread that calls collectives, or else runs an endpoint."""
     stacks: Sequence[Stack] = [one for one in state.stacks or () if _user_frame(one) is not None]
     if last is not None:
         for stack in stacks:

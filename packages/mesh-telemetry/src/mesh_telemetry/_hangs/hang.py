@@ -48,8 +48,8 @@ class Culprit:
     Attributes:
         rank: The rank in the world of the process group; in the mesh if the hang is a call.
         kind: One of the kinds of `Hang`.
-        reason: What the rank does instead, for humans.
-        where: The line at which it is, as `file:line in function`; empty if it is not known.
+        reason: A human-readable description of what the rank does instead.
+        where: The line that it executes, as `file:line in function`; empty if it is not known.
         mesh: The name of its process mesh; empty if it is not recorded.
         proc: Its process, such as `1.3`; empty if it is not recorded.
         pid: Its process id; 0 if it is not recorded.

@@ -1,4 +1,4 @@
-"""Looks for hangs as soon as a host reports that a collective takes long."""
+"""Searches for hangs when a host reports a slow collective."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ __all__ = ["HangWatch", "ProcessStates", "look_for_hangs"]
 # The time between the two observations that are compared.
 _INTERVAL_S = 0.25
 _REPLY_S = 1.0
-# The pauses between two looks: hosts report five times a second while a collective takes long.
+# The pauses between two searches: hosts report a slow collective five times per second.
 _PAUSE_S, _PAUSE_AFTER_REPORT_S = 0.3, 2.0
-# A hang has ended if no host has reported a slow collective for so long.
+# A hang has ended if no host has reported a slow collective for this time.
 _QUIET_S = 1.0
 _log = logging.getLogger("mesh_telemetry")
 
@@ -48,7 +48,7 @@ class ProcessStates:
         self._silent_since: dict[int, float] = {}
 
     def now(self) -> list[ProcessState]:
-        """Return the state of each process; of hosts that do not reply, the last that is known."""
+        """Return the state of each process; for hosts that do not reply, the last known states."""
         began = time.monotonic()
         requests = [(handle.number, _request(handle)) for handle in self._hosts()]
         until = began + _REPLY_S
@@ -93,7 +93,7 @@ def look_for_hangs(states: ProcessStates, patience_s: float) -> list[Hang]:
 
 
 class HangWatch:
-    """Reports hangs in the log and in the table `hangs`, once each, and when they end.
+    """Reports the start and the end of each hang, once each, in the log and in the table `hangs`.
 
     Args:
         patience_s: How long a collective may take before a rank is suspected, in seconds.
@@ -110,7 +110,7 @@ class HangWatch:
         self._thread.start()
 
     def stalled(self, hosts: Sequence[HostHandle]) -> None:
-        """Look for hangs now, because a host reports a slow collective.
+        """Search for hangs now, because a host reports a slow collective.
 
         Args:
             hosts: The current hosts.
@@ -134,7 +134,7 @@ class HangWatch:
                 self._look(is_stalled)
                 has_failed = False
             except Exception:
-                # The next hang must be reported all the same.
+                # A failed search must not prevent the report of the next hang.
                 if not has_failed:
                     _log.exception("mesh: the search for hangs failed")
                 has_failed = True
@@ -156,6 +156,6 @@ class HangWatch:
         before = self._states.now()
         time.sleep(_INTERVAL_S)
         hangs = find_hangs(before, self._states.now(), self._patience_s)
-        # A hang that was reported remains open while it is found at all: on a busy machine, its
-        # culprit may seem to compute.
+        # A reported hang remains open while it is found, even if it is no longer certain: on a busy
+        # machine, its culprit may appear to compute.
         return [hang for hang in hangs if hang.is_certain or hang.key in self._open]

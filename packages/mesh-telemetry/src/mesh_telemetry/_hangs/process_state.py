@@ -1,4 +1,4 @@
-"""States of processes, as far as they show why others wait for a process."""
+"""The states of processes, limited to values that explain why other processes wait."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ class ProcessState(NamedTuple):
     state: str
     """The letter of the kernel, such as `R`, `S` or `T`; `X` if it has exited."""
     is_busy: bool
-    """Whether the process or a child of it is running, or could if a processor were free."""
+    """Whether the process or a child of it is running, or is ready to run."""
     cpu_s: float
     """Processor time of the process and its children, and time that they have waited for it."""
     io_bytes: int
-    """What the process and its children have read and written by `read`, `write` and the like."""
+    """Bytes that the process and its children have read and written with system calls."""
     groups: tuple[ProcessGroup, ...]
     collectives: tuple[Collective, ...]
     stacks: tuple[Stack, ...] | None
@@ -102,7 +102,7 @@ class ProcessState(NamedTuple):
 
     @property
     def key(self) -> tuple[int, int]:
-        """The host and the pid, which also tell a script and its starter apart."""
+        """The host and the pid, which also distinguish a script from its parent process."""
         return self.host, self.pid
 
     @property
@@ -164,7 +164,8 @@ def _kernel_state(pid: int) -> tuple[str, float] | None:
     with suppress(OSError, IndexError, ValueError):
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         ticks = int(words[_USER]) + int(words[_SYSTEM])
-        # The state of a process is that of its main thread, which says nothing of the others.
+        # The kernel reports the state of the main thread only, so the other threads are read as
+        # well.
         states, cpu_wait_s = _threads(pid)
         state = "R" if "R" in states else words[_STATE]
         return state, ticks / os.sysconf("SC_CLK_TCK") + cpu_wait_s

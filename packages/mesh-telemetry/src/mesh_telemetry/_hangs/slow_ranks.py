@@ -20,8 +20,8 @@ _NS = 1_000_000_000
 # single operations.
 _BLOCKS = 24
 _OPERATIONS_MIN = 4 * _BLOCKS
-# A slow rank needs this much more time than the others over all, and more time in so many blocks.
-# A rank that is not slow has more time in that many blocks once in 100,000 comparisons.
+# A slow rank needs this much more time than the others in total, and more time in this many blocks.
+# A rank that is not slow needs more time in that many blocks once in 100,000 comparisons.
 _EXCESS_MIN = 0.03
 _BLOCKS_MIN = 22
 _CAUSES = {"": "", "input": ", for its data loader", "computing": ", for computing"}
@@ -42,8 +42,8 @@ class SlowRank(NamedTuple):
     group: str
     """The name of the process group."""
     cause: str = ""
-    """What it needs this time for, from the table `steps`: `input` if it waits for its data loader,
-    or `computing`; empty if it has recorded no steps."""
+    """The cause of the additional time, from the table `steps`: `input` if it waits for its data
+    loader, or `computing`; empty if it has recorded no steps."""
 
     def __str__(self) -> str:
         text = (
@@ -98,7 +98,7 @@ def _slow_in(name: str, members: Sequence[_Times]) -> list[SlowRank]:
     for at, member in enumerate(members):
         others = [blocks[number] for number in range(len(members)) if number != at]
         usual = [median(block) for block in zip(*others, strict=True)]
-        # The median over blocks is not moved by a single long pause.
+        # A single long pause does not affect the median over blocks.
         excesses = [
             mine / theirs - 1 for mine, theirs in zip(blocks[at], usual, strict=True) if theirs
         ]

@@ -1,4 +1,4 @@
-"""Notices on a host that a collective takes long, from the files of its processes alone."""
+"""Detects slow collectives on a host, using only the files of its processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NS = 1_000_000_000
 
 
 class StallMonitor:
-    """Calls a function while collectives take long, and when processes begin to use them.
+    """Calls a function while collectives are slow, and when processes begin to use collectives.
 
     Args:
         folder: The folder of the host.
@@ -53,13 +53,13 @@ class StallMonitor:
                     self._notify()
                 has_failed = False
             except Exception:
-                # A file may be damaged, or this process may have no descriptor left at the moment.
+                # A file may be damaged, or this process may temporarily be out of descriptors.
                 if not has_failed:
                     _log.exception("mesh: the collectives of a host cannot be observed")
                 has_failed = True
 
     def is_stalled(self) -> bool:
-        """Return whether a collective takes long, or a process has begun to use them."""
+        """Return whether a collective is slow, or a process has begun to use collectives."""
         latest_ns = time.time_ns() - int(self._patience_s * _NS)
         is_stalled = False
         names = recorded_names(self._folder)

@@ -37,10 +37,10 @@ class Member(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether its operations are known as they are now.
+        """Whether the current state of its operations is known.
 
-        Those of a process that has exited, or whose host does not reply, may have ended since they
-        were last known.
+        Operations of a process that has exited, or whose host does not reply, may have ended since
+        they were last reported.
         """
         return self.state.state not in "X?"
 
@@ -56,7 +56,7 @@ class Member(NamedTuple):
         """Return the longest time between the calls of two operations, in seconds."""
         entered = [one.entered_ns for one in self.collectives]
         pauses = [(after - one) / _NS for one, after in pairwise(entered)]
-        # The first operations set the program up, and say little about the later ones.
+        # The first pause is ignored, because it includes the set-up of the program.
         return max(pauses[1:], default=0.0)
 
 
@@ -87,7 +87,7 @@ class Stall(NamedTuple):
     def longest_transfer_s(self) -> float:
         """Return how long the longest earlier operation took once all members had called it.
 
-        The member that called an operation last has waited for no other one.
+        The member that called an operation last has not waited for any other member.
         """
         shortest: dict[int, float] = {}
         for member in self.members.values():
@@ -99,7 +99,7 @@ class Stall(NamedTuple):
 
 
 def find_stalls(states: Iterable[ProcessState]) -> list[Stall]:
-    """Return at most one stall of each group, and those of sends and receives."""
+    """Return at most one stall of each group, and the stalls of sends and receives."""
     groups: dict[tuple[str, str], dict[int, Member]] = defaultdict(dict)
     for state in states:
         for group in state.groups:
@@ -120,8 +120,9 @@ def _stall_of(members: Mapping[int, Member]) -> Stall | None:
     joined_by_all = [stall for stall in stalls if not stall.missing]
     for stall in stalls:
         if stall.missing:
-            # Ranks that are still in an operation that all have called cannot call this one. They
-            # may only look so if they were stopped, or hold the GIL, before they wrote the end.
+            # A rank that is still in an operation that all ranks have called cannot call this one.
+            # However, a rank that was stopped, or that holds the GIL, may have left that operation
+            # without recording its end.
             late = {rank for rank in stall.missing if _can_write(members.get(rank))}
             return next((one for one in joined_by_all if late & one.joined.keys()), stall)
     return next(iter(joined_by_all), None)

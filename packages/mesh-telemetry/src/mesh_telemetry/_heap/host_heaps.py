@@ -140,7 +140,7 @@ class HostHeaps:
 
 
 async def _has_exited(folder: ProcFolder) -> bool:
-    """Return whether a process has exited, or does so now.
+    """Return whether a process has exited or is exiting.
 
     The socket of a process that was killed is closed before its lock is released.
     """

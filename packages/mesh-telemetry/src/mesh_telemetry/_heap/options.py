@@ -19,7 +19,7 @@ class HeapOptions:
 
     Attributes:
         seconds: The time for which allocations are tracked.
-        is_peak: Show what was allocated when the memory was at its maximum, and not what is left at
+        is_peak: Show the allocations at the time of maximum memory use, instead of those left at
             the end.
         is_native: Include native frames in the flame graph.
         has_objects: Track each object that Python's own allocator serves, and not only the blocks

@@ -1,7 +1,7 @@
 """Program that reads a file of memray: it prints the allocations and draws a flame graph.
 
-It runs as a separate process, because reading may take long and much memory, and is killed if it
-exceeds its limits. It is executed by its path, and imports nothing of Mesh.
+It runs as a separate process, because reading may take much time and memory, and is killed if it
+exceeds its limits. It is executed by its path, and does not import Mesh.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def rows(path: str, *, is_peak: bool, count_max: int) -> list[list[Any]]:
 
     Args:
         path: The file of memray.
-        is_peak: Whether to show the maximum, and not what is left.
+        is_peak: Whether to show the allocations at maximum memory use, instead of those left at the
+            end.
         count_max: The number of calls to return; smaller ones are left out.
     """
     found: defaultdict[tuple[str, str, int], list[int]] = defaultdict(lambda: [0, 0])

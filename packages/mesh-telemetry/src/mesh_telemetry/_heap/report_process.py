@@ -34,7 +34,7 @@ async def run_report(
 
     Args:
         path: The file.
-        options: The options with which it was made.
+        options: The options of the snapshot.
         deadline: The deadline, on `time.monotonic()`.
 
     Raises:

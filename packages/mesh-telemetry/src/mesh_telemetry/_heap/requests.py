@@ -48,7 +48,7 @@ def heap_snapshot_of(
         cancellation: Cancels the snapshot; the processes then stop tracking.
 
     Raises:
-        HeapError: There is no snapshot of any of the processes.
+        HeapError: No snapshot of any process could be taken.
     """
     hosts = {str(host.number): host for host in coordinator.hosts.call_one().get(_HOSTS_S)}
     snapshot_id = uuid.uuid4().hex

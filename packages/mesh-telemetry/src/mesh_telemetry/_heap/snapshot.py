@@ -17,7 +17,7 @@ __all__ = ["HeapSnapshot", "HostHeap"]
 
 @dataclass(frozen=True)
 class HeapSnapshot:
-    """What processes have allocated.
+    """The allocations of processes.
 
     Attributes:
         snapshot_id: Its id in the table `heap`.

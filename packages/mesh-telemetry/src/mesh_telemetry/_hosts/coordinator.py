@@ -178,12 +178,12 @@ class Coordinator(Actor):
 
     @endpoint
     def stalled(self) -> None:
-        """Look for hangs, because collectives take long on a host."""
+        """Search for hangs, because collectives are slow on a host."""
         patience_s = self._config.hang_timeout_s
         if self._hang_watch is None and patience_s is not None and not self._is_closed:
             self._hang_watch = HangWatch(patience_s)
         if self._hang_watch is not None:
-            # Unlike `hosts`, this starts no lost telemetry process, which may take long.
+            # Unlike `hosts`, this does not restart lost telemetry processes, which may be slow.
             self._hang_watch.stalled([state.handle() for state in self._hosts.values()])
 
     @endpoint
@@ -259,7 +259,7 @@ class Coordinator(Actor):
             is_ours.reset(token)
 
     def _restart_later(self, state: _HostState) -> None:
-        """Start a lost telemetry process, but not immediately if it was started a moment ago."""
+        """Start a lost telemetry process, but not immediately if it was started recently."""
         left_s = state.started_at + _RETRY_S - time.monotonic()
         if left_s <= 0:
             self._start(state)
@@ -275,7 +275,7 @@ class Coordinator(Actor):
             self._hang_watch.close()
         hosts, self._hosts = list(self._hosts.values()), {}
         collector, self._collector = self._collector, None
-        # Stop the writers first, then the processes that remove what was written.
+        # Stop the writers first, then the processes that remove the written files.
         if collector is not None:
             with suppress(MeshError):
                 collector.stop().get()
@@ -302,7 +302,7 @@ class Coordinator(Actor):
 def _is_unresponsive(rows: HostRows, closed: Future[None]) -> bool:
     """Wait until the telemetry process of a host is closed; return whether it stopped responding.
 
-    Closing takes long if many rows are written to disk, so its duration is not a criterion.
+    Closing is slow if many rows are written to disk, so its duration is not a criterion.
     """
     while True:
         with suppress(MeshError, TimeoutError):

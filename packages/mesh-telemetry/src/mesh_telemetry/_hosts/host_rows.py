@@ -70,7 +70,7 @@ class HostRows(Actor):
         run: The name of the run.
         config: The options.
         program: The command line of the recorded program.
-        coordinator: The actor that is notified when collectives take long.
+        coordinator: The actor that is notified when collectives are slow.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class HostRows(Actor):
             self._remove_links,
         )
         self._queries.start()
-        # Loading takes a second, which the first query need not wait for.
+        # Loading takes a second. It starts now, so that the first query need not wait for it.
         self._loading = threading.Thread(
             target=self._start_services, name="mesh-telemetry-load", daemon=True
         )
@@ -179,7 +179,7 @@ class HostRows(Actor):
 
     @concurrent_endpoint
     async def process_states(self) -> list[ProcessState]:
-        """Return what each recorded process of this host does, to find out why others wait."""
+        """Return the state of each recorded process of this host, for the search for hangs."""
         return await asyncio.to_thread(self._process_states)
 
     @concurrent_endpoint
@@ -238,7 +238,7 @@ class HostRows(Actor):
 
     @concurrent_endpoint
     async def record_stacks(self, proc: str, options: FlameOptions) -> str:
-        """Sample what a process of this host executes; return the flame graph as SVG.
+        """Sample the stacks of a process of this host; return the flame graph as SVG.
 
         Raises:
             PySpyError: The process could not be sampled.
@@ -248,7 +248,7 @@ class HostRows(Actor):
 
     @concurrent_endpoint
     async def snapshot_heap(self, snapshot_id: str, proc: str, options: HeapOptions) -> HostHeap:
-        """Track what a process of this host allocates, and store and return the rows.
+        """Track the allocations of a process of this host; store and return the rows.
 
         Raises:
             HeapError: No snapshot could be taken.
@@ -307,7 +307,7 @@ class HostRows(Actor):
 
     @concurrent_endpoint
     async def is_alive(self) -> bool:
-        """Return True, also while the process is being closed."""
+        """Return True, even while the process is being closed."""
         return True
 
     @concurrent_endpoint

@@ -1,6 +1,6 @@
-"""The services of a host besides queries, which need Arrow.
+"""The services of a host other than queries.
 
-They are stacks, rows on disk, exports, and metrics for Prometheus.
+They are stacks, rows on disk, exports, and metrics for Prometheus. All of them need Arrow.
 """
 
 from __future__ import annotations

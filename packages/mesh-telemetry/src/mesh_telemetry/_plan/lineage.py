@@ -45,7 +45,7 @@ class Lineage:
         how: str,
         pairs: list[tuple[datafusion.Expr, datafusion.Expr]],
     ) -> list[SemiJoin]:
-        """Return the semi_joins through which the sides of a join can reduce each other."""
+        """Return the semi-joins through which the sides of a join can reduce each other."""
         drops_left, drops_right = _DROPS.get(how, (False, False))
         found = []
         for left, right in pairs:

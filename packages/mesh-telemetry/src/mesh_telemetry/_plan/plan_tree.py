@@ -52,7 +52,7 @@ class Node:
 
 
 def plan_tree(plan: datafusion.LogicalPlan) -> Node:
-    """Convert a plan to a tree, as far as Python can inspect it."""
+    """Convert a plan to a tree, up to the nodes that Python cannot inspect."""
     inputs = tuple(plan_tree(each) for each in plan.inputs())
     try:
         variant = plan.to_variant()

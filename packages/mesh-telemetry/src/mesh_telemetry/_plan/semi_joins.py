@@ -34,7 +34,7 @@ def count_statement(units: list[Unit]) -> str:
 def chosen(
     semi_joins: list[SemiJoin], row_counts: dict[Unit, int], rows_min: int
 ) -> list[SemiJoin]:
-    """Return the semi_joins to follow: from fewer rows to more, which excludes cycles.
+    """Return the semi-joins to follow: from fewer rows to more, which excludes cycles.
 
     If the reduced unit has fewer than `rows_min` rows, they are shipped at once, because another
     round trip would take longer.

@@ -21,7 +21,7 @@ class SingleTablePlan:
     """Filters and projections over one table.
 
     Attributes:
-        frame: The table_plan over the empty table of the planning session.
+        frame: The plan over the empty table of the planning session.
         table: The table's name.
         is_selective: Whether it omits rows.
     """
@@ -64,7 +64,8 @@ def single_table_plan(
         expressions = [expression(each) for each in node.variant.projections()]
         if not all(is_pushable(each) for each in expressions):
             return None
-        # If only the number of rows matters, there are no expressions, and any column will do.
+        # If only the number of rows matters, there are no expressions, and any column is
+        # sufficient.
         frame = frame.select(*(expressions or [named(frame.schema().names[0])]))
     else:
         columns = [named(name) for name in frame.schema().names]

@@ -160,7 +160,7 @@ class _PlanSplitter:
         wanted: pa.Schema,
         way: str = "rows",
     ) -> datafusion.DataFrame | None:
-        """Ship all rows of a table_plan, or the first ones."""
+        """Ship all rows of a plan over one table, or the first ones."""
         names = frame.schema().names
         if len(set(names)) < len(names):
             return None

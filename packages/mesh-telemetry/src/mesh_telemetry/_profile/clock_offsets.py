@@ -42,7 +42,7 @@ def least_delays(pairs: Iterable[tuple[int, int, int]]) -> dict[tuple[int, int],
 def clock_offsets(delays: Delays, first: int) -> dict[int, ClockOffset]:
     """Return how far the clock of each host is ahead of the first host's clock.
 
-    Hosts that have not exchanged messages in both directions, also not through other hosts, are
+    Hosts that have not exchanged messages in both directions, directly or through other hosts, are
     omitted.
 
     Args:
@@ -65,7 +65,7 @@ def clock_offsets(delays: Delays, first: int) -> dict[int, ClockOffset]:
         ]
         for round_trip_us, there in sorted(near):
             ahead_us = (delays[here, there] - delays[there, here]) // 2
-            # A difference within the round trip may as well be caused by asymmetric delays.
+            # A difference within the round trip may also be caused by asymmetric delays.
             is_certain = abs(ahead_us) > max(round_trip_us, 0)
             known[there] = known[here] + (ahead_us if is_certain else 0)
             found[there] = ClockOffset(known[there], round_trip_us)

@@ -82,7 +82,7 @@ class ProfileRows:
         until_us: The end, exclusive.
 
     Attributes:
-        failed: Hosts that did not reply a query, with the cause.
+        failed: Hosts that did not reply to a query, with the cause.
     """
 
     def __init__(

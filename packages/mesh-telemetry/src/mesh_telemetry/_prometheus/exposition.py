@@ -84,7 +84,8 @@ def _histogram_lines(
         bucket = (*labels, ("le", _number(float(bound))))
         yield f"{name}_bucket{_label_text(bucket)} {count}"
     if is_openmetrics and (value.sum < 0 or min(value.bounds, default=0.0) < 0):
-        # OpenMetrics requires sums that never decrease; without a sum there is no count either.
+        # OpenMetrics requires sums that never decrease, so the sum is omitted, and the count with
+        # it.
         return
     yield f"{name}_sum{_label_text(labels)} {_number(value.sum)}"
     yield f"{name}_count{_label_text(labels)} {count}"

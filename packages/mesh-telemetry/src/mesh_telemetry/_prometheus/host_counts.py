@@ -44,7 +44,7 @@ _ACTOR_NAMES_MAX = 10_000
 
 
 class _ProcState:
-    """What is known about a process until it exits."""
+    """The state that is kept for a process until it exits."""
 
     def __init__(self, proc: str, identity: ProcIdentity) -> None:
         self.proc = proc

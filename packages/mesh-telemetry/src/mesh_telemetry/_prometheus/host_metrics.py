@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["HostMetrics", "HostSnapshot"]
 
 _INTERVAL_S = 1.0
-# The pause if there are more rows, in which scrapes and queries get their turn.
+# The pause between two reads if there are more rows, so that scrapes and queries can run.
 _PAUSE_S = 0.05
 _CLOSE_S = 2.0
 _SAVE_INTERVAL_S = 5.0
@@ -150,7 +150,7 @@ class HostMetrics:
             incomplete.rename(self._state_file)
 
     def _about_itself(self) -> list[Family]:
-        """Return the families about what was not counted, which have a value from the start."""
+        """Return the families for data that was not counted; they have a value from the start."""
         dropped = [
             Sample((("family", family), ("reason", reason)), count)
             for (family, reason), count in self._counts.dropped.items()

@@ -1,4 +1,4 @@
-"""The series of a host that exist longer than the rows from which they are counted."""
+"""The series of a host, which outlive the rows that they are counted from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ __all__ = ["HostSeries"]
 
 T = TypeVar("T")
 
-# Lines that a histogram has besides its buckets: that of infinity, the sum and the count.
+# The lines of a histogram in addition to its finite buckets: the infinity bucket, the sum and the
+# count.
 _HISTOGRAM_LINES = 3
 
 

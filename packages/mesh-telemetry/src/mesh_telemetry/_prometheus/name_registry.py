@@ -1,4 +1,4 @@
-"""Decides which metric family has a name, because names that programs choose may be in conflict."""
+"""Decides which metric family gets a name, because names that programs choose may conflict."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class NameRegistry:
     """The names that are taken; at first those of Mesh itself.
 
     A gauge `a` and a counter `a` cannot both exist, nor can a gauge `a_count` and a histogram `a`:
-    their lines would have the same names. The first family has the name.
+    their lines would have the same names. The family that is registered first gets the name.
     """
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ _ROWS_SHOWN_MAX = 50
 
 @dataclass(frozen=True)
 class HostFailure:
-    """A host that did not reply, or not every request.
+    """A host that did not reply, or did not reply to every request.
 
     Attributes:
         host: The host's name.
@@ -49,7 +49,7 @@ class Coverage:
 
     Attributes:
         queried: The names of the hosts that were queried, sorted.
-        replied: The hosts that replied every request.
+        replied: The hosts that replied to every request.
         failed: The hosts that did not, each with the cause.
         shipped: The data that was sent for each table.
     """
@@ -77,7 +77,7 @@ class Coverage:
 
 @dataclass(frozen=True)
 class QueryResult:
-    """The result to a query.
+    """The result of a query.
 
     Attributes:
         table: The rows, with plain Arrow types.

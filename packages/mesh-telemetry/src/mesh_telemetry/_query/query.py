@@ -1,4 +1,4 @@
-"""A query over all hosts: planned here, computed where the rows are, and finished here."""
+"""A query over all hosts: planned and finished here, and computed on the hosts with the rows."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Query:
             return QueryResult(table, host_replies.coverage())
         self._ship(host_replies, until_us, deadline)
         host_replies.check(require_full)
-        # Late hosts may have used up all the time, while little work is left.
+        # Late hosts may have used up all the time, although little work is left.
         end = max(deadline, time.monotonic() + timeout_s / 4)
         try:
             table = within(lambda: self._finished(end), end)
@@ -142,7 +142,7 @@ class Query:
         """Send the query to the hosts, and yield rows as they arrive if they need no further work.
 
         Otherwise the result of `run` is returned in batches. Takes the same arguments and raises
-        the same errors as `run`, also while the stream is read.
+        the same errors as `run`, including while the stream is read.
         """
         streamed = self.streamed(until_us, timeout_s)
         if streamed is None:

@@ -18,7 +18,7 @@ class QueryLimits:
         keys_max: Keys of one side of a join that may be put into the filter of the other side.
         reduced_rows_min: The other side of a join is filtered if it has at least this number of
             rows.
-        result_bytes_max: The maximum size of a result; None for what fits into memory. In a
+        result_bytes_max: The maximum size of a result; if None, the memory limits apply. In a
             stream, it applies to the data of each host.
     """
 

@@ -46,7 +46,7 @@ class QueryPlan:
 
 
 class QueryPlans:
-    """QueryPlans queries, and caches the plans of the most recent ones.
+    """Plans queries, and caches the plans of the most recent ones.
 
     Args:
         schemas: The tables that hosts have.

@@ -70,7 +70,7 @@ class CachedSession:
         self.context = new_session(memory_max_bytes)
         self._tables: dict[str, Sequence[pa.RecordBatch]] = {}
         self._byte_counts: dict[str, int] = {}
-        # A plan holds references to its tables, and is of no use over others.
+        # A plan holds references to its tables, and cannot be used with other tables.
         self._plans: dict[str, datafusion.LogicalPlan] = {}
 
     def fill(self, tables: Mapping[str, Sequence[pa.RecordBatch]]) -> None:

@@ -38,9 +38,9 @@ class Work(Generic[T]):
         self._do = do
         self._settle = settle
         self._context = contextvars.copy_context()
-        # Either the thread of the work removes the item at its end, or `stop` does before; the
-        # second finds nothing. A lock would not do, because an exception can be raised anywhere in
-        # the thread and could leave it locked.
+        # The item is removed by the thread of the work when it ends, or by `stop` before that; the
+        # later of the two finds no item. A lock is not sufficient, because an exception can be
+        # raised anywhere in the thread and could leave it locked.
         self._end: list[None] = [None]
         try:
             self._thread = _idle.pop()

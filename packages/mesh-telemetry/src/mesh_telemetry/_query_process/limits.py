@@ -54,7 +54,7 @@ def limit_files() -> None:
 
 
 def limit_cpu(wall_s: float) -> None:
-    """Limit CPU time to what all cores provide in `wall_s` seconds from now.
+    """Limit CPU time to the time that all cores provide in `wall_s` seconds from now.
 
     The deadline itself is enforced by the telemetry process. This limit ends a process that is no
     longer supervised.
@@ -121,7 +121,7 @@ class UnlimitedRows:
 
 @contextmanager
 def _unlimited_memory() -> Iterator[None]:
-    """Suspend `limited_memory` within the block, and add what was allocated there to its limit."""
+    """Suspend `limited_memory` within the block, and add memory allocated there to its limit."""
     soft, most = resource.getrlimit(resource.RLIMIT_AS)
     if soft == resource.RLIM_INFINITY:
         yield

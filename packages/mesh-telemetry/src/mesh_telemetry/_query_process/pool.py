@@ -88,7 +88,7 @@ class QueryPool:
         """Run a task in a dedicated process; kill the process if the caller is cancelled.
 
         Raises:
-            QueryError: The query is at fault, also if it crashed its process.
+            QueryError: The query is at fault; this includes a query that crashed its process.
             TelemetryError: The task timed out, or no process can be started.
         """
         try:

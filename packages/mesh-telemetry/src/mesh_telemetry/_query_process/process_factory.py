@@ -124,7 +124,7 @@ class QueryProcessFactory:
         return await self._template.start_process()
 
     async def close(self) -> None:
-        """Stop the template, which kills all of its query_processes, and wait for it."""
+        """Stop the template, which kills all of its query processes, and wait for it."""
         self._is_closed = True
         template, self._template = self._template, None
         if template is not None:

@@ -124,8 +124,9 @@ class Recorder:
             config.directory, run, location.host, spill
         )
         _remove_exited(self._host_folder, config, spill)
-        # Subscribed before the folder exists: what happens after that is recorded for certain. The
-        # log comes first, because it contains the messages from before any subscription.
+        # The subscription precedes the folder, so every event after the creation of the folder is
+        # recorded. The log comes first, because it contains the messages from before any
+        # subscription.
         self._log = MessageLog(_MESSAGES_MAX, since_start=True)
         self._events = EventStream.subscribe(
             Event.KINDS - set(MessageLog.KINDS), len_max=_EVENTS_MAX
@@ -196,7 +197,7 @@ class Recorder:
         self._thread.join(_CLOSE_S)
 
     def detach(self) -> None:
-        """Close what a forked process has inherited; the parent continues to record."""
+        """Close inherited resources in a forked process; the parent continues to record."""
         self._is_over = True
         self._breakpoints.disable()
         for each in (

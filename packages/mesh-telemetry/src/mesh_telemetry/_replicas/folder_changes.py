@@ -1,4 +1,4 @@
-"""What has been added to the folders of the processes of a host since it was last copied."""
+"""The changes in the folders of the processes of a host since they were last copied."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Change(NamedTuple):
 
 
 class FolderChanges:
-    """Finds what has been added since the last call.
+    """Finds the changes since the last call.
 
     Args:
         folder: The folder of the host.
@@ -52,7 +52,8 @@ class FolderChanges:
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
-        # For each path, what was copied: the length of a segment, or the beginning and size.
+        # The copied state of each path: the length of a segment, or the beginning and size of a
+        # file.
         self._copied: dict[str, object] = {}
 
     def take(self, bytes_max: int) -> list[Change]:

@@ -50,11 +50,11 @@ class Replica:
         self._bytes_max = bytes_max
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Write changes, and remove what is too old or too much.
+        """Write changes, and remove segments that are too old or exceed the limit.
 
         Raises:
             OSError: They cannot be written, for example because the disk is full.
-            ValueError: A name is not that of a file.
+            ValueError: A name is not a file name.
         """
         for change in changes:
             folder = self._folder / _checked(change.proc)
@@ -113,7 +113,7 @@ def _checked(name: str) -> str:
 
 
 def adopted_folders(host_folder: Path) -> list[ProcFolder]:
-    """Return the folders of processes of lost hosts of which this host has a copy.
+    """Return the copied folders of the processes of lost hosts.
 
     Args:
         host_folder: The folder of this host.
@@ -128,5 +128,5 @@ def adopted_folders(host_folder: Path) -> list[ProcFolder]:
 
 
 def is_copy(folder: ProcFolder) -> bool:
-    """Return whether the folder of a process is a copy of that of another host."""
+    """Return whether the folder of a process was copied from another host."""
     return folder.path.parent.parent.name == _REPLICAS

@@ -69,8 +69,8 @@ class Replicator:
             try:
                 target.store_replica.call_one(self._host, taken).get(_REPLY_S)
             except (MeshError, TimeoutError):
-                # The coordinator sets another target if this one is lost. What was taken may be
-                # missing there, so the next copy begins again.
+                # The coordinator sets another target if this one is lost. The changes that were
+                # taken may be missing there, so the next copy starts from the beginning.
                 with self._lock:
                     if changes is self._changes:
                         self._changes = FolderChanges(self._folder)

@@ -49,7 +49,7 @@ _STATES = {
     "I": "idle",
     "X": "dead",
 }
-# Tables of what processes and scripts write to files while they train.
+# Tables of the data that processes and scripts write to files while they train.
 _TRAINING = {"collectives": collective_rows, "steps": step_rows}
 # Positions in `/proc/<pid>/stat` after the name in parentheses: state, user and system time,
 # threads, pages.
@@ -155,7 +155,7 @@ def _proc_table(path: str) -> dict[str, int]:
 
 
 def _gpus() -> list[dict[str, Any]] | None:
-    """Return what the driver reports for each GPU; None without `pynvml`."""
+    """Return the values that the driver reports for each GPU; None without `pynvml`."""
     if pynvml is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Source files of Python, Mesh and telemetry, as opposed to those of the program."""
+"""Source files of Python, Mesh and telemetry, as opposed to files of the program."""
 
 from __future__ import annotations
 

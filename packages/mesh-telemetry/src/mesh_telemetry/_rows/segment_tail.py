@@ -59,8 +59,8 @@ class SegmentTail:
         bytes_max: The number of bytes to read at a time.
 
     Attributes:
-        positions: What was read: by process and family, the number of the segment, and the length
-            of it that was read.
+        positions: The read positions: by process and family, the number of the segment, and the
+            length that was read of it.
         folders: The processes at the last call of `read`.
         lost_segments: The number of segments that were removed before they were read completely.
     """

@@ -21,7 +21,7 @@ def step_rows(folder: ProcFolder) -> list[dict[str, Any]]:
     if not steps:
         return []
     identity = folder.identity
-    # The first group is that of the whole world.
+    # The first group is the world.
     world = next(iter(read_groups(str(folder.path))), None)
     rank = identity.rank if world is None else world.ranks[world.rank]
     return [

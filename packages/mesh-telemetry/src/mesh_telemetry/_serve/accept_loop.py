@@ -115,7 +115,7 @@ def connection_limiter(
     return ConnectionLimiter(
         authenticated_max=_AUTHENTICATED_MAX,
         unauthenticated_max=unauthenticated_max,
-        # One user must leave room for other users of the machine.
+        # One user must leave capacity for other users of the machine.
         per_peer_max=unauthenticated_max // 2,
         deadline_s=_DEADLINE_S if deadline_s is None else deadline_s,
         grace_s=_GRACE_S,

@@ -68,7 +68,7 @@ class DataFrameScan:
 class ServerConnections:
     """Connections to the server, including closed ones that the server has yet to close.
 
-    gRPC takes a while to notice that a connection has ended. Peers that open and close connections
+    gRPC takes a while to detect that a connection has ended. Peers that open and close connections
     quickly must not make it hold an unlimited number of descriptors.
 
     Args:

@@ -242,7 +242,7 @@ class ProgramClient:
         """Connect; return False if the attempt must be repeated.
 
         If the port is flooded, the kernel drops the first packets of a connection, and repeats its
-        own after 1 s, 3 s and 7 s. Frequent attempts find a place in the backlog sooner.
+        own after 1 s, 3 s and 7 s. Frequent attempts find a free slot in the backlog sooner.
         """
         try:
             connection.connect()
@@ -287,7 +287,7 @@ class _Head(http.client.HTTPResponse):
     def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
         super().__init__(sock, *arguments, **options)
         self.fp.close()
-        # A buffer of one byte holds nothing that follows the head.
+        # A buffer of one byte does not read beyond the head.
         self.fp = sock.makefile("rb", 1)
 
 
@@ -311,7 +311,7 @@ def has_ended(stat: str) -> bool:
     The kernel closes the port of a killed process before the process becomes a zombie.
 
     Args:
-        stat: What `/proc/PID/stat` contains.
+        stat: The content of `/proc/PID/stat`.
     """
     fields = stat.rpartition(")")[2].split()
     state, flags = fields[0], int(fields[6])

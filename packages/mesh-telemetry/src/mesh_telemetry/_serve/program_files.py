@@ -173,7 +173,7 @@ def served_program(pid: int | None = None) -> ServedProgram:
     """Return the program of this user that serves queries, or the one with a given pid.
 
     Raises:
-        TelemetryError: There is none, or there are several and no pid is given.
+        TelemetryError: No program serves queries, or there are several and no pid is given.
     """
     found = [one for one in served_programs() if pid in (None, one.pid)]
     if not found:

@@ -138,7 +138,7 @@ def _pieces(
 
 
 class _Buffer(io.RawIOBase):
-    """Buffers what is written until it is sent."""
+    """Buffers written data until it is sent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class _Buffer(io.RawIOBase):
         return len(piece)
 
     def take(self) -> bytes:
-        """Return what was written since the last call."""
+        """Return the data that was written since the last call."""
         taken = bytes(self._held)
         self._held.clear()
         return taken

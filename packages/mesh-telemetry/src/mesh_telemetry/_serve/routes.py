@@ -21,7 +21,7 @@ class Request(NamedTuple):
     """A request of a client.
 
     `tail` is the rest of the path after a route that ends in `*`. `connection` is the connection of
-    the client, and `scope` is what its token permits.
+    the client, and `scope` is the scope of its token.
     """
 
     tail: str

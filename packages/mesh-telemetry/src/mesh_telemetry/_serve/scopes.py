@@ -20,7 +20,7 @@ class Scope(Enum):
     """No access to the program: no token is required."""
 
     READ = "read"
-    """Read what is recorded: dashboard, SQL, logs, metrics, traces, messages in saved cases."""
+    """Read recorded data: dashboard, SQL, logs, metrics, traces, messages in saved cases."""
 
     ACT = "act"
     """Change the program, run code in it, or read local variables; includes `READ`."""

@@ -16,7 +16,7 @@ class ProcFailure:
     Attributes:
         host: The host name of the machine.
         proc: The process, such as `0.3`.
-        cause: The cause, and what to do about it.
+        cause: The cause, and how to fix it.
     """
 
     host: str

@@ -104,7 +104,7 @@ class HostStacks:
         return HostDump(tuple(proc for proc, cause in causes.items() if not cause), tuple(failed))
 
     async def record(self, proc: str, options: FlameOptions) -> str:
-        """Sample what a process executes; return the flame graph as SVG.
+        """Sample the stacks of a process; return the flame graph as SVG.
 
         Raises:
             PySpyError: The process could not be sampled.

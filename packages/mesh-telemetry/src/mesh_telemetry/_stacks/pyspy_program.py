@@ -38,7 +38,7 @@ _PIECE = 1 << 16
 
 
 class PySpyRunError(Exception):
-    """Raised if py-spy cannot read a process; the text has the cause and what to do."""
+    """Raised if py-spy cannot read a process; the text has the cause and a remedy."""
 
     def __init__(self, cause: str, *, is_final: bool = False) -> None:
         super().__init__(cause)

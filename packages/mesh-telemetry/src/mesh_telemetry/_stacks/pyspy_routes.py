@@ -40,7 +40,7 @@ def pyspy_routes(take: Callable[..., StackDump], record: Record) -> list[Route]:
 
     Args:
         take: `Telemetry.pyspy_dump`.
-        record: Samples what a process executes until it is cancelled.
+        record: Samples the stacks of a process until it is cancelled.
     """
     slots = BoundedSemaphore(CONCURRENT_MAX)
 
@@ -71,8 +71,8 @@ def pyspy_routes(take: Callable[..., StackDump], record: Record) -> list[Route]:
             )
         seconds, has_rows = seconds_in(body, "seconds", 5.0), flag(body, "rows")
         native, idle = flag(body, "native"), flag(body, "idle")
-        # The recording is cancelled if the client disconnects, because it takes long and few can
-        # run at once.
+        # The recording is cancelled if the client disconnects, because it takes time and few
+        # recordings can run at once.
         with handling(slots), request.cancellation() as cancellation:
             options = FlameOptions(seconds, _RATE, native, idle)
             graph = record(proc, options, cancellation)

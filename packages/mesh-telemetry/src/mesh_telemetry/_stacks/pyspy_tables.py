@@ -24,7 +24,7 @@ PYSPY_TABLES = ("pyspy_dumps", "pyspy_stack_traces", "pyspy_frames", "pyspy_loca
 
 @dataclass(frozen=True)
 class DumpOrigin:
-    """The origin of a dump, as far as the dump does not contain it.
+    """The origin of a dump, limited to values that the dump does not contain.
 
     Attributes:
         dump_id: Its id.
@@ -46,7 +46,7 @@ def dump_rows(dump_json: str | Mapping[str, Any], origin: DumpOrigin) -> dict[st
 
     Args:
         dump_json: JSON, or the decoded object: the list of threads that `py-spy dump --json`
-            prints, or an object that contains it as `stack_traces` besides `pid`, `binary`,
+            prints, or an object that contains it as `stack_traces` in addition to `pid`, `binary`,
             `capture_mode` and `warnings`. The object may be the value of `Ok`.
         origin: The origin of the dump.
 
@@ -54,7 +54,7 @@ def dump_rows(dump_json: str | Mapping[str, Any], origin: DumpOrigin) -> dict[st
         The rows by table.
 
     Raises:
-        TelemetryError: The text is not a dump, or is one that has failed.
+        TelemetryError: The text is not a dump, or is a failed dump.
     """
     try:
         dump = _unwrapped(json.loads(dump_json) if isinstance(dump_json, str) else dump_json)

@@ -213,7 +213,7 @@ def _by_host(procs: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _raise_if_none(failed: Sequence[ProcFailure], hosts_failed: Sequence[HostFailure]) -> None:
-    """Raise an error if nothing was taken, unless there was nothing to take."""
+    """Raise an error that names the causes, if there are any; called when no stacks were taken."""
     causes = [f"host {one.host}: {one.cause}" for one in hosts_failed]
     causes += [f"process {one.proc}: {one.cause}" for one in failed]
     if causes:

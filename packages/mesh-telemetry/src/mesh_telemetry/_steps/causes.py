@@ -1,4 +1,4 @@
-"""Why ranks are slow: what they need more time for than the others."""
+"""The causes of slow ranks: the part of a step for which they need more time than the others."""
 
 from __future__ import annotations
 

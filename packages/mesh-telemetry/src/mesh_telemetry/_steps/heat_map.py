@@ -40,8 +40,8 @@ class RankSteps(NamedTuple):
     input_us: int
     communication_us: int
     cause: str = ""
-    """What a slow rank needs more time for than the others: `input` or `computing`; empty if the
-    rank is not slow."""
+    """The part of a step for which a slow rank needs more time than the others: `input` or
+    `computing`; empty if the rank is not slow."""
 
 
 class HeatMap(NamedTuple):
@@ -86,7 +86,8 @@ def heat_map(rows: Rows, mesh: str) -> HeatMap:
     if not processes:
         return HeatMap(mesh, [], [])
     last = max(one.last for one in processes)
-    # A replaced rank begins to count again, so its steps are compared from its latest one back.
+    # A replaced rank restarts its step numbers, so steps are aligned at the latest step of each
+    # rank.
     offsets = {
         (one.proc, one.pid): 0 if last - one.last <= _AHEAD_MAX else last - one.last
         for one in processes
@@ -127,7 +128,7 @@ def heat_map(rows: Rows, mesh: str) -> HeatMap:
 
 
 def _latest_processes(rows: Rows, mesh: str) -> list[_Process]:
-    """Return the latest process of each rank: replaced ones have left their steps."""
+    """Return the latest process of each rank; the steps of replaced processes are still present."""
     found = rows(
         "select rank, proc, pid, max(step) as last, max(began_us) as latest_us from steps "
         "where mesh = $1 group by rank, proc, pid",

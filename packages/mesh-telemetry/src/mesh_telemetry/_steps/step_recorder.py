@@ -34,7 +34,7 @@ def mark_step(step: int | None = None) -> None:
     """End a training step of this process, for the table `steps`.
 
     Programs that call `step()` of an optimizer of PyTorch need not call it. If a program calls it,
-    its optimizers no longer end steps. Without telemetry it does nothing.
+    its optimizers no longer end steps. Without telemetry, the call has no effect.
 
     Args:
         step: The number of the step; by default, one more than that of the previous step.
@@ -72,7 +72,7 @@ class StepRecorder:
         _recorders.discard(self)
 
     def mark(self, number: int | None) -> None:
-        """End a step, because the program says so."""
+        """End a step at the request of the program."""
         if not self._is_marked:
             self._is_marked, self._next_number = True, 0
         if number is not None:
@@ -104,7 +104,7 @@ class StepRecorder:
         communicated_ns = communication_ns - self._last_communication_ns
         self._last_communication_ns = communication_ns
         number, self._next_number = self._next_number, self._next_number + 1
-        # The first step has no known beginning, and sets the program up.
+        # The beginning of the first step is not known, and the step includes the set-up.
         if began_ns:
             try:
                 if self._file is None:

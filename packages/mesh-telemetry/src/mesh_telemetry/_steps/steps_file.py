@@ -48,7 +48,7 @@ class Step(NamedTuple):
 
 
 class StepsFile:
-    """The writing end.
+    """Writer of the file.
 
     Args:
         folder: The folder of the process.

@@ -174,7 +174,7 @@ class HostTables:
         return own + adopted_folders(self._folder)
 
     def _distinct(self, table: str, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """Return one row of each id; the same batches again while nothing has been added."""
+        """Return one row of each id; an unchanged table returns the same batches."""
         before, made = self._distinct_cache.get(table, ([], []))
         if not are_same(before, batches):
             made = _one_row_per_id(batches, is_latest=table == "actors")
@@ -186,7 +186,7 @@ class HostTables:
         if until_us is None and not self._is_over:
             folders = self._folders()
             if table == "hosts":
-                # What the kernel reports concerns this host only.
+                # The data of the kernel concerns this host only.
                 folders = [one for one in folders if not is_copy(one)]
             return live_batches(table, folders)
         files = [] if self._stored is None else self._stored.files(table)
@@ -245,7 +245,7 @@ def _flush(folders: list[ProcFolder], families: Collection[str], timeout_s: floa
     """Request that processes write events of some families that are not yet in files.
 
     Returns:
-        How many live processes have nothing left to write.
+        The number of live processes that have no unwritten events.
     """
     alive = [folder for folder in folders if folder.is_alive]
     incomplete = [folder for folder in alive if folder.has_more(families)]

@@ -284,7 +284,7 @@ class Top(App[None]):
         self._status.set_class(bool(text), "shown")
 
     def _set_view(self, view: View) -> None:
-        """Change the view, show what is known, and query the rest."""
+        """Change the view, show the known entries, and query the rest."""
         self.view = view
         self._show()
         self._refresh_now.set()
@@ -389,7 +389,7 @@ class Top(App[None]):
         self._set_view(replace(self.view, is_by_mesh=not self.view.is_by_mesh))
 
     def action_stopped(self) -> None:
-        """Hide or show what has exited normally."""
+        """Hide or show the entries that have exited normally."""
         self._set_view(replace(self.view, are_stopped_hidden=not self.view.are_stopped_hidden))
 
     def action_system(self) -> None:

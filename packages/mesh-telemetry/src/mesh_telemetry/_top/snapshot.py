@@ -1,4 +1,4 @@
-"""The state of a program at one time, as far as its hosts have reported it."""
+"""The state of a program at one time, as reported by its hosts."""
 
 from __future__ import annotations
 

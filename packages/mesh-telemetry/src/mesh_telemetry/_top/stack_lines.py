@@ -1,4 +1,4 @@
-"""The text of live stacks: frames of the program first, those of Python and Mesh as a number."""
+"""The text of live stacks: frames of the program, and the number of frames of Python and Mesh."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _HIGH = 0.9
 _MEASURES_LEN = 24 + _BAR_LEN
 _NOTE_LEN_MIN = 8
 
-#: Keys of the tree, as sql_list in the help; an action may have several.
+#: Keys of the tree, as listed in the help; an action may have several.
 TREE_KEYS: list[BindingType] = [
     Binding("j,down", "cursor_down", "Down", show=False),
     Binding("k,up", "cursor_up", "Up", show=False),
@@ -194,7 +194,7 @@ class EntryTree(Tree[Entry]):
         return text
 
     def on_tree_node_selected(self, event: Tree.NodeSelected[Entry]) -> None:
-        """Toggle the selected branch, also if the tree was rebuilt since the key was pressed."""
+        """Toggle the selected branch, even if the tree was rebuilt since the key was pressed."""
         entry = event.node.data
         if entry is None or not entry.is_branch:
             return

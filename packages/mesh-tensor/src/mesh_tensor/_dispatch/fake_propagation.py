@@ -82,7 +82,7 @@ logging.getLogger("torch._subclasses.fake_tensor").addFilter(_log_suppression.fi
 
 @contextmanager
 def without_values() -> Iterator[None]:
-    """Create tensors without values within the `with` block, whatever mesh is active."""
+    """Create tensors without values within the `with` block, regardless of the active mesh."""
     with _lock, _disable_current_modes(), _fakes():
         was, _log_suppression.is_on = _log_suppression.is_on, True
         try:
@@ -304,8 +304,8 @@ def _is_reshaped(func: Any, now: Kind, before: Kind) -> bool:
         return False
     if torch.Tag.inplace_view in func.tags or func._schema.name == "aten::set_":
         return True
-    # An `out` tensor of the right shape keeps its strides, whatever the shape rules of PyTorch
-    # return.
+    # An `out` tensor of the right shape keeps its strides, regardless of the result of PyTorch's
+    # shape rules.
     return now.shape != before.shape or now.dtype != before.dtype
 
 

@@ -59,7 +59,7 @@ def grad_generator(
 
 
 def _edge_of(tensor: torch.Tensor) -> _Edge | None:
-    """Return where the gradient of a tensor arrives; None if it has none."""
+    """Return the edge at which the gradient of a tensor arrives; None if it has no gradient."""
     if tensor.grad_fn is not None:
         return tensor.grad_fn, tensor.output_nr
     if not tensor.requires_grad:
@@ -114,8 +114,8 @@ class _Backward:
     """One backward pass, which runs node by node.
 
     Args:
-        starts: Where it begins.
-        kept: Where the gradients arrive that are wanted.
+        starts: The edges at which it begins.
+        kept: The edges at which the requested gradients arrive.
     """
 
     def __init__(self, starts: list[_Edge], kept: Iterable[_Edge]) -> None:

@@ -35,7 +35,7 @@ class _Channel:
         self._error: Exception | None = None
 
     def put(self, side: int, message: Any) -> bool:
-        """Send a message; wait for room. Return whether the other side can still receive it."""
+        """Send a message, and wait for capacity; return whether the peer can still receive it."""
         queue = self._queues[side]
         with self._turn:
             self._turn.wait_for(lambda: any(self._are_over) or len(queue) < self._depth)

@@ -38,7 +38,7 @@ _SCATTERS = {
     "aten.scatter_add_.default",
     "aten.index_fill_.int_Scalar",
 }
-#: Operations that do not read what they overwrite.
+#: Operations that do not read the values that they overwrite.
 _FILLS = ("zero_", "fill_", "copy_", "normal_", "uniform_", "bernoulli_", "random_", "exponential_")
 #: Operations that allocate memory without writing to it.
 _EMPTY = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_")

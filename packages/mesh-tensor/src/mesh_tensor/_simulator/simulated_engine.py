@@ -25,7 +25,7 @@ class Simulated:
     """The simulation, as the engine sees it.
 
     Args:
-        device: The device of each process besides the CPU of its host.
+        device: The device of each process, in addition to the CPU of its host.
         types: All available types of devices.
     """
 

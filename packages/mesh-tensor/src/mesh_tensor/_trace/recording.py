@@ -135,7 +135,7 @@ class Recording:
         self._guards, self._state = guards, state
 
     def holds(self) -> bool:
-        """Return whether the function would do the same now."""
+        """Return whether the function would perform the same operations now."""
         return (
             all(tensor._meta is meta for tensor, meta in self._captured)
             and all(one.holds for one in self._gradients)
@@ -143,7 +143,7 @@ class Recording:
         )
 
     def changed(self) -> str:
-        """Return the name of what has changed."""
+        """Return the name of the state that has changed."""
         return self._guards.changed(self._state)
 
     def replay(self, leaves: Sequence[Any]) -> Any:

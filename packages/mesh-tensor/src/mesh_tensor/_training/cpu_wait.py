@@ -1,4 +1,4 @@
-"""How long a process has waited for a processor, which tells a busy machine from a hang."""
+"""The time that a process waits for a processor, which distinguishes load from a hang."""
 
 from __future__ import annotations
 

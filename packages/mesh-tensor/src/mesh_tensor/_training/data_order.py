@@ -11,8 +11,8 @@ class ElasticSampler:
     """Divides each batch of a dataset among the ranks.
 
     The samples of a batch depend on the number of the step and the seed only, not on the number of
-    ranks or on earlier failures. So each sample is used once an epoch, even if steps are repeated
-    or the number of ranks changes meanwhile.
+    ranks or on earlier failures. Each sample is therefore used once per epoch, even if steps are
+    repeated or the number of ranks changes.
 
     Args:
         samples: The number of samples of the dataset.

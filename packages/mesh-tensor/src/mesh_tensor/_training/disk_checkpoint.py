@@ -1,4 +1,4 @@
-"""Checkpoints on disk, for the case that all copies in memory are lost."""
+"""Checkpoints on disk, which are loaded if all copies in memory are lost."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _log = logging.getLogger("mesh_tensor")
 
 @dataclass(frozen=True)
 class DiskCheckpoints:
-    """Where and how often all ranks write a checkpoint of `torch.distributed.checkpoint`.
+    """The location and the interval of checkpoints of `torch.distributed.checkpoint`.
 
     Args:
         folder: A directory that all hosts share.
         every: The number of steps between two checkpoints.
-        kept: The number of checkpoints that are kept.
+        kept: The number of checkpoints to keep.
     """
 
     folder: str

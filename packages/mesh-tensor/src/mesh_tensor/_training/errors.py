@@ -16,7 +16,7 @@ class NoCheckpoint(MeshError):
 
 
 class TrainingFailed(MeshError):
-    """Training fails again and again at the same step; `__cause__` is the last failure."""
+    """Training has failed repeatedly at the same step; `__cause__` is the last failure."""
 
 
 # Tracebacks show the public name, such as mesh_tensor.training.NoCheckpoint.

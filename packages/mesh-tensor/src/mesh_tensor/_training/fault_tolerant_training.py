@@ -1,4 +1,4 @@
-"""The loop of the program that owns a training: run, find out what failed, repair, continue."""
+"""The loop of the program that owns a training: run, detect failures, recover, continue."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ __all__ = ["FaultTolerantTraining"]
 
 T = TypeVar("T")
 
-# How long ranks may take to end a step after their collectives were aborted: so many times the
-# longest step, but at least so long. A rank that takes longer hangs.
+# The time that ranks have to end a step after their collectives were aborted: this many times the
+# longest step, but at least this many seconds. A rank that takes longer hangs.
 _ABORT_STEPS, _ABORT_S = 3, 1.0
 _REPLY_S = 2.0
 _SETUP_S = 120.0
@@ -52,11 +52,11 @@ class FaultTolerantTraining:
     """Trains on the processes of a mesh, and continues after failures without a restart.
 
     Each rank keeps its state of the last two steps in memory, and a process on another host keeps
-    copies. When a process or a host dies, a rank hangs or a step raises, the collectives of the
-    other ranks are aborted, what died is replaced, all ranks load the latest state that is
-    complete, and a new process group is formed. Processes that survive are not restarted. Steps are
-    repeated with the same random numbers, so that the result is the one of an undisturbed run if
-    the program is deterministic.
+    copies. When a process or a host dies, a rank hangs or a step raises an exception, Mesh aborts
+    the collectives of the other ranks, replaces dead processes, forms a new process group, and lets
+    all ranks load the latest complete state. Surviving processes are not restarted. Steps are
+    repeated with the same random numbers, so a deterministic program has the same result as without
+    failures.
 
     Args:
         procs: The processes; ranks are those of the flattened mesh. Standby workers of their hosts
@@ -65,13 +65,13 @@ class FaultTolerantTraining:
         *args: Its arguments.
         backend: The backend of `torch.distributed`.
         seed: Seeds the random numbers of each step.
-        is_sharded: Whether each rank has a state of its own, as with FSDP. Otherwise all ranks have
-            equal states, as with DDP, and any of them restores any other.
-        disk: Where checkpoints are written to for the case that all copies in memory are lost. If
-            there is a checkpoint at the start, training continues from it.
-        stall_timeout_s: How long no step may end before ranks are considered to hang, not counting
-            the time that a rank waits for a processor. Default: 20 times the longest step, at
-            least 5 s.
+        is_sharded: Whether each rank has a different state, as with FSDP. Otherwise all ranks have
+            equal states, as with DDP, and any rank can restore any other.
+        disk: The location of checkpoints on disk, which are loaded if all copies in memory are
+            lost. If there is a checkpoint at the start, training continues from it.
+        stall_timeout_s: The time without the end of a step after which ranks are considered to
+            hang, not counting the time that a rank waits for a processor. Default: 20 times the
+            longest step, at least 5 s.
         attempts: How often a step may fail before training ends with `TrainingFailed`.
         min_ranks: If a host dies and no standby worker is left, training continues with the ranks
             of the other hosts if there are at least this many. Default: all ranks are needed. With
@@ -134,7 +134,7 @@ class FaultTolerantTraining:
         self._step_on_disk: int | None = None
 
     def run(self, steps: int) -> None:
-        """Train until this number of steps is reached, whatever fails meanwhile.
+        """Train until this number of steps is reached, and recover from failures.
 
         Raises:
             TrainingFailed: The same step has failed too often, or a host has died, no standby
@@ -155,7 +155,7 @@ class FaultTolerantTraining:
                 self._train(steps)
                 self._change_members()
             except Interrupted as interrupted:
-                # If the recovery fails as well, the recovery of the first failure is not over.
+                # If the recovery fails as well, training still recovers from the first failure.
                 if failure is None or self._is_prepared:
                     failure = interrupted.failure
                 self._is_prepared = False
@@ -177,20 +177,20 @@ class FaultTolerantTraining:
         return state
 
     def add(self, procs: ProcMesh) -> Completion[None]:
-        """Let more processes take part, as the last ranks.
+        """Add processes to the training, as the last ranks.
 
         They join between two steps, as soon as they have started, if necessary during the next
         `run`. They load the state from the memory of the others. With `is_sharded`, all ranks write
-        a checkpoint to disk first and load it again, so the state must be one that
-        `torch.distributed.checkpoint` can load into another number of ranks, such as that of FSDP2.
+        a checkpoint to disk first and load it again. `torch.distributed.checkpoint` must then be
+        able to load the state into another number of ranks, as with FSDP2.
 
         Returns:
-            A future that is done when they train. It raises the failure of a process that could not
-            start.
+            A future that is done when the processes train. It raises the failure of a process that
+            could not start.
 
         Raises:
             ValueError: The states are sharded and there is no folder for checkpoints, or the
-                processes take part already.
+                processes already take part.
         """
         self._require_disk()
         if self._members.on(procs):
@@ -210,8 +210,8 @@ class FaultTolerantTraining:
             A future that is done when the processes no longer train.
 
         Raises:
-            ValueError: No rank is there, no other rank is left, or the states are sharded and there
-                is no folder for checkpoints.
+            ValueError: No rank runs on the hosts or processes, no other rank is left, or the states
+                are sharded and there is no folder for checkpoints.
         """
         self._require_disk()
         leaving = self._members.on(where)
@@ -240,7 +240,7 @@ class FaultTolerantTraining:
 
     @property
     def steps_done(self) -> int:
-        """The number of steps that some rank has finished, also while training runs."""
+        """The number of steps that some rank has finished, including while training runs."""
         return self._progress.steps_done
 
     def __enter__(self) -> FaultTolerantTraining:
@@ -255,9 +255,9 @@ class FaultTolerantTraining:
         self.close()
 
     def _prepare(self, failure: Failure | None) -> None:
-        """Replace what is dead, restore the state of all ranks, and form a process group."""
+        """Replace dead processes, restore the state of all ranks, and form a process group."""
         if not self._is_sharded:
-            # Any rank can restore those that join.
+            # Any rank can restore the ranks that join.
             self._change_members()
         self._replace_dead()
         places = self._collect(self._on_each("place"), _SETUP_S)
@@ -320,7 +320,7 @@ class FaultTolerantTraining:
             }
             wait(self._pauses.values(), timeout=POLL_S)
         if any(not one.done() or one.exception() is not None for one in self._pauses.values()):
-            # A rank that does not reply is found like one that fails without a pause.
+            # A rank that does not reply is detected in the same way as without a pause.
             return
         self._stop_step = max(one.get() for one in self._pauses.values())
         for member in self._members:
@@ -349,7 +349,7 @@ class FaultTolerantTraining:
         _log.info("mesh: training continues on %d ranks", len(self._members))
 
     def _write_to_disk(self) -> bool:
-        """Let all ranks write a checkpoint from which another number of ranks continues."""
+        """Let all ranks write a checkpoint from which another number of ranks can continue."""
         self._collect(self._on_each("write_to_disk"), _SETUP_S)
         assert self._disk is not None
         if latest_on_disk(self._disk) != self.step:
@@ -389,7 +389,7 @@ class FaultTolerantTraining:
                 member.host = host
                 lost[member] = error
             except RuntimeError as error:
-                # Another rank of the same host has brought this one back.
+                # The replacement of another rank of the same host has also restarted this rank.
                 _log.debug("mesh: rank %d is alive: %s", rank, error)
         if lost:
             self._continue_without(lost)
@@ -398,7 +398,7 @@ class FaultTolerantTraining:
         """Remove the ranks of hosts that cannot be replaced.
 
         Raises:
-            TrainingFailed: Too few would remain.
+            TrainingFailed: Too few ranks would remain.
         """
         rank = next(rank for rank, member in enumerate(self._members) if member in lost)
         remaining = len(self._members) - len(lost)
@@ -408,7 +408,7 @@ class FaultTolerantTraining:
             ) from next(iter(lost.values()))
         self._members.change((), lost)
         if self._is_sharded:
-            # Parts of the state in memory are those of another number of ranks.
+            # The parts of the state in memory belong to another number of ranks.
             assert self._disk is not None
             self._step_on_disk = latest_on_disk(self._disk)
             if self._step_on_disk is None:
@@ -420,13 +420,13 @@ class FaultTolerantTraining:
         )
 
     def _restore(self) -> tuple[int, str, int]:
-        """Restore all ranks; return the step, where it came from, and the damaged copies."""
+        """Restore all ranks; return the step, its source, and the number of damaged copies."""
         if self._step_on_disk is not None:
             return self._step_on_disk, "disk", 0
         on_disk = None if self._disk is None else latest_on_disk(self._disk)
         if not self._has_begun:
             if on_disk is not None:
-                # A previous program has trained so far.
+                # A previous program has trained up to this step.
                 return on_disk, "disk", 0
             if self._is_sharded:
                 # All ranks have created the same model, and have a part of it after they join.
@@ -478,7 +478,7 @@ class FaultTolerantTraining:
 
         Args:
             futures: The calls, by rank.
-            limit_s: The time limit in seconds. None: until the steps make no progress.
+            limit_s: The time limit in seconds. None waits until the steps make no progress.
 
         Raises:
             Interrupted: A rank has failed or hangs. No rank waits for another one any more.
@@ -505,7 +505,7 @@ class FaultTolerantTraining:
         raise Interrupted(describe_failure(futures, hung, reported_at))
 
     def _abort(self, futures: Mapping[int, Future[Any]]) -> list[int]:
-        """End what the ranks do, and kill those that do not end; return them."""
+        """Abort the calls of all ranks; kill and return the ranks whose calls do not end."""
         for member in self._members:
             member.monitor.abort.broadcast()
         if self._server is not None:

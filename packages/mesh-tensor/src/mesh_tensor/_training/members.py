@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Member", "Members", "holder_ranks"]
 
-# Modules with which the processes start that replace others. The first optimizer of a process
-# imports the first one, which takes seconds.
+# Modules that are preloaded in replacement processes. The first optimizer of a process imports the
+# first module, which takes seconds.
 _PRELOADED = ("torch._dynamo", "torch.distributed", "mesh_tensor._training.rank_actors")
 
 
@@ -47,7 +47,7 @@ class Member:
         return self.host >= 0
 
     def started(self, place: tuple[int, str]) -> None:
-        """Record the number and the name of the host, which its actors have replied."""
+        """Record the number and the name of the host, as reported by its actors."""
         self.host, self.host_name = place
 
     def replace(self) -> None:
@@ -147,7 +147,7 @@ def _receive(ended: Future[None]) -> None:
 
 
 def holder_ranks(hosts: Sequence[int]) -> list[int]:
-    """Return for each rank the one that keeps its copies: if possible, on the next host."""
+    """Return for each rank the rank that keeps its copies, if possible on the next host."""
     size = len(hosts)
     others = [
         [rank + step for step in range(1, size) if hosts[(rank + step) % size] != host]

@@ -23,7 +23,7 @@ class MembershipChange:
     Attributes:
         joining: The processes that join.
         leaving: The processes that leave.
-        places: The first replies of the actors of those that join.
+        places: The first replies of the actors of the joining processes.
         done: Done when the change has taken effect.
     """
 

@@ -1,4 +1,4 @@
-"""Checkpoints in the memory of a process: of the process itself, and copies of other ranks'."""
+"""Checkpoints in the memory of a process: its own, and copies of those of other ranks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class MemoryCheckpoints:
     def memory(self, step: int) -> RDMABuffer:
         """Return the memory of the checkpoint of a step.
 
-        Whoever has it keeps the memory from being used again.
+        The memory is not reused as long as the caller keeps the returned buffer.
 
         Raises:
             CheckpointCorrupt: No such checkpoint is kept.
@@ -91,7 +91,7 @@ class MemoryCheckpoints:
             try:
                 memory = stack.enter_context(self._memory.write(timeout=_WRITE_TIMEOUT_S))
             except RDMATimeout:
-                # Some process still reads old versions, or has stopped while it did.
+                # Some process still reads old versions, or was stopped while it read them.
                 self._memory = VersionedBuffer(nbytes, versions=_VERSIONS)
                 memory = stack.enter_context(self._memory.write())
             fill(memory)

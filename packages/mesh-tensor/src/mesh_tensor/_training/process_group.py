@@ -26,7 +26,7 @@ Address: TypeAlias = tuple[str, int]
 
 __all__ = ["abort_group", "join_group", "leave_group"]
 
-# Hangs are found by the progress of the steps. This limit matters only if that does not work.
+# Hangs are detected by the progress of the steps. This limit applies only if that detection fails.
 _TIMEOUT = timedelta(minutes=30)
 # The addresses on which the ranks of the current group accept connections.
 _listeners: set[Address] = set()

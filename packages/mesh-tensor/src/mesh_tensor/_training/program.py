@@ -1,4 +1,4 @@
-"""What a program provides for fault-tolerant training."""
+"""The interface that a program implements for fault-tolerant training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TrainingProgram(Protocol):
 
     The constructor creates them without a process group, with the same random numbers on all ranks.
     Mesh then calls `join`, and `train_step` for each step. After a failure, it calls `join` again,
-    in the processes that survived and in those that were replaced, and then `load_state_dict`.
+    in the surviving and in the replaced processes, and then `load_state_dict`.
     """
 
     def join(self) -> None:
@@ -41,8 +41,8 @@ class TrainingProgram(Protocol):
         """
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load what `state_dict` returned in some process.
+        """Load the state that `state_dict` returned in some process.
 
-        Its tensors are on the CPU. Those that were a `DTensor` are again one, on the device mesh of
-        the new process group.
+        Its tensors are on the CPU. Tensors that were a `DTensor` are a `DTensor` again, on the
+        device mesh of the new process group.
         """

@@ -16,7 +16,8 @@ __all__ = ["POLL_S", "ProgressWatch"]
 
 #: How often the progress is requested, in seconds.
 POLL_S = 0.1
-# Ranks hang if no step ends for this many times the longest step so far, but at least so long.
+# Ranks are considered to hang if no step ends for this many times the longest step so far, but at
+# least for this many seconds.
 _STALL_STEPS, _STALL_S = 20, 5.0
 # The first step may compile, load data and so on.
 _FIRST_STALL_S = 120.0
@@ -27,8 +28,8 @@ class ProgressWatch:
 
     Args:
         members: The members of the training.
-        stall_timeout_s: How long no step may end, in seconds. Default: it depends on the longest
-            step so far.
+        stall_timeout_s: The maximum time without the end of a step, in seconds. Default: it depends
+            on the longest step so far.
 
     Attributes:
         losses: The losses that rank 0 has returned, by step.
@@ -73,18 +74,18 @@ class ProgressWatch:
             self.longest_step_s = max(self.longest_step_s, progress.longest_step_s)
 
     def start_waiting(self) -> None:
-        """Measure from now how long no step ends."""
+        """Measure the time without the end of a step from now on."""
         self._began = time.monotonic()
         self._cpu_waits_before = dict(self._cpu_waits)
 
     def ranks_changed(self) -> None:
-        """Forget what belongs to single ranks."""
+        """Discard the values of individual ranks."""
         self._cpu_waits.clear()
 
     def waited_s(self) -> float:
-        """Return how long no step has ended, without the time that a rank waited for a processor.
+        """Return how long no step has ended, not counting waits of a rank for a processor.
 
-        On a busy machine, a step may take many times as long as before.
+        On a busy machine, a step may take many times longer than otherwise.
         """
         waits = (
             wait_s - self._cpu_waits_before.get(rank, wait_s)

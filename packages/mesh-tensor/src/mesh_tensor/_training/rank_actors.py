@@ -42,13 +42,13 @@ __all__ = [
 ]
 
 _COPY_TIMEOUT_S = 60.0
-# The number of the step with whose seed programs are created.
+# Programs are created with the seed of this step number.
 _BEFORE_STEPS = -1
 
 
 @dataclass(frozen=True)
 class RankSettings:
-    """What all ranks of a training have in common."""
+    """The settings that all ranks of a training share."""
 
     backend: str
     seed: int
@@ -58,7 +58,7 @@ class RankSettings:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a rank is."""
+    """The progress of a rank."""
 
     step: int
     """The number of steps that it has finished."""
@@ -71,18 +71,18 @@ class Progress:
 
 @dataclass(frozen=True)
 class StepFailed:
-    """Why a rank has ended before the last step."""
+    """The failure that ended a rank before the last step."""
 
     step: int
     text: str
     trace: str
     is_of_group: bool
-    """Whether an operation of the process group failed, as in all ranks after a failure of one."""
+    """Whether an operation of the process group failed, as in all ranks after one of them fails."""
 
 
 @dataclass
 class _Session:
-    """What the actors of a process share."""
+    """The state that the actors of a process share."""
 
     own: MemoryCheckpoints = field(default_factory=MemoryCheckpoints)
     copies: dict[int, MemoryCheckpoints] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Trainer(Actor):
         global _session
         _session = _Session()
         self._settings = settings
-        # During a call of a slice, it is the rank in the slice.
+        # During a call to a slice, `current_rank` returns the rank in the slice.
         self._member = first + current_rank().rank
         self._rank = 0
         self._restored: memoryview | None = None
@@ -175,7 +175,7 @@ class Trainer(Actor):
         self._restored = None
         for gone in _session.copies.keys() - set(members):
             _session.copies.pop(gone).drop_after(-1)
-        # Of steps that are repeated, what was stored before is worthless.
+        # Earlier checkpoints of steps that are repeated are not valid any more.
         for checkpoints in (_session.own, *_session.copies.values()):
             checkpoints.drop_after(_session.step)
         if _session.step not in _session.own.steps():
@@ -183,7 +183,7 @@ class Trainer(Actor):
 
     @endpoint
     def train(self, first: int, last: int, holder: CheckpointHolder) -> StepFailed | None:
-        """Train the steps from `first` to before `last`, or to where the program lets it stop.
+        """Train the steps from `first` to before `last`, or until the program stops it.
 
         Args:
             first: The first step.
@@ -242,7 +242,7 @@ class CheckpointHolder(Actor):
 
     @endpoint
     def keep(self, member: int, step: int, memory: RDMABuffer) -> None:
-        """Copy a checkpoint; nothing is stored if it is gone meanwhile."""
+        """Copy a checkpoint; store nothing if its source no longer has it."""
         copies = _session.copies.setdefault(member, MemoryCheckpoints())
         try:
             copies.copy(step, memory, _COPY_TIMEOUT_S)
@@ -266,7 +266,7 @@ class CheckpointHolder(Actor):
         """Return the memory of a checkpoint here.
 
         Raises:
-            CheckpointCorrupt: There is none.
+            CheckpointCorrupt: No such checkpoint is kept here.
         """
         if member == self._member:
             return _session.own.memory(step)
@@ -281,7 +281,7 @@ class RankMonitor(Actor):
 
     @concurrent_endpoint
     async def progress(self, received: int) -> Progress:
-        """Return how far the rank is, and its losses from step `received` on."""
+        """Return the progress of the rank, and its losses from step `received` on."""
         for step in list(_session.losses):
             if step < received:
                 del _session.losses[step]
@@ -329,7 +329,7 @@ def _read(copy: Copy, holder: CheckpointHolder) -> memoryview:
     """Read a checkpoint in the memory of some process.
 
     Raises:
-        CheckpointCorrupt: It is damaged, or no longer there.
+        CheckpointCorrupt: It is damaged, or no longer kept.
     """
     source = holder.memory.call_one(copy.member, copy.step).get(_COPY_TIMEOUT_S)
     memory = memoryview(bytearray(source.size()))

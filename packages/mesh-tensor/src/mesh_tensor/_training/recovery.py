@@ -1,4 +1,4 @@
-"""What failed in a training, and how it recovered."""
+"""The failures of a training, and its recoveries."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Recovery:
     """A failure of training, and the recovery from it.
 
     Attributes:
-        kind: What failed: `process`, `host`, `hang`, or `exception` in the program.
+        kind: The kind of failure: `process`, `host`, `hang`, or `exception` for one in the program.
         ranks: The ranks that failed.
         reason: A description of the failure.
         step: The last step that any rank had finished.
         resumed_step: The step from which training continued.
-        source: Where the state came from: `memory` or `disk`.
+        source: The source of the state: `memory` or `disk`.
         damaged_copies: The number of copies in memory that were damaged and not used.
         reported_at: When the failure was reported, in seconds since the epoch.
         recovery_s: Seconds from then until training continued.
@@ -50,7 +50,7 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Failure:
-    """What interrupted a training."""
+    """A failure that interrupted a training."""
 
     kind: str
     ranks: tuple[int, ...]
@@ -73,7 +73,7 @@ def has_failed(future: Future[Any]) -> bool:
 
 
 def describe_failure(futures: Mapping[int, Future[Any]], hung: Sequence[int], at: float) -> Failure:
-    """Describe what failed first, given that all ranks have ended."""
+    """Describe the first failure, once all ranks have ended."""
     if hung:
         reason = f"rank {', '.join(map(str, hung))} made no progress and was killed"
         return Failure("hang", tuple(hung), reason, None, at)

@@ -1,6 +1,6 @@
 """A store of `torch.distributed` whose requests are messages to an actor of the program.
 
-Ranks find each other through it without an address or a port of their own. It belongs to one
+Ranks find each other through it, so the store needs no separate address or port. It belongs to one
 process group: when the actor is stopped, all ranks that still wait for others get an error.
 """
 

@@ -1,4 +1,4 @@
-"""The step from which all ranks continue after a failure, and where each finds its state."""
+"""The step from which all ranks continue after a failure, and the copies that they load."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def plan_restore(
     is_sharded: bool,
     damaged: Collection[Copy] = (),
 ) -> RestorePlan | None:
-    """Choose the latest step of which every rank can load its state.
+    """Choose the latest step for which every rank can load its state.
 
     Args:
         copies: All checkpoints in memory.
         members: The numbers of the members, by rank.
-        is_sharded: Whether each rank has a state of its own. Otherwise all states are equal, and
+        is_sharded: Whether each rank has a different state. Otherwise all states are equal, and
             each rank can load any of them.
         damaged: Copies that cannot be loaded.
 
@@ -63,13 +63,13 @@ def plan_restore(
 def _candidates(
     copies: list[Copy], member: int, first: int, *, is_sharded: bool
 ) -> tuple[Copy, ...]:
-    """Return the copies that a member can load: first its own, then those that others hold of it.
+    """Return the copies that a member can load: first its own, then the copies that others hold.
 
     Args:
         copies: The copies of one step.
         member: The member.
         first: The member with rank 0.
-        is_sharded: Whether each member has a state of its own.
+        is_sharded: Whether each member has a different state.
     """
     fitting = [copy for copy in copies if not is_sharded or copy.member == member]
     # At the beginning, models are initialized differently: all ranks load the state of rank 0.

@@ -1,6 +1,6 @@
 """The bytes of a checkpoint in memory: a header with a hash, the structure, and the tensors.
 
-The hash covers everything else, so a copy that is damaged or incomplete is never loaded. Of a
+The hash covers everything else, so a copy that is damaged or incomplete is never loaded. For a
 `DTensor`, as in the state of FSDP2, the local part is stored. It becomes a `DTensor` again in the
 process group that exists when it is loaded.
 """
@@ -32,7 +32,7 @@ _DIGEST_LEN = 16
 _FIELDS = struct.Struct("<8sQQQ")
 _HEADER_LEN = _FIELDS.size + _DIGEST_LEN
 _ALIGN = 64
-# Identifies a mesh of devices among those of a program, also in the next process group.
+# Identifies a device mesh within a program, also in the next process group.
 _MeshKey: TypeAlias = tuple[tuple[str, ...] | None, tuple[int, ...]]
 
 
@@ -128,7 +128,7 @@ class _Unpickler(pickle.Unpickler):
         return tensor if sharding is None else self._as_dtensor(tensor, sharding)
 
     def _as_dtensor(self, local: torch.Tensor, sharding: _Sharding) -> torch.Tensor:
-        # Only programs that shard tensors import it, because that takes long.
+        # Only programs that shard tensors import it, because the import is slow.
         from torch.distributed.tensor import DTensor  # noqa: PLC0415
 
         mesh = self._meshes.get(sharding.mesh)
@@ -187,7 +187,7 @@ def decode_state(
     """Return the state of a checkpoint, with all tensors on the CPU.
 
     Args:
-        memory: The checkpoint, which `check_state` has accepted. Bytes behind it are ignored.
+        memory: The checkpoint, which `check_state` has accepted. Bytes after it are ignored.
         meshes: The meshes of devices of its sharded tensors.
 
     Raises:
@@ -201,7 +201,7 @@ def decode_state(
 
 
 def _is_dtensor(tensor: torch.Tensor) -> TypeGuard[DTensor]:
-    # A tensor can only be one if the module has been imported.
+    # A tensor can be a `DTensor` only if the module has been imported.
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 

@@ -89,7 +89,7 @@ class _Fetch:
         return pytree.tree_unflatten(self._leaves, self._spec)
 
     def cancel(self) -> bool:
-        """Stop waiting. The requests themselves are executed nevertheless."""
+        """Stop waiting. The requests themselves are still executed."""
         return [one.answer.cancel() for one in self._pending].count(True) > 0
 
     def when_done(self, callback: Callable[[], object]) -> None:

@@ -1,8 +1,8 @@
 """The streams of one process: a thread for each, and the distribution of batches to them.
 
 The actor that distributes batches never waits for a stream, so that a slow stream does not delay
-others. It also creates what compiled ops need, including process groups, because all processes see
-compiled ops in the same order, while their streams execute them in different orders.
+others. It also creates the objects that compiled ops need, including process groups, because all
+processes see compiled ops in the same order, while their streams execute them in different orders.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class StreamThreads:
         thread.put(job)
 
     def count(self, port: Port[dict[str, int]]) -> None:
-        """Count what all streams keep, after they have executed all of their jobs so far."""
+        """Count the objects that all streams keep, after they have executed all jobs so far."""
         threads = list(self._threads.values())
 
         def outcome() -> dict[str, int]:
