@@ -16,7 +16,10 @@ class NoCheckpoint(MeshError):
 
 
 class TrainingFailed(MeshError):
-    """Training has failed repeatedly at the same step; `__cause__` is the last failure."""
+    """Training cannot continue; `__cause__` is the last failure.
+
+    The same step has failed repeatedly, or too few ranks remain after the loss of a host.
+    """
 
 
 # Tracebacks show the public name, such as mesh_tensor.training.NoCheckpoint.
