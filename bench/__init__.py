@@ -1,1 +1,1 @@
-"""Benchmarks of Mesh against its peer and against what the machine can do at best."""
+"""Benchmarks of Mesh against its peer and against the limits of the machine."""

@@ -44,7 +44,7 @@ class Row:
     floor_ratio: float | None = None
     #: The goal: at most this value; for a rate, at least.
     limit: float | None = None
-    #: The goal: at most `own_ratio` times another figure of ours; for a rate, at least.
+    #: The goal: at most `own_ratio` times another figure of Mesh; for a rate, at least.
     own: Source | None = None
     own_ratio: float | None = None
     #: Whether it is also measured with everything pinned to one core.

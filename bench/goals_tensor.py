@@ -101,7 +101,8 @@ def _reduce_rows() -> Iterator[Row]:
         )  # fmt: skip
 
 
-#: Mean duration of an operation, in microseconds, from which a mode must keep up with torchrun.
+#: Minimum mean duration of an operation, in microseconds, at which a mode must keep up with
+#: torchrun.
 _KEEPS_UP_FROM = {"eager": 50, "replayed": 10}
 
 

@@ -15,9 +15,10 @@ from bench.accounting import machine_busy_s
 
 
 class ForeignLoad:
-    """Measures the load of processes that are not ours while it is open, in cores.
+    """Measures the load of other processes while it is open, in cores.
 
-    Ours are children that have exited and were waited for in that time, which includes all runs.
+    Children that have exited and were waited for in that time do not count; all runs are such
+    children.
     """
 
     def __enter__(self) -> ForeignLoad:

@@ -1,4 +1,4 @@
-"""Runs one runner in a process of its own, and collects what it prints."""
+"""Runs one runner in a separate process, and collects its output."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def runs_of_round(rows: Sequence[Row], drivers: Sequence[str], round_index: int)
 
 def _sources(rows: Sequence[Row], drivers: Sequence[str]) -> Iterator[Source]:
     for row in rows:
-        # Our column may have other drivers than that for one host.
+        # Our column may have drivers other than the one for a single host.
         if OURS in drivers:
             yield row.source
         if row.peer in drivers:

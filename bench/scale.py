@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Scale:
-    """The sizes of one run: `QUICK` checks that everything works, `FULL` is what is reported."""
+    """The sizes of one run: `QUICK` checks that everything works, `FULL` is for reports."""
 
     #: Calls before the measurement.
     warm_calls: int

@@ -2,8 +2,8 @@
 
 An actor that spawns others owns them. If one of them fails and no caller waits for its reply, Mesh
 calls `__supervise__` of the owner. A true result means that the failure is handled. Otherwise the
-owner fails, too, and its own owner is notified. A failure that nobody handles reaches the program,
-which then exits with a report.
+owner fails, too, and its own owner is notified. A failure that no owner handles reaches the
+program, which then exits with a report.
 """
 
 from mesh_core import Actor, Channel, MeshFailure, Port, endpoint, this_host

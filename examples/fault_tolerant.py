@@ -1,9 +1,9 @@
 """Train a small GPT with DistributedDataParallel while its processes are killed again and again.
 
-The script kills three processes, one after the other. Each time, the collectives of the other
-ranks are aborted, the process is started again, all ranks load the state of the last step from
-memory, and training continues. No rank that survives is restarted, and at the end the weights are
-bit by bit those of a run without failures.
+The script kills three processes in sequence. Each time, the collectives of the other ranks are
+aborted, the process is restarted, all ranks load the state of the last step from memory, and
+training continues. No rank that survives is restarted, and the final weights are bitwise equal to
+the weights of a run without failures.
 """
 
 import random
@@ -35,8 +35,8 @@ class GPTTraining:
 
     def join(self) -> None:
         self.wrapped = nn.parallel.DistributedDataParallel(self.model)
-        # DDP groups the gradients anew after its first backward pass, and a sum of floats depends
-        # on the groups. With a first pass that changes nothing, all steps have the same groups.
+        # DDP regroups the gradients after its first backward pass, and a sum of floats depends on
+        # the groups. With a first pass that changes no weights, all steps have the same groups.
         self.loss(0).backward()
 
     def loss(self, step: int) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """Train a small GPT on two processes, each with half of each batch (data parallel).
 
-The training loop is that of a single process, with three additions: the `with` statement, `shard`
-for the batch, and a line that averages the gradients over the dimension `dp`.
+The training loop is the same as for a single process, with three additions: the `with` statement,
+`shard` for the batch, and a line that averages the gradients over the dimension `dp`.
 """
 
 import time

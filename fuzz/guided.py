@@ -1,4 +1,4 @@
-"""Fuzzes Python, guided by the lines that it runs; takes the options of libFuzzer that we use."""
+"""Coverage-guided fuzzer for Python; accepts some options of libFuzzer."""
 
 import random
 import resource
@@ -12,11 +12,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-#: Memory of the process, for what takes too much to fail and not to swap.
+#: Memory limit of the process: excessive allocations fail instead of swapping.
 MEMORY_MAX = 1 << 30
-#: More than any file has.
+#: More lines than any source file has.
 LINES_MAX = 10_000
-#: What JSON and most texts are made of.
+#: Tokens of JSON and of most text formats.
 WORDS = (
     b'"',
     b"{",
@@ -47,20 +47,20 @@ Step = tuple[str, int, int]
 
 
 class Fuzzer:
-    """Runs `check` on inputs made of those that have run something new."""
+    """Runs `check` on mutations of the inputs that have covered new code."""
 
     def __init__(
         self, sources: Sequence[Path], check: Callable[[bytes], None], options: Sequence[str]
     ) -> None:
-        """Describes the fuzzing of the code in some files.
+        """Create a fuzzer for the code in some files.
 
         Args:
-            sources: The files whose lines count.
-            check: Raises when something is wrong.
+            sources: The files whose coverage is measured.
+            check: Raises an exception if the input reveals a defect.
             options: `-max_total_time=`, `-max_len=`, `-artifact_prefix=`, `-seed=`, and folders
-                with inputs, of which the first takes new ones; or one input, to be run once.
+                with inputs, the first of which receives new inputs; or one input, to be run once.
         """
-        # A line is known by its number, counted through all files.
+        # A line is identified by its number, counted across all files.
         self._firsts = {str(path): at * LINES_MAX for at, path in enumerate(sources)}
         self._check = check
         named = dict(one[1:].split("=", 1) for one in options if one.startswith("-"))
@@ -74,7 +74,7 @@ class Fuzzer:
         self._runs = 0
 
     def main(self) -> int:
-        """Runs until the time is over or something is wrong, and returns the exit status."""
+        """Run until the time is over or a check fails, and return the exit status."""
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
         if len(self._paths) == 1 and self._paths[0].is_file():
             self._check(self._paths[0].read_bytes())
@@ -116,7 +116,7 @@ class Fuzzer:
         return True
 
     def _traced(self, body: bytes) -> None:
-        """Notes each step from line to line, and each exception at the line where it comes."""
+        """Record each step from line to line, and each exception at the line that raised it."""
         last = 0
 
         def lines(frame: FrameType, event: str, arg: Any) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
-#: Passed to the program and inherited by all its processes, to identify those it leaves behind.
+#: Passed to the program and inherited by all its processes, to identify processes left behind.
 MARK = "MESH_PROGRAM_MARK"
 
 #: Begins the comment at the end of a script that contains its output.
@@ -43,7 +43,7 @@ def run_program(
     env = {**os.environ, MARK: mark}
     # With unbuffered output, a log line may come between the text and the end of a printed line.
     env.pop("PYTHONUNBUFFERED", None)
-    # Files, not pipes: a process left behind would keep a pipe open and only look slow.
+    # Files, not pipes: a process left behind would keep a pipe open and only appear slow.
     with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
         command = [str(python), "-X", "faulthandler", str(script)]
         with subprocess.Popen(command, cwd=cwd, env=env, stdout=out, stderr=err) as process:
@@ -56,7 +56,7 @@ def run_program(
 
 
 def left_behind(mark: str) -> list[str]:
-    """Wait until all processes with this mark have exited; return those that remain."""
+    """Wait until all processes with this mark have exited; return the remaining ones."""
     deadline = time.monotonic() + LEAVING_LIMIT_S
     pause = threading.Event()
     while True:

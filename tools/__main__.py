@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
     # Jobs run in separate sessions: they end only if this process lives to end them.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # A shell ignores these signals in background jobs, and every program would inherit that,
-    # including those that test Ctrl-C.
+    # including programs that test Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:

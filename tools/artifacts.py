@@ -51,7 +51,7 @@ def build(package: Package, folder: Path) -> Artifacts:
 
     Args:
         package: The package to build.
-        folder: The folder for the files, which may contain those of other packages.
+        folder: The folder for the files, which may contain files of other packages.
 
     Raises:
         subprocess.CalledProcessError: The build failed; its output went to stderr.
@@ -76,7 +76,7 @@ def is_native(package: Package) -> bool:
 
 
 def problems(built: Artifacts) -> Iterator[str]:
-    """Yield what is wrong with the files of a package, apart from what its tests find."""
+    """Yield the defects of the files of a package that its tests do not detect."""
     licence = (built.package.root / _LICENCE).read_bytes()
     with zipfile.ZipFile(built.wheel) as archive:
         names = archive.namelist()

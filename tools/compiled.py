@@ -1,7 +1,7 @@
 """Compiles third-party packages that have no wheel, once for all environments.
 
-An installer would compile such a package again for each new environment if the index does not say
-whether the source has changed.
+An installer would compile such a package again for each new environment if the index does not
+report whether the source has changed.
 """
 
 import shutil

@@ -64,7 +64,7 @@ def local_index(folder: Path) -> Iterator[LocalIndex]:
     folder.mkdir(parents=True, exist_ok=True)
     port = _free_port()
     command = [sys.executable, "-m", "pypiserver", "run", "--port", str(port), "--interface", _HOST]
-    # Anybody on this machine may upload: the files are those of a trial.
+    # Every user of this machine may upload: the files are only for a trial.
     command += ["--passwords", ".", "--authenticate", ".", "--disable-fallback", str(folder)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:

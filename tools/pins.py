@@ -33,7 +33,7 @@ def write_pins() -> None:
 
 
 def outside_requirements(package: Package) -> list[str]:
-    """Return what a package and its extras require from other projects."""
+    """Return the requirements of a package and its extras on other projects."""
     siblings = {one.distribution for one in packages(package.root)}
     extras: dict[str, list[str]] = package.project.get("optional-dependencies", {})
     lines = [*package.requirements, *(line for extra in extras.values() for line in extra)]

@@ -35,14 +35,14 @@ class Session:
 
 #: Programs on few hosts with arbitrary faults.
 SMALL = Session("sim", ("--seeds", "10"))
-#: Casts over many hosts, some of which die: small enough for every change.
+#: Casts over many hosts, some of which die; the size is small enough to run for every change.
 LARGE = Session("sim", ("--actors", "4000", "--deaths", "100", "--seeds", "2"))
 
 #: Needs no wheels, so it runs while they are built, which takes minutes and often one processor.
 RUST = Session("rust")
 
-#: Sessions that use the processors most of the time. The longest ones are first, so that none of
-#: them is left over at the end.
+#: Sessions that use the processors most of the time. The longest sessions are first, so that none
+#: of them still runs alone at the end.
 SHARED: tuple[Session, ...] = (
     Session("telemetry"),
     Session("jobs"),
@@ -76,7 +76,7 @@ WAITING: tuple[Session, ...] = (
     Session("chaos", ("--minutes", "0.5")),
 )
 
-#: Slow variants of tests, for a run each night.
+#: Slow variants of tests, which run each night.
 SLOW: tuple[Session, ...] = (
     *(
         Session(name, ("-m", "slow"))
@@ -105,7 +105,7 @@ SLOW: tuple[Session, ...] = (
 )
 
 #: Sessions that run alone after the others. Requests to the emulated adapters of `verbs` have taken
-#: more than a minute beside other sessions, and `bench` counts system calls.
+#: more than a minute concurrently with other sessions, and `bench` counts system calls.
 ALONE: tuple[Session, ...] = (Session("verbs"), Session("bench", ("counts", "--check")))
 
 

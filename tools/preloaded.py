@@ -23,7 +23,7 @@ def preloaded_too() -> tuple[str, ...]:
 
 @pytest.fixture(scope="module", autouse=True)
 def preloaded(request: pytest.FixtureRequest, preloaded_too: tuple[str, ...]) -> Iterator[None]:
-    """Preload the modules whose actors a test file uses, unless it uses none."""
+    """Preload the modules whose actors a test file uses, if any."""
     core = sys.modules.get("mesh_core")
     names = actor_modules(request.module) if core is not None else ()
     if core is None or not names:
@@ -34,7 +34,7 @@ def preloaded(request: pytest.FixtureRequest, preloaded_too: tuple[str, ...]) ->
 
 
 def actor_modules(module: ModuleType) -> tuple[str, ...]:
-    """Return the modules that define actors: this one, and those from which it imports names."""
+    """Return all modules that define actors, among this module and the modules that it uses."""
     values = list(vars(module).values())
     sources = (sys.modules.get(getattr(value, "__module__", None) or "") for value in values)
     imported = (value for value in values if isinstance(value, ModuleType))
@@ -43,7 +43,7 @@ def actor_modules(module: ModuleType) -> tuple[str, ...]:
 
 
 def _defines_actors(module: ModuleType) -> bool:
-    # A look at the attributes of a library may already have an effect, such as a warning.
+    # Reading the attributes of a library may have side effects, such as a warning.
     path = getattr(module, "__file__", None) or ""
     if path.startswith(_LIBRARIES) or module.__name__.startswith("mesh_"):
         return False

@@ -3,7 +3,7 @@
 Nothing is published before all files of all packages are built, checked, installed and tried.
 
     nox -s release                     build, check and try all packages, into dist/
-    nox -s release -- mesh-fs          one package, and those that it needs
+    nox -s release -- mesh-fs          one package, and its dependencies
     nox -s release -- --index local    and publish them to an index on this machine
 """
 
@@ -33,7 +33,7 @@ _FIRST_PROGRAM = "tests/release/test_first_program.py::test_first_program"
 
 
 class Unpublishable(Exception):
-    """Files of a release are not as they must be; nothing was published."""
+    """Files of a release are invalid; nothing was published."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def prepare(names: Sequence[str], folder: Path = DIST) -> list[Artifacts]:
     """Build, check and try packages, and return their files.
 
     Args:
-        names: The packages. Those that they need are prepared too.
+        names: The packages. Their dependencies are prepared, too.
         folder: The folder for the files.
 
     Raises:

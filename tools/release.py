@@ -38,7 +38,7 @@ def parse_version(text: str) -> tuple[int, int, int, int, int]:
     """Convert a version into a sortable tuple.
 
     Raises:
-        ReleaseError: The version does not look like `0.2.0` or `0.2.0rc1`.
+        ReleaseError: The version does not have the form `0.2.0` or `0.2.0rc1`.
     """
     found = _VERSION.fullmatch(text)
     if not found:
@@ -76,7 +76,7 @@ def changelog_section(version: str, date: datetime.date, notes: list[Note]) -> s
 
 
 def insert_section(changelog: str, section: str) -> str:
-    """Insert a section above those of earlier releases."""
+    """Insert a section above the sections of earlier releases."""
     head, separator, earlier = changelog.partition("\n## ")
     parts = [head.rstrip(), section.rstrip()]
     if separator:

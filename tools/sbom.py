@@ -1,4 +1,4 @@
-"""Lists what an installed package consists of, in the format CycloneDX.
+"""Lists the components of an installed package, in the format CycloneDX.
 
 The crates in an extension module are listed in its wheel already, by maturin. This list has the
 Python packages that an installer adds, in the versions of the day of the release.
@@ -20,7 +20,7 @@ def path(built: Artifacts) -> Path:
 
 
 def write(built: Artifacts, links: Sequence[str]) -> None:
-    """Install a package into a new environment, and write the list of what is there.
+    """Install a package into a new environment, and write the list of all installed packages.
 
     Args:
         built: The files of the package.

@@ -31,7 +31,7 @@ SLURM = {
     "slurmd": "slurmd",
 }
 
-#: For the stand-in for a Kubernetes cluster of tests/jobs/kube.
+#: For the emulated Kubernetes cluster of tests/jobs/kube.
 KUBE = {"kubectl": "kubernetes-client", "openssl": "openssl", "setpriv": "util-linux"}
 
 #: For the ssh server of the tests of jobs.

@@ -1,7 +1,7 @@
 """Run pytest, and failed tests once more in a separate process: `python -m tools.twice`.
 
-By then the effects of a failed test on its process and on the machine's load are gone. A test that
-passes in the second run is a defect all the same, of the test or of the code: it is listed as
+By then the effects of a failed test on its process and on the machine's load have ended. A test
+that passes in the second run still indicates a defect of the test or of the code: it is listed as
 `UNSTEADY` at the end, with the reason, and `tools.closing` repeats that.
 """
 
@@ -71,7 +71,7 @@ class _Announcer:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            # On a line of its own, after the dots of other tests.
+            # On a separate line, after the dots of other tests.
             self._reporter.write(f"\n{report.nodeid} ({report.when}) - {_reason(report)}\n")
 
 

@@ -1,7 +1,7 @@
 """Shows why a test run ends at once: `pytest -p tools.unhandled`.
 
-A failure that nobody handles ends a program, and so it ends pytest. Its report, and those of the
-tests that have failed, would be lost with the output that pytest has captured.
+A failure that no owner handles ends a program, and therefore pytest. Its report, and the reports of
+failed tests, would be lost with the output that pytest has captured.
 """
 
 import os

@@ -89,7 +89,7 @@ class Package:
 
     @property
     def public_files(self) -> list[str]:
-        """The files of its public modules: the package, and those of the others that it has."""
+        """The files of its public modules: the package, and its other public modules."""
         names = PUBLIC_MODULES + ADDITIONAL_PUBLIC_MODULES.get(self.name, ())
         return [name for name in names if (self.source / name).is_file()]
 

@@ -27,21 +27,21 @@ from bench.agents.answers import QUERIES_MAX, Problem, problems
 from bench.agents.stage import READY
 
 _READY_S_MAX = 90.0
-#: Rows arrive a tenth of a second after the event, and hangs are certain after a second.
+#: Rows arrive a tenth of a second after the event, and a hang is reported after a second.
 _FOUND_S_MAX = 20.0
 _STOP_S_MAX = 10.0
 _PATH = (str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")]))
 _COMMAND = "from mesh_telemetry._mcp.command import mcp; mcp()"
-#: A result that is longer is no answer, but a search.
+#: A longer result does not answer the question: its reader would have to search it.
 _RESULT_LEN_MAX = 4000
 
 
 @contextmanager
 def running(problem: Problem) -> Iterator[int]:
-    """Run a program until it is in the state to examine, and yield its pid.
+    """Run a program until it reaches the state to examine, and yield its pid.
 
     Raises:
-        RuntimeError: The program has ended before.
+        RuntimeError: The program exited before that.
     """
     with tempfile.TemporaryFile("w+") as errors:
         program = subprocess.Popen(
@@ -88,7 +88,7 @@ async def agent() -> AsyncIterator[Any]:
 
 
 async def unexplained(client: Any, problem: Problem, pid: int) -> str:
-    """Return what the queries do not show, or an empty string."""
+    """Return why the queries do not explain the problem, or an empty string."""
     deadline = time.monotonic() + _FOUND_S_MAX
     while True:
         results = [await _called(client, query, pid) for query in problem.queries]
@@ -112,7 +112,7 @@ async def _called(client: Any, query: Any, pid: int) -> str:
 
 
 async def check(chosen: list[Problem]) -> int:
-    """Check problems one after the other, and return how many are not explained."""
+    """Check problems sequentially, and return how many are not explained."""
     failed = 0
     async with agent() as client:
         for problem in chosen:

@@ -15,7 +15,7 @@ QUERIES_MAX = 3
 
 @dataclass(frozen=True)
 class Problem:
-    """A broken program, and what is to be found out about it."""
+    """A broken program, with a question about it and the expected answer."""
 
     name: str
     symptom: str

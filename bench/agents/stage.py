@@ -1,4 +1,4 @@
-"""Runs a broken program until it is in the state to examine, and keeps it there."""
+"""Runs a broken program until it reaches the state to examine, and keeps it in this state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from mesh_telemetry import Telemetry
 
-#: Printed when the program is in the state to examine.
+#: Printed when the program has reached the state to examine.
 READY = "the program is ready"
 
 

@@ -34,7 +34,7 @@ from bench.results import Results
 _DOCS = Path(__file__).resolve().parents[2] / "docs"
 _LEDGER = _DOCS / "comparison.json"
 _VERSION = "import sys; from importlib.metadata import version; print(version(sys.argv[1]))"
-#: What the ledger keeps of each measurement, besides its value.
+#: The fields of each measurement that the ledger stores in addition to its value.
 _KEPT = ("driver", "workload", "placement", "metric", "value", "unit", "round", "foreign_cores")
 
 
@@ -84,7 +84,7 @@ def measured(
 
 
 def ledger(interpreters: Mapping[str, str], rounds: int, *, is_quick: bool) -> dict[str, Any]:
-    """Measure everything, and return what the page is written from."""
+    """Measure everything, and return the data from which the page is written."""
     speed = measured(interpreters, rounds, (), is_quick=is_quick)
     failures = {}
     for system in SYSTEMS:

@@ -31,7 +31,7 @@ _NOT_ENDED = {"error": "", "text": "the program did not end", "seconds": _RUN_S_
 
 
 def outcomes(system: System, interpreter: str) -> Mapping[str, dict[str, Any]]:
-    """Return what a program with this system sees in each scenario."""
+    """Return the observations of a program with this system in each scenario."""
     found = {name: _seen(system, interpreter, name) for name in ("killed", "hung")}
     found["out-of-memory"] = _out_of_memory(system, interpreter)
     found["host-lost"] = _host_lost(system, interpreter)

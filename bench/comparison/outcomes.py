@@ -23,7 +23,7 @@ from bench.accounting import descendants
 from bench.drivers.driver import Driver, NotOfferedError, Pending, TwoHosts
 from bench.runner import import_by_name
 
-#: How long a program waits for a reply that does not come, in seconds.
+#: How long a program waits for a reply that does not arrive, in seconds.
 _PATIENCE_S = 60.0
 _DEADLINE_S = 3.0
 #: How long a program waits for an error after a host was lost, in seconds.
@@ -111,7 +111,7 @@ def _seen(wait: Callable[[], Any]) -> dict[str, Any]:
 
 
 def _without_names(text: str) -> str:
-    """Replace the name and the addresses of this machine, which say nothing to readers."""
+    """Replace the name and the addresses of this machine, which have no meaning to readers."""
     named = re.sub(rf"\b{re.escape(socket.gethostname())}\b", "node1", text)
     return re.sub(r"\b\d+\.\d+\.\d+\.\d+\b", "10.0.0.1", named)
 

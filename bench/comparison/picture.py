@@ -1,4 +1,4 @@
-"""A chart of how many times each system takes what Mesh takes, as SVG without a library."""
+"""A chart of the times of each system relative to Mesh, as SVG without a library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of the comparison: those of the table of goals that do not depend on one system."""
+"""The rows of the comparison: all rows of the table of goals that do not depend on one system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The systems that are compared, and the packages that they are installed from."""
+"""The systems that are compared, and the packages from which they are installed."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class DaskDriver(Driver):
         self._cluster.close()
 
     def stop_after_kills(self) -> None:
-        # A cluster that has lost workers counts them on, so the next workers get a new one.
+        # A cluster continues to count lost workers, so the next workers get a new cluster.
         with suppress(Exception):
             self.close()
         self._cluster = None
@@ -124,8 +124,8 @@ class DaskDriver(Driver):
         return result
 
     async def call_async(self, x: int) -> int:
-        # A client for an event loop belongs to it, so it is created in the one that calls, by the
-        # first of its tasks.
+        # An asynchronous client belongs to an event loop, so the first task of the calling event
+        # loop creates it.
         if self._awaited is None:
             self._awaited = asyncio.ensure_future(self._awaited_worker())
         worker = await self._awaited
@@ -147,7 +147,7 @@ class DaskDriver(Driver):
             reply.result()
 
     def one_way(self, n: int) -> None:
-        # There are no messages without a reply: the replies are ignored.
+        # Dask has no messages without a reply: the replies are ignored.
         noop = self._workers[0].noop
         for i in range(n):
             noop(i)

@@ -1,4 +1,4 @@
-"""The operations of which workloads consist; each driver implements the ones that it supports."""
+"""The operations that workloads perform; each driver implements the operations that it supports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TwoHosts:
     program: str
     #: IP address of the host of the worker.
     worker: str
-    #: A folder that both hosts see, for whatever the program has to leave for the worker.
+    #: A folder that both hosts see, for the files that the program writes for the worker.
     folder: Path
 
     def awaited(self, name: str) -> Path:
@@ -75,14 +75,14 @@ class Driver:
         raise self._not_offered("stop")
 
     def close(self) -> None:
-        """Stop everything that is left, after all measurements."""
+        """Stop everything that is still running, after all measurements."""
 
     def stop_after_kills(self) -> None:
         """Request the exit of the workers after some of them have been killed on purpose."""
         self.stop()
 
     def close_after_kills(self) -> None:
-        """Stop everything that is left after workers have been killed on purpose."""
+        """Stop everything that is still running after workers have been killed on purpose."""
         self.close()
 
     def pids(self) -> list[int]:

@@ -24,7 +24,7 @@ AsyncWorker = async_worker(Actor, endpoint, __name__)
 
 
 class MeshDriver(ActorDriver):
-    """Also offers what the peer does not have."""
+    """Also supports operations that the peer does not have."""
 
     def serve(self, hosts: TwoHosts) -> None:
         credentials = hosts.awaited("worker")

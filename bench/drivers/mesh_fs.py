@@ -40,7 +40,7 @@ class FilesDriver(Driver):
         handler.close()
 
     def close(self) -> None:
-        """Do nothing: nothing is left to stop."""
+        """Do nothing: there is nothing to stop."""
 
 
 driver = FilesDriver

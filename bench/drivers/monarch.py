@@ -28,7 +28,7 @@ _POLL = "HYPERACTOR_MESH_SUPERVISION_POLL_FREQUENCY"
 BlockingWorker = blocking_worker(Actor, endpoint, __name__)
 AsyncWorker = async_worker(Actor, endpoint, __name__)
 
-# The default hook ends the client on any failure, including those that a caller has received.
+# The default hook ends the client on any failure, even one that a caller has received.
 monarch.actor.unhandled_fault_hook = lambda failure: None
 
 

@@ -1,6 +1,6 @@
-"""Drives torchrun, which runs a script on all ranks: there are no calls, only a start and an end.
+"""Drives torchrun, which runs a script on all ranks: it supports no calls, only a start and an end.
 
-The script does not import PyTorch, so the figures are those of torchrun alone.
+The script does not import PyTorch, so the figures are for torchrun alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _libc = ctypes.CDLL(None)
 
 
 class ChildFailedError(Exception):
-    """What torchrun prints when a rank has failed."""
+    """The output of torchrun when a rank has failed."""
 
 
 class _Run:
@@ -97,7 +97,7 @@ class TorchrunDriver(Driver):
         unfinished.write_text(str(self._run.port))
         unfinished.rename(hosts.folder / "port")
         self._run.await_ranks(2)
-        # The first rank runs on the host of the program, which keeps what ranks have in common.
+        # The first rank runs on the host of the program, which stores the state that ranks share.
         self._ranks = [1]
 
     def stop(self) -> None:

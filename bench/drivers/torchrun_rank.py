@@ -1,4 +1,4 @@
-"""A rank that torchrun starts: it reports to the driver, and does what the driver says.
+"""A rank that torchrun starts: it reports to the driver, and executes the commands of the driver.
 
 python torchrun_rank.py HOST PORT
 """
@@ -28,7 +28,7 @@ def main(host: str, port: int) -> None:
             kept = []
             while True:
                 kept.append(bytearray(b"x") * (32 << 20))
-        # The driver is gone: a training would not notice that either.
+        # The driver has exited: a training would not notice that either.
         signal.pause()
 
 

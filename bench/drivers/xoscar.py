@@ -118,7 +118,7 @@ class XoscarDriver(Driver):
         return result
 
     async def call_async(self, x: int) -> int:
-        # A reference belongs to an event loop; the first task of the one that calls creates it.
+        # A reference belongs to an event loop; the first task of the calling event loop creates it.
         loop = asyncio.get_running_loop()
         if self._refs_of is not loop:
             self._refs_of = loop
@@ -166,7 +166,7 @@ class XoscarDriver(Driver):
             return asyncio.ensure_future(_awaited(method(*arguments)))
 
         task = self._run(call())
-        # The message leaves while the loop runs, so it runs until the worker has begun.
+        # The message is sent while the loop runs, so the loop runs until the worker has begun.
         self._run(asyncio.sleep(0.05))
         return _Task(self._loop, task)
 

@@ -22,7 +22,7 @@ LIMIT_S = 40.0
 
 
 def set_environment(rank: int, port: int) -> None:
-    """Set what torchrun sets for a rank."""
+    """Set the variables that torchrun sets for a rank."""
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ.update(place, RANK=str(rank), WORLD_SIZE=str(RANKS), LOCAL_RANK=str(rank))
 

@@ -24,7 +24,7 @@ from bench.recoveries.table import table
 FOLDER = Path(__file__).parent
 LIMIT_S = 400.0
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}")
-#: What is passed to the interpreter of each system, before the folder and the seed.
+#: The arguments for the interpreter of each system, before the folder and the seed.
 SYSTEMS = {
     "FaultTolerantTraining": ("mesh", ("with_mesh.py",)),
     "run_spmd": ("mesh", ("with_run_spmd.py",)),
@@ -43,7 +43,7 @@ def run(command: Sequence[str], folder: str, seed: int) -> list[Recovery]:
         subprocess.SubprocessError: The training failed or took too long.
     """
     env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    # The store that torchrun shares with the ranks keeps the addresses of gloo of the round before,
+    # The store that torchrun shares with the ranks keeps the gloo addresses of the previous round,
     # and the next round would connect to them: https://github.com/pytorch/pytorch/issues/167288.
     env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     with (Path(folder) / "log").open("w") as log:

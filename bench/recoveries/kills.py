@@ -1,4 +1,4 @@
-"""The kills of a training, and what its journal says about the recoveries from them."""
+"""The kills of a training, and the recoveries from them according to its journal."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Recovery:
 
 
 class Journal:
-    """The journal of one rank: when it ended which step, and when it was killed.
+    """The journal of one rank: the times at which it ended each step, and at which it was killed.
 
     Args:
         folder: The folder of the journals of all ranks of a run.
@@ -75,7 +75,7 @@ class Journal:
         self._append("end", step)
 
     def entries(self) -> list[tuple[tuple[str, int], float]]:
-        """Return what happened in which step, and the time in seconds, in order."""
+        """Return each event with its step and its time in seconds, in order."""
         lines = self._path.read_text().splitlines() if self._path.exists() else []
         words = [line.split() for line in lines]
         return [((what, int(step)), float(at)) for what, step, at in words]
@@ -105,10 +105,10 @@ class Journal:
         return found
 
     def next_end(self, since: float, last: int) -> tuple[int, float]:
-        """Return the first step later than `last` that ended after a time, and when it ended.
+        """Return the first step later than `last` that ended after a time, and the time of its end.
 
         Raises:
-            ValueError: There is no such step.
+            ValueError: No such step exists.
         """
         for (what, step), at in self.entries():
             if what == "end" and at > since and step > last:
@@ -116,7 +116,7 @@ class Journal:
         raise ValueError(f"{self._path.name} trained no new step after a kill")
 
     def _append(self, what: str, step: int) -> None:
-        # The clock is that of the machine, not of a process.
+        # The clock belongs to the machine, not to a process.
         with self._path.open("a") as file:
             file.write(f"{what} {step} {time.monotonic()}\n")
 

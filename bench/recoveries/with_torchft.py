@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kills import RANKS, Journal, recoveries_of
 
-#: torchrun checks its workers as often.
+#: torchrun checks its workers at the same interval.
 POLL_S = 0.1
 GLOO_TIMEOUT = timedelta(seconds=10)
 
@@ -55,12 +55,12 @@ def train(folder: str, seed: int, rank: int, lighthouse: str) -> None:
 
 
 def supervise(heartbeat_timeout_ms: int, folder: str, seed: int) -> None:
-    """Start all replica groups, and start each again that was killed, until all have recovered."""
+    """Start all replica groups, and restart each killed one until all have recovered."""
     from torchft.coordination import LighthouseServer
 
     lighthouse = LighthouseServer(
         bind="[::]:0",
-        # These two values are those of the README of torchft.
+        # Both values are from the README of torchft.
         join_timeout_ms=10_000,
         quorum_tick_ms=100,
         min_replicas=1,

@@ -20,7 +20,7 @@ from bench.spmd.training import Layers, Sizes, fresh, step, step_of_module
 
 
 class Rank:
-    """The commands; their names are those of `Pair`."""
+    """The commands; they have the same names as the methods of `Pair`."""
 
     def __init__(self) -> None:
         self._steps: dict[str, Callable[[], torch.Tensor]] = {}

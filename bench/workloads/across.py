@@ -90,7 +90,7 @@ def kill(driver: HostsDriver, scale: Scale, record: Recorder) -> None:
 
 
 def power_cut(driver: HostsDriver, scale: Scale, record: Recorder) -> None:
-    """Cut the power of one host after the other, each during a call to it."""
+    """Cut the power of each host in turn, during a call to it."""
     hosts = 4
     with driver.cluster(hosts) as cluster:
         cluster.attach(cluster.hosts)

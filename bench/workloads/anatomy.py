@@ -56,7 +56,7 @@ def _switches(driver: Driver, who: dict[str, int], scale: Scale, record: Recorde
 
 
 def _system_calls(driver: Driver, who: dict[str, int], record: Recorder) -> None:
-    """Trace one side after the other: a traced process is slower, so its peer waits longer."""
+    """Trace both sides in turn: a traced process is slower, so its peer waits longer."""
     by_side = {name: _traced(driver, pid) for name, pid in who.items()}
     totals = {name: sum(counts.values()) for name, counts in by_side.items()}
     most = {

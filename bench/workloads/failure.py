@@ -17,7 +17,7 @@ from bench.scale import Scale
 
 _RAISE_S_MAX = 60.0
 
-# Long enough for the client to be inside `get` when the kill comes.
+# Long enough for the client to be inside `get` when the process is killed.
 _PAUSE_S_MIN = 0.01
 
 # Runs next to the client. CLOCK_MONOTONIC is the same for all processes of a machine.
@@ -33,7 +33,7 @@ for line in sys.stdin:
 
 
 def sync(driver: Driver, scale: Scale, record: Recorder) -> None:
-    """Kill one worker after the other, each during a call that never returns."""
+    """Kill the workers in turn, each during a call that never returns."""
     killer = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _KILLER],
         stdin=subprocess.PIPE,

@@ -58,7 +58,7 @@ def _import_cpu_s(program: str) -> float:
 
 
 def _files(name: str) -> list[Path]:
-    """Return the files of a wheel, without those that the installation compiled or wrote."""
+    """Return the files of a wheel, without files that the installation compiled or wrote."""
     dist = importlib.metadata.distribution(name)
     files = [Path(str(dist.locate_file(f))) for f in dist.files or []]
     origin = json.loads(dist.read_text("direct_url.json") or "{}")

@@ -1,4 +1,4 @@
-"""Payloads there and back, one to many, and whether received payloads are writable.
+"""Payloads in a round trip and to many workers, and whether received payloads are writable.
 
 The time of a payload includes the call, the check of the reply at both ends and its release, so
 that both allocation and deallocation of memory are included.
@@ -31,7 +31,7 @@ def echo(driver: Driver, scale: Scale, record: Recorder) -> None:
 
 
 def echo_bytes(driver: Driver, scale: Scale, record: Recorder) -> None:
-    """Send only bytes, for a floor that supports nothing else."""
+    """Send only bytes: a workload for a floor that supports nothing else."""
     driver.start(1)
     for label, size, reps in scale.payloads:
         record.times(f"bytes_{label}_", _echo_times(driver, "bytes", size, reps), "us")

@@ -17,7 +17,7 @@ _LOAD_BLOCK = 20_000
 
 
 def rate(driver: TelemetryDriver, scale: Scale, record: Recorder) -> None:
-    """Send with two programs in turn, one of which is recorded.
+    """Send with a recorded program and one that is not recorded, in turn.
 
     Two identical processes may differ in speed by chance, so several pairs are measured.
     """

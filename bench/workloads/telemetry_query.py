@@ -33,7 +33,7 @@ _STACKS = {
     " group by name order by n desc, name",
     "order": "select dump_id, thread_id, frame_depth, name, line from pyspy_frames"
     " where line <> {at} + 5000 order by line desc, dump_id, thread_id, frame_depth limit 1000",
-    # Measured last: the peer was observed to reply to nothing after it.
+    # Measured last: the peer was observed not to reply to any query after it.
     "join": "select d.proc_ref, t.thread_name, f.name, count(*) as n, count(distinct v.repr) as m"
     " from pyspy_dumps d join pyspy_stack_traces t on t.dump_id = d.dump_id"
     " join pyspy_frames f on f.dump_id = t.dump_id and f.thread_id = t.thread_id"

@@ -54,7 +54,7 @@ def operations(driver: TensorDriver, scale: Scale, record: Recorder) -> None:
 
 
 def hot_path(driver: TensorDriver, scale: Scale, record: Recorder) -> None:
-    """Only issue additions for a while, for a profiler."""
+    """Only issue additions for a while, to be profiled."""
     driver.start(_RANKS)
     count = 0
     with driver.activate():

@@ -1,7 +1,7 @@
 """A training step of a transformer on one GPU: in this process, and from it in another process.
 
-All variants train the same model on the same batch on the same device, one after the other. They
-must reach the same loss. The floor is plain PyTorch, which computes in the process of the program.
+All variants train the same model on the same batch on the same device, in turn. They must reach the
+same loss. The floor is plain PyTorch, which computes in the process of the program.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A training loop in every way: one process, two under torchrun, two of ours and a controller.
+"""A training loop in every way: one process, two under torchrun, two of Mesh and a controller.
 
-The variants take turns, and only one runs at a time. The sizes are such that the mean operation
-takes about as long as the case says; the actual duration is measured, too.
+The variants take turns, and only one runs at a time. The sizes are chosen so that the mean
+operation takes about the duration of the case; the actual duration is measured, too.
 """
 
 from __future__ import annotations

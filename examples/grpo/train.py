@@ -39,14 +39,14 @@ PROCS = {"trainers": 2, "generators": 2, "scorers": 2, "buffer": 1}
 TRAINERS = PROCS["trainers"]
 SYMBOLS, PROMPT, ANSWER = "0123456789+=", 4, 2  # the right answer to "4+9=" is "13"
 WIDTH, HEADS, WEIGHTS = 32, 4, 13_740
-PROMPTS, GROUP = 16, 16  # a batch has a group of answers to each of some prompts
-# Batches in the replay buffer, the versions that they are old, and those that a generator awaits.
+PROMPTS, GROUP = 16, 16  # a batch has several prompts, each with a group of answers
+# Batches in the replay buffer, their maximum age in versions, and unscored batches of a generator.
 BATCHES_MAX, AGE_MAX, UNSCORED_MAX = 16, 8, 2
 LEARNING_RATE, CLIP, NORM_MAX, ENTROPY = 3e-3, 0.2, 0.5, 0.1
 GOAL, STEPS_MAX, REPORT_STEPS = 0.9, 2000, 50
 
 RESTARTED = "select count(distinct proc) as count from actors where incarnation > 0"
-# The trainers, unless they wait longer than they train: then the mesh that works the longest.
+# The trainers, unless they wait longer than they train; then the mesh that works the longest.
 BOTTLENECK = """
     with spent as (
         select display_name as mesh, name, sum(e.timestamp_us - s.timestamp_us) as us

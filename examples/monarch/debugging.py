@@ -39,7 +39,7 @@ def paused(kind: str, count: int) -> list[dict[str, Any]]:
 
 
 with Telemetry() as telemetry:
-    telemetry.serve()  # what `mesh debug` connects to
+    telemetry.serve()  # the server to which `mesh debug` connects
     telemetry.debug_on_failure("workers")
     workers = this_host().spawn_procs({"hosts": 2, "gpus": 2}).spawn("workers", Worker)
     work = workers.work.options(return_exceptions=True).call()

@@ -72,11 +72,11 @@ def train(model: Net, inputs: Tensor, targets: Tensor, dim: str) -> Tensor:
     for gradient in grad_generator(loss, parameters):
         assert gradient is not None
         lent, borrow = comms.borrow(gradient, mutable=True)
-        lent.reduce_(dim, "avg")  # on the stream `comms`, while the backward pass goes on
+        lent.reduce_(dim, "avg")  # on the stream `comms`, during the backward pass
         reduced.append((gradient, borrow))
     with torch.no_grad():
         for parameter, (gradient, borrow) in zip(parameters, reduced, strict=True):
-            borrow.drop()  # what follows waits for the reduction of this gradient
+            borrow.drop()  # later operations wait for the reduction of this gradient
             parameter -= 0.5 * gradient
     return loss.detach()
 

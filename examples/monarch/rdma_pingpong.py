@@ -1,8 +1,8 @@
 """Read the memory of two hosts from each other, and compare what arrives.
 
-Each actor registers a tensor and sends its handle: some 200 bytes. The other one copies the data
-into memory of its own, without a message and without the owner taking part. Mesh selects the
-transport: here both hosts are processes of one machine; between machines it uses verbs or TCP.
+Each actor registers a tensor and sends its handle: some 200 bytes. The other actor copies the data
+into its own memory, without a message and without action by the owner. Mesh selects the transport:
+here both hosts are processes of one machine; between machines it uses verbs or TCP.
 """
 
 import hashlib

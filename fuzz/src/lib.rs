@@ -1,7 +1,8 @@
-//! What the fuzz targets share.
+//! Code shared by the fuzz targets.
 //!
-//! A target is a file of `targets/`: bytes in, and whatever they are, no panic, no lie, and no more
-//! memory than it says. `python3 -m tools nox -s fuzz` runs them all.
+//! A target is a file in `targets/`. For any input bytes, it must not panic, violate an assertion,
+//! or use more memory than the limit that it declares. `python3 -m tools nox -s fuzz` runs all
+//! targets.
 
 mod input;
 mod members;

@@ -1,4 +1,4 @@
-//! Two members of a job, and the link between them in memory.
+//! Two members of a job, and an in-memory link between them.
 
 use mesh_trust::{Authority, Handshake, Role, SecureStream, Trust, TrustError};
 use mesh_wire::id::JobId;
@@ -17,15 +17,15 @@ static MEMBERS: LazyLock<(Trust, Trust)> = LazyLock::new(|| {
     (member(Role::Worker), member(Role::Controller))
 });
 
-/// A worker, and the controller of its job.
+/// Returns a worker and the controller of its job.
 pub fn members() -> &'static (Trust, Trust) {
     &MEMBERS
 }
 
-/// Passes on what one side of a handshake has to say, changed by `change`.
+/// Transfers the pending handshake bytes of `from` to `to`, after `change` has modified them.
 ///
 /// # Errors
-/// Why the other side refuses it.
+/// The reason why `to` rejects the bytes.
 pub fn carry(
     from: &mut Handshake,
     to: &mut Handshake,
@@ -37,7 +37,7 @@ pub fn carry(
     to.feed(&bytes)
 }
 
-/// A link between the two: the worker's side, and the controller's.
+/// Completes a handshake of the two; returns the streams of the worker and of the controller.
 pub fn linked() -> (SecureStream, SecureStream) {
     let (worker, controller) = members();
     let mut server = worker.accept();

@@ -1,4 +1,4 @@
-//! How much memory a piece of code takes, counted where it is taken.
+//! Measures the memory that a piece of code uses, by counting its allocations.
 #![expect(
     unsafe_code,
     reason = "an allocator is unsafe by its trait; this one counts and passes on"
@@ -7,8 +7,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Longer pieces come from the kernel, which gives their pages one by one when they are written to:
-/// they are left to the fuzzer's limit on resident memory.
+/// Allocations of this size or more are not counted: they come from the kernel, which allocates
+/// their pages on the first write. The fuzzer's limit on resident memory applies to them.
 const LAZY_LEN_MIN: usize = 1 << 20;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
@@ -17,10 +17,10 @@ static PEAK: AtomicUsize = AtomicUsize::new(0);
 #[global_allocator]
 static COUNTED: Counted = Counted;
 
-/// Runs a step and panics when it held more than `limit` bytes at any moment.
+/// Runs a step and checks that it never held more than `limit` bytes at a time.
 ///
 /// # Panics
-/// When it did. Other threads count too.
+/// If it held more. Allocations of other threads are counted, too.
 pub fn bounded(limit: usize, step: impl FnOnce()) {
     let before = LIVE.load(Relaxed);
     PEAK.store(before, Relaxed);
@@ -46,11 +46,11 @@ impl Counted {
     }
 }
 
-// SAFETY: all work is done by the system's allocator, with the arguments as they came.
+// SAFETY: every call is forwarded to the system's allocator with unchanged arguments.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         Self::took(layout.size());
-        // SAFETY: the caller's promise is the one that is asked for.
+        // SAFETY: the caller guarantees what the system's allocator requires.
         unsafe { System.alloc(layout) }
     }
 

@@ -1,4 +1,4 @@
-"""Any bytes as the request to serve a job: refused in words, or a request that makes sense."""
+"""Arbitrary bytes as the request to serve a job: rejected with a message, or a valid request."""
 
 import math
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 CRATE = Path(__file__).resolve().parent.parent
 PACKAGE = CRATE.parent / "packages" / "mesh-core" / "src" / "mesh_core"
 
-# The package without what its first lines do: its extension module is not built here.
+# The package without running its `__init__.py`: the extension module is not built here.
 _bare = module_from_spec(ModuleSpec("mesh_core", None, is_package=True))
 _bare.__path__ = [str(PACKAGE)]
 sys.modules["mesh_core"] = _bare
@@ -22,7 +22,7 @@ from mesh_core._hosts.attach_request import AttachRequest  # noqa: E402
 
 
 def check(body: bytes) -> None:
-    """Raises when a request is let through that cannot be served, or is refused in another way."""
+    """Check that an accepted request can be served, and that a rejection is a ValueError."""
     try:
         order = AttachRequest.decode(body)
     except ValueError as error:

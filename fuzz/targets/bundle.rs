@@ -1,4 +1,4 @@
-//! Any bytes as a bundle of replies: refused, or replies that encode to the same bytes.
+//! Arbitrary bytes as a bundle of replies: it is rejected, or its replies encode to the same bytes.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! A handshake of two members, with bytes changed on their way: no link, or a whole one.
+//! A handshake of two members with bytes changed in transit: it fails, or creates a working link.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,7 +6,8 @@ use mesh_fuzz_targets::{carry, members};
 use mesh_trust::{Handshake, Role};
 use std::io::IoSlice;
 
-// Each change is three bytes: two say where, counted over all that is sent, and one what to flip.
+// Each change is three bytes: two select an offset in everything that is sent, and the third
+// contains the bits to flip there.
 fuzz_target!(|changes: &[u8]| {
     let (worker, controller) = members();
     let (mut server, mut client) =
@@ -31,7 +32,7 @@ fuzz_target!(|changes: &[u8]| {
     }
 });
 
-/// Flips what is to be flipped in these bytes, the first of which is the `start`th of all.
+/// Applies the changes to `bytes`, which start at offset `start` of everything that is sent.
 fn change_some(bytes: &mut [u8], changes: &[u8], start: usize) -> bool {
     let mut is_changed = false;
     for change in changes.chunks_exact(3) {
@@ -44,7 +45,7 @@ fn change_some(bytes: &mut [u8], changes: &[u8], start: usize) -> bool {
     is_changed
 }
 
-/// Only bytes that mean nothing were changed: both sides agree on who they are and on their keys.
+/// The changed bytes had no meaning: both sides agree on their roles and on their keys.
 fn talk(server: Handshake, client: Handshake) {
     let mut server = server.finish().expect("it is done");
     let mut client = client.finish().expect("it is done");

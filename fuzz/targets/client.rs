@@ -1,4 +1,4 @@
-//! Any bytes in the place of a server: the client refuses them, within bounds.
+//! Arbitrary bytes instead of a server: the client rejects them and uses bounded memory.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

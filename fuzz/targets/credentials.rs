@@ -1,4 +1,5 @@
-//! Any text in the place of a key file, or a key file that was changed: it is refused in words.
+//! Arbitrary text instead of a key file, or a modified key file: the error message explains the
+//! cause.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,11 +10,11 @@ use rustls_pki_types::UnixTime;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// Four times the longest text that is read.
+/// Four times the maximum length of a text that is read.
 const MEMORY_MAX: usize = 128 << 10;
 const CHANGES_MAX: usize = 8;
 
-/// The files of an authority and of a member, made anew for each run of the fuzzer.
+/// The files of an authority and of a member, created once for each run of the fuzzer.
 static FILES: LazyLock<[String; 2]> = LazyLock::new(|| {
     let (now, day) = (UnixTime::now(), Duration::from_secs(86_400));
     let authority = Authority::create(JobId([7; 16]), day, now).expect("a day is a good lifetime");
@@ -44,7 +45,7 @@ fuzz_target!(|bytes: &[u8]| {
     });
 });
 
-/// Puts a few of the input's bytes in the place of some of the text.
+/// Replaces a part of the text by a few bytes of the input.
 fn change(text: &mut String, input: &mut Input<'_>) {
     if input.is_empty() {
         return;

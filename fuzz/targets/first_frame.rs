@@ -9,9 +9,9 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socke
 use std::io::IoSlice;
 use std::time::{Duration, Instant};
 
-/// A first frame of the longest kind, and what is read ahead of a sealed one.
+/// The longest first frame, and the bytes that are read ahead on an encrypted connection.
 const MEMORY_MAX: usize = 160 << 10;
-/// A socket takes this much at once.
+/// The number of bytes that a socket accepts in one call.
 const SENT_LEN_MAX: usize = 64 << 10;
 
 fuzz_target!(|bytes: &[u8]| {

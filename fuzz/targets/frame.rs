@@ -1,4 +1,4 @@
-//! A stream of any bytes, cut anywhere: frames come out whole, or the stream is refused.
+//! A stream of arbitrary bytes: it is rejected, or decodes to the same frames wherever it is split.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,8 +6,8 @@ use mesh_fuzz_targets::{Input, bounded};
 use mesh_wire::codec::Decoder;
 use mesh_wire::frame::{Frame, PART_LEN};
 
-/// Three decoders, what they read ahead, and the memory of a tail that a head has promised to each:
-/// of a longer one the kernel gives the pages when they are written to.
+/// Three decoders, their read-ahead buffers, and for each the memory of a tail whose length a head
+/// declares. The kernel allocates the pages of a longer tail when they are written.
 const MEMORY_MAX: usize = (256 << 10) + (3 << 20);
 const CUTS: usize = 4;
 

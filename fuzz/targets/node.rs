@@ -15,9 +15,9 @@ const JOB: JobId = JobId([1; 16]);
 const TOKEN: [u8; 32] = [2; 32];
 const STEPS_MAX: usize = 512;
 const LINKS_MAX: usize = 16;
-/// A process with nothing in it, what its tables grow by at once, and the effects of one step.
+/// An empty process, the growth of its tables in one allocation, and the effects of one step.
 const MEMORY_MAX: usize = 512 << 10;
-/// What one byte of a frame may become: a mention of a process makes an entry for it.
+/// Memory for each byte of a frame: a reference to a process creates an entry for the process.
 const MEMORY_PER_BYTE: usize = 256;
 
 const KINDS: [Kind; 19] = [
@@ -50,7 +50,7 @@ const PORTS: [PortId; 5] = [
     PortId(u64::MAX),
 ];
 
-/// One process and the links that end in it.
+/// One process and its links.
 struct World {
     node: Node,
     links: Vec<LinkId>,
@@ -148,7 +148,7 @@ impl World {
         self.links.get(at % self.links.len().max(1)).copied()
     }
 
-    /// Any frame; mostly one that a peer on this link could send.
+    /// Returns an arbitrary frame; in most cases one that a peer on this link could send.
     fn frame(&mut self, input: &mut Input<'_>, link: LinkId) -> Frame {
         let (kind, choice) = (input.pick(&KINDS), input.u8());
         let to_proc = if choice & 3 == 0 { proc(input) } else { self.node.me() };
@@ -176,7 +176,7 @@ impl World {
         if input.u8() & 7 == 0 {
             (head.meta_len, head.part_count) = (u16::from(input.u8()), input.u8() % 4);
         }
-        // What no decoder lets through never gets to a node.
+        // A frame that the decoder rejects never reaches a node.
         let is_sound = Head::decode(&head.encode(tail_len)).is_ok();
         let sound = Head::decode(&encoded).expect("it has neither meta nor parts").0;
         Frame { head: if is_sound { head } else { sound }, tail }
@@ -224,7 +224,7 @@ impl World {
                     let (head, tail) = (&frame.head, &frame.tail);
                     assert!(Head::decode(&head.encode(tail.len())).is_ok(), "it can be read");
                     if matches!(head.kind, Kind::Hello | Kind::Welcome) {
-                        // It contains the frame from which the peer has to continue.
+                        // It contains the sequence number after which the peer has to continue.
                         let received = tail.last_chunk().expect("a greeting is long");
                         self.sent.insert(head.to.proc, u64::from_le_bytes(*received));
                     }
@@ -240,7 +240,7 @@ impl World {
                             let link = self.node.connected(peer);
                             self.links.push(link);
                         }
-                        // It is still trying.
+                        // The attempt to connect continues.
                         _ => {}
                     }
                 }
@@ -250,7 +250,7 @@ impl World {
     }
 }
 
-/// A process: a neighbour mostly.
+/// Returns a process; in most cases one with a low host and slot number.
 fn proc(input: &mut Input<'_>) -> ProcId {
     let choice = input.u8();
     if choice == 255 {
@@ -266,7 +266,7 @@ fn address(proc: ProcId, input: &mut Input<'_>) -> Address {
     Address { proc, port }
 }
 
-/// The body of a hello or welcome; mostly of the right job.
+/// Returns the body of a hello or welcome; in most cases of the right job.
 fn greeting(input: &mut Input<'_>) -> Bytes {
     let choice = input.u8();
     let mut tail = BytesMut::new();

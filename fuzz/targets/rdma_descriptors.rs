@@ -1,4 +1,4 @@
-//! Any bytes in the place of the descriptor in a handle: what is decoded is encoded as it was.
+//! Arbitrary bytes as the descriptor in a handle: a decoded descriptor encodes to the same bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any requests of an authenticated client: the owner answers, and touches its registration alone.
+//! Arbitrary requests of an authenticated client: the owner writes only to its registration.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,10 +6,10 @@ use mesh_data::frame::{REPLY_LEN, REQUEST_LEN, Reply, Request};
 use mesh_data::fuzzing::Served;
 use mesh_fuzz_targets::{Input, bounded};
 
-/// A chunk that cannot be written where it belongs, a domain, and the replies.
+/// A chunk that cannot be written to its destination, a domain, and the replies.
 const MEMORY_MAX: usize = 4 << 20;
 const REQUESTS_MAX: usize = 32;
-/// A body that follows a request.
+/// Maximum length of a body that follows a request.
 const BODY_LEN_MAX: usize = 600;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -24,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
     });
 });
 
-/// Decoding is the inverse of encoding, but for the bytes that have no meaning.
+/// Checks that decoding is the inverse of encoding, except for bytes without a meaning.
 fn decode(bytes: &[u8]) {
     if let Some(head) = bytes.first_chunk::<REQUEST_LEN>()
         && let Some(request) = Request::decode(head)
@@ -38,7 +38,7 @@ fn decode(bytes: &[u8]) {
     }
 }
 
-/// Requests with the right key or another one, in and out of bounds.
+/// Returns requests with the right key or another one, in and out of bounds.
 fn requests(input: &mut Input<'_>, served: &Served) -> Vec<u8> {
     let mut stream = Vec::new();
     for _ in 0..REQUESTS_MAX {

@@ -1,11 +1,11 @@
-//! Any bytes in the place of a peer of mesh-rdma: nobody is authenticated who has no handle.
+//! Arbitrary bytes instead of a peer of mesh-rdma: a peer without a handle is never authenticated.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use mesh_data::fuzzing;
 use mesh_fuzz_targets::bounded;
 
-/// What TLS needs to look at a peer, and at most one of its records.
+/// The memory that TLS needs to check a peer, and at most one record of the peer.
 const MEMORY_MAX: usize = 256 << 10;
 
 fuzz_target!(|bytes: &[u8]| {

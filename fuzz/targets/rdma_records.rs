@@ -1,14 +1,14 @@
-//! Sealed records of mesh-rdma on a road where anything happens: what is opened was sealed.
+//! Encrypted records of mesh-rdma on a faulty link: only bytes that were encrypted are decrypted.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use mesh_data::fuzzing::Sealed;
 use mesh_fuzz_targets::{Input, bounded};
 
-/// The buffers of both sides, what is on the road, and what was sealed and opened.
+/// The buffers of both sides, the bytes on the link, and the plaintext written and read.
 const MEMORY_MAX: usize = 2 << 20;
 const STEPS_MAX: usize = 32;
-/// Into how many pieces what is on the road is cut.
+/// The approximate maximum number of pieces in which the bytes on the link arrive.
 const PIECES_MAX: usize = 64;
 const WRITTEN_MAX: usize = 96 << 10;
 
@@ -49,7 +49,7 @@ fn plain(input: &mut Input<'_>) -> Vec<u8> {
     input.take(len).to_vec()
 }
 
-/// Changes, cuts, drops or repeats bytes; tells whether it did.
+/// Changes, truncates, drops or repeats bytes; returns whether it did.
 fn trouble(road: &mut Vec<u8>, input: &mut Input<'_>) -> bool {
     let kind = input.u8();
     if kind < 192 || road.is_empty() {

@@ -1,4 +1,4 @@
-//! Any bytes as a recipe: refused, or joined of nothing but what it names.
+//! Arbitrary bytes as a recipe: it is rejected, or joined only from the chunks that it lists.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,16 +6,16 @@ use mesh_fuzz_targets::{Input, bounded};
 use mesh_snapshot::{ChunkId, DecodeError, Joined, Recipe};
 use std::collections::HashMap;
 
-/// The most lists above each other that a reader takes.
+/// Maximum number of levels of lists that a reader accepts.
 const LEVEL_MAX: u8 = 4;
 
-/// Where a recipe says on which level it is.
+/// Offset of the level in a recipe.
 const LEVEL_AT: usize = 9;
 
-/// What a host has, by its name.
+/// The chunks that a host has, by id.
 type Chunks = HashMap<ChunkId, Vec<u8>>;
 
-/// Writes the recipe of bytes that are cut at each multiple of a length.
+/// Writes the recipe of bytes that are split at each multiple of a length.
 fn write(level: u8, below: &[u8], cut_len: usize, chunks: &mut Chunks) -> Vec<u8> {
     let mut recipe = [&b"meshlist\x01"[..], &[level]].concat();
     for piece in below.chunks(cut_len) {
@@ -30,7 +30,7 @@ fn write(level: u8, below: &[u8], cut_len: usize, chunks: &mut Chunks) -> Vec<u8
     recipe
 }
 
-/// Follows a recipe down to what it describes.
+/// Follows a recipe through all levels; returns the stream that it describes.
 fn follow(recipe: &[u8], chunks: &Chunks) -> Result<Vec<u8>, DecodeError> {
     let mut recipe = Recipe::parse(recipe)?;
     loop {
@@ -44,7 +44,7 @@ fn follow(recipe: &[u8], chunks: &Chunks) -> Result<Vec<u8>, DecodeError> {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    // A name of 32 bytes stands for one byte at least, on each of the levels.
+    // A chunk id of 32 bytes refers to at least one byte, on each of the levels.
     bounded((64 << 10) + 1024 * bytes.len(), || {
         let _ = follow(bytes, &Chunks::new());
         let mut input = Input::new(bytes);
@@ -60,7 +60,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(follow(&recipe, &chunks).as_deref(), Ok(stream));
         let at = at % recipe.len();
         recipe[at] ^= 1 << bit;
-        // With another level, a description may itself be a recipe.
+        // If the level changed, the stream may itself be a valid recipe.
         assert!(at == LEVEL_AT || follow(&recipe, &chunks).is_err());
     });
 });

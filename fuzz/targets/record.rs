@@ -6,13 +6,14 @@ use mesh_fuzz_targets::{Input, bounded, linked};
 use mesh_trust::{Sealer, TlsError};
 use std::io::IoSlice;
 
-/// What a sealer and an opener keep, a copy of what is on the link, and what was written and read.
+/// The buffers of a sealer and an opener, a copy of the bytes on the link, and the plaintext
+/// written and read.
 const MEMORY_MAX: usize = 2 << 20;
 const STEPS_MAX: usize = 64;
-/// Bytes after which no more are written.
+/// Number of plaintext bytes after which the client writes no more.
 const WRITTEN_MAX: usize = 256 << 10;
 
-/// The bytes between the two, and what was done to them.
+/// The bytes between the two sides, and whether they were changed.
 #[derive(Default)]
 struct FaultyLink {
     bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Any bytes as a region: refused, or a region that can be used in every way.
+//! Arbitrary bytes as a region: it is rejected, or all operations on the region work.
 #![no_main]
 
 use bytes::BytesMut;
@@ -27,7 +27,7 @@ fn use_region(region: &Region) -> Result<(), RegionError> {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    // A listed displacement is a byte or more, and eight bytes in memory, in each of a few copies.
+    // A listed displacement is at least one byte of input; each of a few copies takes eight bytes.
     bounded((64 << 10) + 256 * bytes.len(), || {
         if let Ok(region) = Region::decode(bytes) {
             match use_region(&region) {

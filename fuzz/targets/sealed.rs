@@ -1,4 +1,5 @@
-//! A member that has keys and seals anything: the opener takes what TLS allows, and no more.
+//! A member that encrypts arbitrary records with valid keys: the opener accepts only what TLS
+//! allows.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +9,7 @@ use ring::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use rustls::{ClientConnection, ConnectionTrafficSecrets};
 use std::sync::Arc;
 
-/// What an opener keeps, and the records.
+/// The buffer of an opener, and the records.
 const MEMORY_MAX: usize = 512 << 10;
 const RECORDS_MAX: usize = 32;
 
@@ -20,7 +21,7 @@ struct RawSealer {
 }
 
 impl RawSealer {
-    /// Connects, and takes over the keys of one side.
+    /// Completes a handshake, and takes over the keys of the client.
     fn linked() -> (mesh_trust::SecureStream, Self) {
         let (worker, controller) = members();
         let mut server = worker.accept();
@@ -80,7 +81,8 @@ fuzz_target!(|bytes: &[u8]| {
             let len = usize::from(input.u8());
             let inner = [input.take(len), &vec![0; padding_len]].concat();
             let record = raw_sealer.seal(&inner);
-            // A record that exceeds the spare room is longer than permitted: its head is refused.
+            // A record that exceeds the spare buffer is longer than permitted: its header is
+            // rejected.
             let spare = server.opener.spare();
             let len = record.len().min(spare.len());
             spare[..len].copy_from_slice(&record[..len]);
@@ -95,7 +97,7 @@ fuzz_target!(|bytes: &[u8]| {
                 Err(_) => break,
             }
             if inner.get(plain_len) == Some(&22) {
-                // The opener has a new key now, and the raw sealer has not.
+                // The opener has a new key now, but the raw sealer still has the old one.
                 break;
             }
             assert!(server.opener.open().is_ok(), "there is nothing more");

@@ -1,4 +1,4 @@
-//! Any bytes in the place of a client: the server refuses them, within bounds.
+//! Arbitrary bytes instead of a client: the server rejects them and uses bounded memory.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

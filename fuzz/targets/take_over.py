@@ -1,4 +1,4 @@
-"""Any bytes as the wish to take a job over, or as what a worker says to it."""
+"""Arbitrary bytes as the request to take over a job, or as the reply of a worker to it."""
 
 import math
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 CRATE = Path(__file__).resolve().parent.parent
 PACKAGE = CRATE.parent / "packages" / "mesh-core" / "src" / "mesh_core"
 
-# The package without what its first lines do: its extension module is not built here.
+# The package without running its `__init__.py`: the extension module is not built here.
 _bare = module_from_spec(ModuleSpec("mesh_core", None, is_package=True))
 _bare.__path__ = [str(PACKAGE)]
 sys.modules["mesh_core"] = _bare
@@ -24,7 +24,7 @@ NAME_LEN_MAX = 300
 
 
 def check(body: bytes) -> None:
-    """Raises when something is let through that makes no sense, or is refused in another way."""
+    """Check that accepted messages are valid, and that other input is rejected as documented."""
     check_wish(body)
     check_grant(body)
     refusal = Refusal.decode(body)
@@ -33,7 +33,7 @@ def check(body: bytes) -> None:
 
 
 def check_wish(body: bytes) -> None:
-    """Reads it as a worker does."""
+    """Decode the bytes as a worker does."""
     wish = TakeOverRequest.decode(body)
     if wish is None:
         return
@@ -49,7 +49,7 @@ def check_wish(body: bytes) -> None:
 
 
 def check_grant(body: bytes) -> None:
-    """Reads it as a successor does."""
+    """Decode the bytes as a successor does."""
     try:
         grant = TakeOverReply.decode(body)
     except ValueError as error:

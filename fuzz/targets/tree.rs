@@ -1,4 +1,4 @@
-//! Any bytes as the descriptions of two trees: refused, or trees that can be used in every way.
+//! Arbitrary bytes as the descriptions of two trees: they are rejected, or all operations work.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -29,7 +29,7 @@ fn visit(tree: &Tree) {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    // A name with what it leads to is nine bytes or more, and in memory some tables' rows.
+    // A name and its entry are at least nine bytes of input, and a few table rows in memory.
     bounded((64 << 10) + 128 * bytes.len(), || {
         let mut input = Input::new(bytes);
         let first_len = usize::from(input.u16());

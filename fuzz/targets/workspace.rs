@@ -1,4 +1,4 @@
-//! Any bytes as what a workspace has written before: no name leads out of its directory.
+//! Arbitrary bytes as the manifest of a workspace: no name leads out of the directory.
 #![no_main]
 
 use std::path::{Component, Path};
@@ -8,10 +8,10 @@ use mesh_fuzz_targets::bounded;
 use mesh_snapshot::ChunkId;
 
 fuzz_target!(|rest: &[u8]| {
-    // The check is right, so that what is before it is looked at.
+    // The checksum is correct, so that the bytes before it are decoded.
     let body = [b"mesh-workspace 1\n", rest].concat();
     let manifest = [&body[..], &ChunkId::of(&body).0[..]].concat();
-    // An entry takes 85 bytes at least, and a node of the map has room for 11.
+    // An entry takes at least 85 bytes, and a node of the map holds 11 entries.
     bounded((16 << 10) + 32 * manifest.len(), || {
         for name in mesh_view::manifest_names(&manifest).unwrap_or_default() {
             let path = std::str::from_utf8(&name).map(Path::new);

@@ -54,7 +54,7 @@ class Campaign:
         self._names = {host.name: host for host in crew.hosts}
 
     def inject(self, kind: str, rank: int) -> Callable[[], None]:
-        """Inject a fault; return what repairs its cause after the recovery."""
+        """Inject a fault; return the function that repairs its cause after the recovery."""
         if kind in OF_HOSTS:
             return self._fault_of_host(kind, rank)
         repair: Callable[[], None] = _nothing
@@ -120,7 +120,7 @@ def _fill(path: Path) -> None:
 def run(
     campaign: Campaign, program: Program, failures: int, seed: int, limit_s: float
 ) -> list[Entry]:
-    """Inject failures one after the other, each after some steps; return what happened."""
+    """Inject failures in sequence, each after some steps; return one entry for each."""
     choice = random.Random(seed)
     kinds = [kind for kind, weight in WEIGHTS.items() for _ in range(weight)]
     entries: list[Entry] = []

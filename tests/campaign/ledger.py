@@ -1,4 +1,4 @@
-"""What a campaign has measured: a table by kind, a file of all failures, and a picture."""
+"""The measurements of a campaign: a table by kind, a file of all failures, and a picture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 WIDTH, HEIGHT, MARGIN = 860, 320, 40
-#: More points of a curve than this cannot be told apart.
+#: More points of a curve than this cannot be distinguished.
 POINTS_MAX = 1000
 
 

@@ -1,4 +1,4 @@
-"""What the program of a campaign does; each function is a step that the campaign requests."""
+"""The program of a campaign; each function is a step that the campaign requests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _program: _Program | None = None
 
 
 def current() -> _Program:
-    """Return what `start` has started."""
+    """Return the objects that `start` has created."""
     assert _program is not None
     return _program
 

@@ -1,4 +1,4 @@
-"""The training of a campaign: the one of the example, with faults that its ranks inject."""
+"""The training of a campaign: the example, with faults that its ranks inject."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import distributed
 from mesh_tensor.testing import damage_checkpoints
 from tools.workspace import ROOT
 
-# The example imports the module beside it.
+# The example imports a module from its folder.
 sys.path.insert(0, str(ROOT / "examples"))
 
 from fault_tolerant import GPTTraining
@@ -61,7 +61,7 @@ def hang(training: FaultyTraining) -> None:
 
 
 def hang_in_collective(training: FaultyTraining) -> None:
-    """Receive what no rank sends."""
+    """Receive a message that no rank sends."""
     following = (distributed.get_rank() + 1) % distributed.get_world_size()
     distributed.recv(torch.zeros(1), following)
 

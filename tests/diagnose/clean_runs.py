@@ -44,7 +44,7 @@ class Trainer(Actor):
 
     @endpoint
     def train(self, seed: int, steps: int) -> None:
-        """Train steps of a few milliseconds; at one of them, one rank makes the others wait."""
+        """Train steps of a few milliseconds; in one step, one rank makes the others wait."""
         choice = random.Random(seed)
         busy_rank = choice.randrange(distributed.get_world_size())
         busy_step = choice.randrange(4, steps)

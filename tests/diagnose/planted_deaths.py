@@ -25,7 +25,7 @@ from mesh_core import (
 )
 
 RANKS_PER_HOST = 2
-#: The limit of each process, by the name of the death; none for the others.
+#: The limit of each process, by the name of the death; other deaths have no limit.
 LIMITS = dict.fromkeys(("growth", "huge", "loader", "shared"), "600MiB")
 LIMITS["kernel_below_limit"] = "4GiB"
 LIMIT_S = 30.0
@@ -33,7 +33,7 @@ MIB = 1 << 20
 
 
 class Samples(Dataset[int]):
-    """Samples of which each leaves memory behind."""
+    """Samples, each of which leaks memory."""
 
     def __init__(self) -> None:
         self.kept: list[bytes] = []

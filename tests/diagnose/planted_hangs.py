@@ -50,7 +50,7 @@ def say_when() -> None:
 
 
 class Samples(Dataset[int]):
-    """Samples of which one never arrives."""
+    """Samples, one of which never arrives."""
 
     def __init__(self, bad: int) -> None:
         self.bad = bad
@@ -124,7 +124,7 @@ class Trainer(Actor):
             self.step()
 
     def hang(self, hang: str, others: Any, store: Any) -> None:
-        """Do what keeps the others waiting, unless the data or the test does it."""
+        """Keep the other ranks waiting, unless the data or the test does so."""
         if hang in ("", "own_loader", "loader_workers"):
             return
         say_when()
@@ -169,7 +169,7 @@ class Reports(logging.Handler):
 
 
 def ignore(failure: MeshFailure) -> None:
-    """Handle failures that nobody waits for: the program goes on."""
+    """Handle failures that no caller waits for: the program continues."""
     print("not handled:", failure.report().splitlines()[0], flush=True)
 
 

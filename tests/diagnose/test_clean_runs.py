@@ -1,4 +1,4 @@
-"""Training that does not hang, of which telemetry must not report a hang."""
+"""Training that does not hang, for which telemetry must not report a hang."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.hosts.busy import spinning
 from tests.hosts.crew import Crew
 from tools.workspace import ROOT
 
-#: A thousand runs in all. The slow programs run on an idle machine, and every fifth one beside
+#: A thousand runs in all. The slow programs run on an idle machine, and every fifth one with
 #: processes that compete for its processors.
 RUNS, PROGRAMS = 20, 50
 STEPS = 60
@@ -37,7 +37,7 @@ def test_no_hang_is_reported_in_a_thousand_runs(
 
 
 def check_clean_runs(crew: Crew, runs: int) -> None:
-    """Check that nothing is reported of programs that train so many times."""
+    """Check that no hang is reported for programs that train so many times."""
     crew.mend()
     arguments = ["-m", "tests.diagnose.clean_runs", str(runs), str(STEPS)]
     arguments += [crew.keys, *crew.addresses()]

@@ -26,9 +26,9 @@ LIMIT_S = 90.0
 REPORT_S = 10.0
 BY_KERNEL = ("kernel", "kernel_below_limit")
 DEATHS = ("growth", "huge", "loader", "shared", *BY_KERNEL)
-#: Variants of others that every change need not run.
+#: Variants of other deaths, which are not tested at every change.
 SLOW = ("huge", "loader", "shared", "kernel_below_limit")
-#: Enough for all processes of a host but the one that grows.
+#: Enough for all processes of a host except the one that grows.
 CGROUP_BYTES = 2 << 30
 
 
@@ -49,7 +49,7 @@ def limited(host: Host) -> Iterator[str]:
 
 
 def is_emptied(folder: Path) -> bool:
-    """Move the processes of a cgroup out of it; return whether none is left.
+    """Move the processes of a cgroup out of it; return whether it is empty.
 
     A process may fork before it is moved, so this has to be repeated.
     """

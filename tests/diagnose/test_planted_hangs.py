@@ -57,7 +57,7 @@ HANGS = [
     Planted("deadlock", "deadlock", "deadlock"),
     Planted("other_actor", "blocked", "other_actor", "store"),
 ]
-#: Variants of others that every change need not run.
+#: Variants of other hangs, which are not tested at every change.
 SLOW = ("order", "own_loader", "two_groups", "shape", "lock", "pipe", "other_actor")
 
 

@@ -1,4 +1,4 @@
-"""The steps of training, which optimizers and data loaders of PyTorch report by themselves."""
+"""The steps of training, which optimizers and data loaders of PyTorch report automatically."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Batches(Dataset[int]):
 
 
 class Trainer(Actor):
-    """A rank, of which the first reads slowly."""
+    """A rank; the first one reads slowly."""
 
     def __init__(self) -> None:
         distributed.init_process_group("gloo")

@@ -52,7 +52,7 @@ def test_every_block_has_a_known_language(document: Document) -> None:
 @pytest.mark.parametrize("document", RUNNING or [None], ids=lambda one: one and one.name)
 def test_python_blocks_run_and_print_the_shown_output(document: Document, tmp_path: Path) -> None:
     blocks = list(document.blocks())
-    # The name of the document may be that of a standard module, so the script has another name.
+    # The document may have the name of a standard module, so the script has another name.
     script = tmp_path / f"of_{document.path.stem}.py"
     script.write_text(program(blocks), encoding="utf-8")
     printed = run_program(script, cwd=tmp_path, limit_s=270)

@@ -63,13 +63,13 @@ def shown_commands(document: Document) -> Iterator[tuple[int, list[str]]]:
 
 
 def shown_files(document: Document) -> set[str]:
-    """Return the names of the Python files that a document shows, which are their first lines."""
+    """Return the names of the Python files that a document shows; each name is a first line."""
     blocks = [block for block in document.blocks() if block.language in ("py", "python")]
     return {block.lines[0].removeprefix("# ") for block in blocks if block.lines}
 
 
 def complaint(words: list[str], files: frozenset[str] = frozenset()) -> str | None:
-    """Return the problem with a command, as far as the repository can tell, or None.
+    """Return the problem with a command, as far as the repository shows it, or None.
 
     Args:
         words: The command.

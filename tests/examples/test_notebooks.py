@@ -14,7 +14,7 @@ from tools.workspace import ROOT
 EXAMPLES = ROOT / "examples"
 NOTEBOOKS = sorted(EXAMPLES.rglob("*.ipynb"))
 CELL_LIMIT_S = 120
-#: Notebooks that run the program of a script beside them.
+#: Notebooks that run the program of a script in their folder.
 SLOW = (EXAMPLES / "grpo" / "notebook.ipynb",)
 
 
@@ -35,7 +35,7 @@ def test_notebook(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     mark = uuid.uuid4().hex
     monkeypatch.setenv(MARK, mark)
     monkeypatch.setenv("MESH_HOME", str(tmp_path / "home"))  # without other jobs of the same name
-    # A user starts Jupyter in the folder of the notebook, and so can import modules beside it.
+    # A user starts Jupyter in the folder of the notebook, and can therefore import its modules.
     search_path = filter(None, [str(path.parent), os.environ.get("PYTHONPATH")])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(search_path))
     notebook = nbformat.read(path, as_version=4)

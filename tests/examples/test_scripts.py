@@ -16,11 +16,11 @@ from tools.workspace import ROOT
 
 EXAMPLES = ROOT / "examples"
 LIMIT_S = 240
-#: The README runs this one, and `tests/readme` compares what it prints.
+#: The README runs this example, and `tests/readme` compares its output.
 IN_README = "train_digits.py"
-#: Those that mount directories, which `packages/mesh-fs/tests` runs.
+#: Examples that mount directories; `packages/mesh-fs/tests` runs them.
 WITH_MOUNTS = EXAMPLES / "monarch" / "remotemount.py"
-#: All the others.
+#: All other examples.
 SCRIPTS = sorted(
     path
     for path in (*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*/*.py"))

@@ -66,7 +66,7 @@ def worlds(tmp_path: Path) -> Iterator[Worlds]:
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest, worlds: Worlds) -> World:
-    """A world of two hosts, or of those that `@pytest.mark.hosts(...)` requests."""
+    """A world of two hosts, or of the hosts that `@pytest.mark.hosts(...)` requests."""
     marker = request.node.get_closest_marker("hosts")
     return worlds(*marker.args, **marker.kwargs) if marker else worlds()
 

@@ -1,4 +1,4 @@
-"""Chaos detects the defects of a workload, and reports none if there are none."""
+"""Chaos detects the defects of a workload, and reports no defect of a correct one."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_many_worlds_can_exist_side_by_side(worlds: Worlds) -> None:
 
 
 class Traces:
-    """Everything that a world could leave behind on a machine that also runs other things."""
+    """Everything that a world could leave behind on a machine that also runs other programs."""
 
     def __init__(self, pids: list[int]) -> None:
         """Record the namespaces of these processes, which run on hosts."""
@@ -107,7 +107,7 @@ class Traces:
         return [pid for pid in pids if self._spaces & (_spaces(pid) | _open_files(pid))]
 
     def await_none(self) -> None:
-        """Wait until all processes have exited, and check that nothing else is left."""
+        """Wait until all processes have exited, and check that no other traces remain."""
         until = time.monotonic() + LIMIT_S
         pause = select.poll()
         while left := self.processes():
@@ -136,7 +136,7 @@ def _open_files(pid: int) -> set[str]:
 
 
 def _mounts() -> set[str]:
-    """Return the mounts of private folders, and those that keep namespaces as `ip netns` does."""
+    """Return the mounts of private folders, and mounts that keep namespaces as `ip netns` does."""
     lines = Path("/proc/self/mounts").read_text().splitlines()
     return {line for line in lines if " nsfs " in line or line.startswith("private ")}
 

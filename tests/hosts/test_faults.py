@@ -223,7 +223,7 @@ def test_a_power_cut_is_silent_but_a_process_exit_closes_connections(
     with one.connect(other.address, PORT) as connection:
         assert echoes(connection)
         with world.faults.power_cut(other):
-            # Until then, the kernel may send packets of its own, such as those of IPv6.
+            # Until then, the kernel may send other packets, for example for IPv6.
             before = other.traffic()
             assert other.pids() == []
             connection.settimeout(SILENCE_S)
@@ -295,7 +295,7 @@ SO_RCVBUFFORCE = 33
 
 
 def drained(source: socket.socket) -> list[int]:
-    """Return the numbers in the datagrams that arrive, until none has arrived for a while."""
+    """Return the numbers in the datagrams that arrive, until no datagram arrives for a while."""
     source.settimeout(SILENCE_S)
     numbers = []
     with contextlib.suppress(TimeoutError):

@@ -77,7 +77,7 @@ def test_lost_packets_lose_no_message(crew: Crew, program: Program) -> None:
 
 
 def test_partitions_lose_no_message(crew: Crew, program: Program) -> None:
-    """Each host is cut off for a different time, none for three heartbeats."""
+    """Each host is cut off for a different time, always less than three heartbeats."""
     spans = (0.1, 0.3, 1.0, 2.0)
     with talking(crew, program) as done:
         with ThreadPoolExecutor(len(spans)) as threads:

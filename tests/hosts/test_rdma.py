@@ -26,7 +26,7 @@ DEATH_LIMIT_S = 9.0
 #: Allowed overrun of a deadline: 50 ms, and slack for other tests on the machine.
 BUSY_SLACK_S = 0.35
 
-#: What a receive buffer of the kernel holds of a slow connection, with room to spare.
+#: An upper bound of the bytes of a slow connection in a receive buffer of the kernel.
 RECEIVE_BUFFER_MAX = 8 * MIB
 
 _pause = threading.Event()
@@ -149,7 +149,7 @@ def test_a_partition_during_a_copy_ends_it_at_the_deadline(
         # An aborted write does not arrive after the network is restored.
         _pause.wait(1.0)
         assert owner.do(memory.written, "it") == there
-    # The connection works as well as before the fault.
+    # The connection works as well as it did before the fault.
     assert user.do(memory.write, "it", MIB).name == "done"
 
 
@@ -169,12 +169,13 @@ def test_a_paused_host_gets_no_late_bytes(world: World, programs: list[Program])
                 assert ended.name == "RDMATimeout", ended
                 assert ended.took_s < 4.0 + BUSY_SLACK_S
             assert "may still be written" in writing.result().message
-            # The peer is gone as soon as its connections are closed, on another thread than ours.
+            # The peer no longer exists once its connections are closed, by another thread.
             _wait_until_established(owner.process.pid, connected)
             there = _memory_of(owner.process.pid, place, 64 * MIB)
             assert there.count(memory.UNTOUCHED) > 0
-        # After it resumes, it finds its peer gone. A thread that was stopped between looking at its
-        # connection and reading it still writes what the kernel holds, and nothing more.
+        # After it resumes, it detects that its peer no longer exists. A thread that was stopped
+        # between the check of its connection and the read still writes the bytes that the kernel
+        # holds, and no more.
         assert owner.do(memory.settle, 10.0, {"visitors": 2})["visitors"] <= 2
         after = _memory_of(owner.process.pid, place, 64 * MIB)
         late = [

@@ -64,7 +64,7 @@ class Siege:
     program: Program
     attacker: Host
     marker: Path
-    """Made by who unpickles a bomb."""
+    """Created by any process that unpickles the bomb."""
 
     @property
     def targets(self) -> list[str]:
@@ -84,7 +84,7 @@ class Siege:
         return folder
 
     def attach_request(self, job: bytes = bytes(16)) -> bytes:
-        """Return a request to serve a job, with a pickle in a place where it might be loaded."""
+        """Return a request to serve a job, with a pickle in a field that might be unpickled."""
         facts: dict[str, Any] = {"version": 1, "job": job.hex(), "token": bytes(32).hex()}
         facts |= {"host": 7, "owner": "mallory", "lease_s": 600.0, "path": [], "config": {}}
         return frame(ATTACH, json.dumps(facts).encode())
@@ -207,7 +207,7 @@ def test_invalid_certificates_are_refused(siege: Siege, tmp_path: Path, who: str
     Credentials.create(job=siege.crew.credentials.job, name="w0").save(tmp_path / "forged")
     context = {
         "nobody": tls(None),
-        # Signed by an authority that claims to be that of the job.
+        # Signed by an authority that claims to be the authority of the job.
         "another job": tls(tmp_path / "forged"),
         "old TLS": old_tls(),
     }[who]
@@ -352,7 +352,7 @@ def test_oversize_and_truncated_frames(siege: Siege) -> None:
 
 
 def test_frames_of_another_job(siege: Siege) -> None:
-    """A member sends a HELLO whose job or token is not that of the job that the worker serves."""
+    """A member sends a HELLO whose job or token differs from the job that the worker serves."""
     with taken_over(siege) as taken:
         job, token = taken.job, taken.token
         me, to = Proc(taken.host), Proc(1)

@@ -17,7 +17,7 @@ LIMIT_S = 60.0
 BASE, IMAGE = "localhost/mesh-test-base", "localhost/mesh-test"
 #: The Debian release of the base image that the file names, and its Python.
 SUITE, PYTHON = "bookworm", "3.11"
-#: What the slim images of Debian leave out.
+#: Files that the slim images of Debian omit.
 LEFT_OUT = ("doc", "groff", "info", "linda", "lintian", "locale", "man")
 
 

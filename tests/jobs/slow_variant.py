@@ -12,8 +12,8 @@ from mesh_jobs.testing import JobConformance
 
 Kind = TypeVar("Kind", bound=JobConformance)
 
-#: Tests whose subject hardly depends on the scheduler. Those of `ProcessJob` run at every change,
-#: and so do most of `KubernetesJob`, those of other backends each night.
+#: Tests whose subject hardly depends on the scheduler. Every change runs them for `ProcessJob`, and
+#: most of them for `KubernetesJob`; for other backends they run each night.
 OF_ANY_BACKEND = (
     "test_applying_a_different_spec_changes_nothing_and_lists_the_differences",
     "test_hosts_are_reused_during_and_after_a_scheduler_outage",

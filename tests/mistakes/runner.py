@@ -1,4 +1,4 @@
-"""Runs the programs of `programs/` and records what their users see.
+"""Runs the programs of `programs/` and records the output that their users see.
 
 Each program contains one mistake. The file beside it, with the suffix `.txt`, contains the output
 that a user sees and the exit status, without the parts that differ between machines and runs.
@@ -23,7 +23,7 @@ _CONCURRENT = 4
 _LIMIT_S = 60.0
 
 _REPLACED = (
-    # Frames: the files of programs by name, those of libraries without lines.
+    # Frames: the files of programs by name, files of libraries without line numbers.
     (re.compile(r'File "[^"]*/programs/([a-z_]+\.py)"'), r'File "\1"'),
     (re.compile(r'File "[^"]*/(mesh_[a-z]+/[^"]*\.py)", line \d+'), r'File "\1", line N'),
     (re.compile(r'File "[^"]*/(asyncio/[^"]*\.py)", line \d+'), r'File "\1", line N'),

@@ -1,4 +1,4 @@
-"""Every installed plug-in loads, including those of third parties."""
+"""Every installed plug-in loads, including third-party plug-ins."""
 
 from importlib.metadata import entry_points
 

@@ -29,7 +29,7 @@ if (refusal := _refusal()) is not None:
     pytest.skip(refusal, allow_module_level=True)
 pytestmark = pytest.mark.gpu
 LEN = 256 << 20
-#: Minimum ratio of the throughput of a read from another process to that of a copy on the device.
+#: Minimum throughput of a read from another process, relative to a copy on the device.
 #: Far below the documented figure, because other programs may use the device.
 LEAST_SHARE = 0.2
 

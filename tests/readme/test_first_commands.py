@@ -50,7 +50,7 @@ def _git(*words: str) -> str:
 
 
 def _environment() -> Iterator[tuple[str, str]]:
-    """Yield the variables of a new user's shell, without those that this session has set."""
+    """Yield the variables of a new user's shell, without variables that this session has set."""
     session = str(Path(sys.executable).parent)
     for name, value in os.environ.items():
         if name == "PATH":

@@ -1,1 +1,1 @@
-"""What a user does first with each published package."""
+"""The first program that a user runs with each published package."""

@@ -18,7 +18,7 @@ Install = Callable[[Package], Path]
 def install(tmp_path: Path) -> Install:
     """Install a package with its dependencies, and return the Python of its environment.
 
-    `MESH_INSTALL_OPTIONS` has the options of uv that say where the packages are.
+    `MESH_INSTALL_OPTIONS` contains the options of uv that locate the packages.
     """
     options = shlex.split(os.environ["MESH_INSTALL_OPTIONS"])
     uv = [sys.executable, "-m", "uv"]

@@ -1,4 +1,4 @@
-"""The first program with each package runs in an environment with nothing else."""
+"""The first program with each package runs in an environment without other packages."""
 
 from pathlib import Path
 

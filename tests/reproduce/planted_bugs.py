@@ -30,7 +30,7 @@ from mesh_core.recording import record
 
 
 class Layer(Actor):
-    """Bad shape on one rank."""
+    """A wrong shape on one rank."""
 
     def __init__(self) -> None:
         # The last rank gets a shorter part.
@@ -42,7 +42,7 @@ class Layer(Actor):
 
 
 class Account(Actor):
-    """A value that others read and write."""
+    """A value that other actors read and write."""
 
     def __init__(self) -> None:
         self.balance = 0
@@ -174,7 +174,7 @@ class Left(Actor):
 
 
 class Right(Actor):
-    """The other one."""
+    """The second actor of the deadlock."""
 
     @endpoint
     def answer(self, other: Left) -> None:
@@ -209,7 +209,7 @@ class Trainer(Actor):
 
 
 class Saboteur(Actor):
-    """Ends its host without a word."""
+    """Ends its host without notice."""
 
     @endpoint
     def kill_host(self) -> None:
@@ -314,7 +314,7 @@ def wrong_weights(hosts: HostMesh) -> None:
 
 
 def hidden_global_state(hosts: HostMesh) -> None:
-    """Let one actor change what another one depends on."""
+    """Let one actor change state that another one depends on."""
     procs = hosts.slice(hosts=1).spawn_procs()
     user = procs.spawn("user", User)
     user.use.call_one("PLANTED_SIZE").get()
@@ -332,12 +332,12 @@ BUGS = {
 
 
 def ignore(failure: MeshFailure) -> None:
-    """Handle failures that nobody waits for: the program goes on."""
+    """Handle failures that no caller waits for: the program continues."""
     print("not handled:", failure.report().splitlines()[0], flush=True)
 
 
 def main(bug: str, folder: str, keys: str, *addresses: str) -> None:
-    """Run a program until its bug shows."""
+    """Run a program until its bug occurs."""
     configure(heartbeat_s=0.3, unresponsive_timeout_s=1.0)
     mesh_core.unhandled_fault_hook = ignore
     record(folder=folder)

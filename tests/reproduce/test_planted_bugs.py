@@ -16,7 +16,7 @@ from tools.workspace import ROOT
 PROGRAM = Path(__file__).with_name("planted_bugs.py")
 LIMIT_S = 100.0
 
-#: The exit statuses of a replay: it fails as recorded; it differs from the record.
+#: The exit statuses of a replay: it fails as recorded, or it differs from the recording.
 FAILS, DIFFERS = 1, 3
 
 
@@ -30,7 +30,7 @@ class Bug:
         error: The exception.
         wrong: The line with the bug.
         right: The corrected line.
-        why_not: What a replay says if it cannot reproduce the bug; None if it can.
+        why_not: The message of a replay that cannot reproduce the bug; None if it can.
     """
 
     name: str

@@ -15,7 +15,7 @@ from mesh_core import Actor, endpoint, this_host
 from mesh_rdma import RDMABuffer, allocate
 from mesh_rdma.testing import rejected_connections
 
-#: No other bytes of the program look like this.
+#: No other bytes of the program have this value.
 PATTERN = b"memory of the owner!" * 4096
 TRANSPORTS = ("arena", "unix", "tcp")
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-#: The root of the source tree, from which every user can import `tests`.
+#: The root of the source tree; every user can import `tests` from it.
 TREE = Path(__file__).resolve().parents[2]
 
 #: Binds the environment and the tree to public folders, then drops all privileges of root. The

@@ -1,4 +1,4 @@
-"""Small programs with random combinations of starts, work and ends."""
+"""Small programs with random combinations of startup, work and exit."""
 
 from __future__ import annotations
 
@@ -212,9 +212,9 @@ class Program(NamedTuple):
     status: int
     """Its exit status, or the negative number of the signal that ends it."""
     send: int | None
-    """A signal that it is sent once it prints "ready"."""
+    """A signal that is sent to it once it prints "ready"."""
     end: str
-    """What its end is called in the table."""
+    """The name of its kind of end in the table."""
 
 
 def program(number: int, seed: int) -> Program:

@@ -36,7 +36,7 @@ class Verdict(NamedTuple):
     program: Program
     seconds: float
     complaint: str
-    """Empty when all was well."""
+    """Empty if the program passed."""
 
 
 def judge(one: Program) -> Verdict:

@@ -1,4 +1,4 @@
-"""The examples as pages: what they show, their source, and what they print."""
+"""The examples as pages: their description, source and output."""
 
 from __future__ import annotations
 

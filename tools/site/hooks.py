@@ -1,4 +1,4 @@
-"""What MkDocs calls while it builds the website."""
+"""The hooks that MkDocs calls while it builds the website."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DOCS = ROOT / "docs"
 PROJECT = ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "STYLE.md", "README.md")
 
 
-#: The path and the text of each generated page. MkDocs runs this file anew for each build.
+#: The path and the text of each generated page. MkDocs executes this file again for each build.
 _generated: dict[str, str] = {}
 
 
@@ -65,7 +65,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Let links to files of the repository lead to their pages."""
+    """Replace links to files of the repository by links to their pages."""
     path = page.file.src_uri
     if path.startswith(reference.FOLDER):
         return markdown

@@ -1,4 +1,4 @@
-"""Links of Markdown pages, which are relative to the repository, for the website."""
+"""Conversion of links in Markdown pages, which are relative to the repository, for the website."""
 
 from __future__ import annotations
 

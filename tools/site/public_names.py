@@ -16,7 +16,7 @@ class PublicName:
 
     Attributes:
         name: The name.
-        summary: The first line of its docstring; empty if it has none.
+        summary: The first line of its docstring; empty without a docstring.
     """
 
     name: str
@@ -39,7 +39,7 @@ class PublicModule:
 
 
 def public_modules() -> Iterator[PublicModule]:
-    """Yield the public modules that export names, with those of mesh-core first."""
+    """Yield the public modules that export names; the modules of mesh-core are first."""
     loader = griffe.GriffeLoader(search_paths=[str(one.source.parent) for one in packages()])
     for package in packages():
         loader.load(package.import_name)

@@ -35,7 +35,7 @@ def test_an_unsatisfied_licence_expression_is_refused(expression: str) -> None:
 def crate(name: str, package: str | None = None) -> dict[str, Any]:
     """Return a crate as listed by `cargo metadata`.
 
-    With a package it is one of ours, and with `""` it is shared.
+    With a package it belongs to the workspace, and with `""` it is shared.
     """
     ours = f"/tree/packages/{package}/crates" if package else "/tree/crates"
     folder = "/registry" if package is None else ours

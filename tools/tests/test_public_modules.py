@@ -1,4 +1,4 @@
-"""The rule about public modules: only those of the list, without accidental exports."""
+"""The rule about public modules: only the listed modules, without accidental exports."""
 
 import pytest
 
@@ -11,7 +11,7 @@ COMMAND = '"""For a shell."""\n\n__all__: list[str] = []\n'
 
 
 def tree_files(**changed: str) -> dict[str, str]:
-    """Return the public modules of all packages; `changed` replaces those of mesh_jobs by name."""
+    """Return all public modules; `changed` replaces modules of mesh_jobs by name."""
     files = {
         f"packages/{name}/src/{Package(name).import_name}/{file}": MODULE
         for name in PACKAGES

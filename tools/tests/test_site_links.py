@@ -9,7 +9,7 @@ GUIDE = ROOT / "docs" / "guides" / "hosts.md"
 
 
 def page_of(path: Path) -> str | None:
-    """Return a page for all files but those of tests."""
+    """Return a page for each file that is not part of tests."""
     name = path.relative_to(ROOT).as_posix()
     return None if name.startswith("tests/") else f"pages/{name}"
 

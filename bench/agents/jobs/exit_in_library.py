@@ -1,4 +1,4 @@
-"""Four ranks load a model; one of them ends."""
+"""Four ranks load a model; one of them exits."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Eight workers ask one actor for each item; more workers do not help."""
+"""Eight workers request each item from one actor; more workers do not help."""
 
 import threading
 from typing import Any

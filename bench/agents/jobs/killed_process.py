@@ -1,4 +1,4 @@
-"""Four ranks work; one of them is gone."""
+"""Four ranks work; one of them has died."""
 
 import os
 import signal

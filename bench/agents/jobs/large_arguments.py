@@ -1,4 +1,4 @@
-"""A small request takes long: something large travels with it."""
+"""A small request takes long, because it contains a large object."""
 
 from bench.agents.stage import stage
 from mesh_core import Actor, endpoint, this_host

@@ -1,4 +1,4 @@
-"""The memory of the machine becomes less; one process of five keeps it."""
+"""The free memory of the machine decreases; one of five processes leaks it."""
 
 from bench.agents.stage import stage
 from mesh_core import Actor, current_rank, endpoint, this_host

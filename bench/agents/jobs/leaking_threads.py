@@ -1,4 +1,4 @@
-"""A process of three becomes slow; it starts something and never ends it."""
+"""One of three processes becomes slow; it starts threads and never ends them."""
 
 import threading
 

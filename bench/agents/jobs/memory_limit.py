@@ -1,4 +1,4 @@
-"""Loaders read files of several sizes; one of them is gone."""
+"""Loaders read files of several sizes; one loader has died."""
 
 from contextlib import suppress
 

@@ -1,4 +1,4 @@
-"""All steps succeed, and the file is not there."""
+"""All steps succeed, but the file does not exist."""
 
 from bench.agents.stage import stage
 from mesh_core import Actor, current_rank, endpoint, this_host

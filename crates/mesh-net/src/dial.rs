@@ -21,7 +21,7 @@ pub struct DialLimits {
     pub head_start: Duration,
     /// The time limit for an address to accept.
     pub limit: Duration,
-    /// How often the caller is asked whether to continue.
+    /// The interval at which `check` is called, which can end the attempt.
     pub tick: Duration,
 }
 
@@ -181,8 +181,8 @@ mod tests {
         TcpListener::bind("127.0.0.1:0").and_then(|taken| taken.local_addr()).expect("a free port")
     }
 
-    /// Returns a listener whose queue has room for one connection only: others get no response
-    /// until there is room again.
+    /// Returns a listener whose queue holds only one connection: others get no response until the
+    /// queue is empty.
     fn full_listener() -> TcpListener {
         use rustix::net::{bind, listen, socket};
         let listener = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");

@@ -1,6 +1,6 @@
-//! How connections over TCP are opened and admitted, independent of what travels over them.
+//! Opening and admission of TCP connections, independent of the data that they carry.
 //!
-//! A source crate: each wheel that uses it compiles a copy of its own, see the root
+//! A source crate: each wheel that uses it compiles a separate copy, see the root
 //! `ARCHITECTURE.md`.
 //!
 //! # Layout

@@ -141,7 +141,7 @@ impl Handshake {
         matches!(self.state, State::Done(_))
     }
 
-    /// What rustls knows about the peer, once the handshake is complete.
+    /// The information that rustls has about the peer once the handshake is complete.
     pub fn connection(&self) -> Option<&CommonState> {
         if let State::Done(connection) = &self.state { Some(connection.common()) } else { None }
     }

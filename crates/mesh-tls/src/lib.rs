@@ -1,6 +1,6 @@
-//! TLS 1.3 of a connection, independent of sockets and of how peers are authenticated.
+//! TLS 1.3 for a connection, independent of sockets and of how peers are authenticated.
 //!
-//! A source crate: each wheel that uses it compiles a copy of its own, see the root
+//! A source crate: each wheel that uses it compiles a separate copy, see the root
 //! `ARCHITECTURE.md`.
 //!
 //! # Layout

@@ -3,9 +3,9 @@
 //! rustls negotiates and derives the keys; ring encrypts and decrypts. This module only implements
 //! the record format, sequence numbers and key updates (RFC 8446, sections 5 and 7.2). It does not
 //! use the record layer of rustls, for two reasons. First, the two directions share only the key
-//! schedule, so the thread that reads a connection and the one that writes it do not wait for each
-//! other. Second, unnecessary copies and allocations are avoided: a record is encrypted in the send
-//! buffer from any number of pieces, and decrypted where it was received.
+//! schedule, so the threads that read and write a connection do not wait for each other. Second,
+//! unnecessary copies and allocations are avoided: a record is encrypted in the send buffer from
+//! any number of pieces, and decrypted where it was received.
 
 mod keys;
 mod opener;

@@ -101,7 +101,7 @@ class EchoWorkload:
         return Counter(map(int, lines))
 
     def declared_dead(self) -> Mapping[str, int]:
-        """Return nothing: the client does not judge hosts."""
+        """Return nothing: the client does not declare hosts dead."""
         return {}
 
     def stop(self) -> None:

@@ -17,15 +17,15 @@ class Balance:
     failed: Mapping[str, int]
     """Calls that ended with an error, by its type."""
     untyped: Mapping[str, int]
-    """Calls that ended with something that no caller can be expected to understand."""
+    """Calls that ended with an error that is not a typed error for callers."""
     hung: int
-    """Calls that had not ended long after all was well again."""
+    """Calls that had not ended long after all faults were healed."""
     lost: int
-    """Calls that were answered, though nobody carried them out."""
+    """Calls that received a reply although they were not executed."""
     duplicated: int
-    """Calls that were carried out more than once."""
+    """Calls that were executed more than once."""
     invented: int
-    """Calls that were carried out, though nobody made them."""
+    """Calls that were executed although no client made them."""
 
     @property
     def is_right(self) -> bool:

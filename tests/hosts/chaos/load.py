@@ -15,10 +15,10 @@ AFTER_FAILURE_S = 0.01
 
 
 class Load:
-    """A set of threads, each of which makes one call after the other."""
+    """A set of threads, each of which makes calls sequentially."""
 
     def __init__(self, workload: Workload, ledger: Ledger, recovery: Recovery) -> None:
-        """Create a load without threads; results go to the ledger and to the recovery times."""
+        """Create a load without threads, which reports to the ledger and to the recovery times."""
         self._workload = workload
         self._ledger = ledger
         self._recovery = recovery

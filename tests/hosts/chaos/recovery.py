@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-#: The percentiles to print, besides the maximum.
+#: The percentiles to print in addition to the maximum.
 PERCENTILES = (50, 90, 99)
 
 
@@ -47,7 +47,7 @@ class Recovery:
                 self._changed.notify_all()
 
     def wait(self, limit_s: float) -> list[str]:
-        """Wait until all hosts have replied, and return those that have not within the limit."""
+        """Wait until all hosts have replied, and return the hosts that have not replied in time."""
         with self._changed:
             self._changed.wait_for(lambda: not self._waits, limit_s)
             return [f"{wait.host} after {wait.fault}" for wait in self._waits]

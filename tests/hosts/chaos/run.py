@@ -34,7 +34,7 @@ class Settings:
     hold_max_s: float = 2.5
     """The maximum duration of a fault."""
     without: tuple[str, ...] = ()
-    """Kinds of faults to leave out."""
+    """Kinds of faults to exclude."""
     spinners: int = 0
     """The number of CPU-bound processes."""
     hang_s: float = 30.0
@@ -47,9 +47,9 @@ class Verdict:
 
     balance: Balance
     times: Mapping[str, Sequence[float]]
-    """How long recovery took, in seconds, by what had been wrong."""
+    """The recovery times in seconds, by kind of fault."""
     silent: Sequence[str]
-    """Hosts that never answered again, and after what."""
+    """Hosts that never replied again, each with the preceding fault."""
     faults: int
     misjudged: Mapping[str, int]
     """How often each host was declared dead although its power was not cut."""
@@ -113,12 +113,12 @@ class _Run:
         silent = self._recovery.wait(self._settings.hang_s)
         load.stop(self._settings.hang_s)
         balance = self._ledger.balance(self._workload.executions())
-        # A power cut ends a host once. Whatever goes beyond is a host that was alive.
+        # A power cut ends a host once. Any further death is a live host that was declared dead.
         misjudged = Counter(self._workload.declared_dead()) - self._power_cuts
         return Verdict(balance, self._recovery.times(), silent, faults, misjudged)
 
     def _inject_all(self) -> int:
-        """Inject one fault after the other until the time is over, and return their number."""
+        """Inject faults in sequence until the time is over, and return their number."""
         started, faults = time.monotonic(), 0
         end = started + self._settings.seconds
         settings = self._settings

@@ -26,7 +26,7 @@ PROCS = 4
 #: Time limit for attaching a host: a worker serves its previous job until that lease expires.
 JOIN_LIMIT_S = 30.0
 
-#: Mesh replaces a process however often it is killed.
+#: Mesh replaces a process each time it is killed.
 ALWAYS = RestartPolicy("permanent", intensity_max=1_000_000, period_s=1.0)
 
 

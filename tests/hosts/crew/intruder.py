@@ -82,7 +82,7 @@ def bomb(path: Path) -> bytes:
 
 
 def tls(keys: Path | None, *, is_server: bool = False) -> ssl.SSLContext:
-    """Return a TLS context like that of a member, with the credentials in `keys` or with none."""
+    """Return the TLS context of a member, with the credentials in `keys` or without credentials."""
     protocol = ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT
     context = ssl.SSLContext(protocol)
     context.check_hostname = False

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 
 
 def main() -> None:
-    """Run steps until the test has no more; then the program exits normally."""
+    """Run steps until the test sends no more; then the program exits normally."""
     # SIGINT is ignored if the tests run in the background.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with Connection(_take_input()) as test:

@@ -80,13 +80,13 @@ def spawn_owner(host: int) -> int:
 
 
 def owner_told() -> list[str]:
-    """Return the failures of which the owner was notified."""
+    """Return the failures that were reported to the owner."""
     told: list[str] = job.owner.told.call_one().get(timeout=LIMIT_S)
     return told
 
 
 def program_told() -> list[str]:
-    """Return the failures of which the program was notified."""
+    """Return the failures that were reported to the program."""
     return job.told
 
 

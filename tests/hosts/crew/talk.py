@@ -21,9 +21,9 @@ class Talk:
     """The result of the calls."""
 
     calls: int
-    """Those that were answered; all were."""
+    """Number of calls, all of which received a reply."""
     longest_s: float
-    """The longest that a batch of calls took."""
+    """The maximum duration of a batch of calls, in seconds."""
     wrong: list[str]
     """Receivers that did not get each number once and in order."""
 

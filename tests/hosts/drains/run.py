@@ -1,4 +1,4 @@
-"""A run: continuous calls to all hosts, one move after the other, and the totals at the end."""
+"""A run: continuous calls to all hosts, a sequence of moves, and the totals at the end."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def run(
         drains: The number of moves.
         seed: Selects the hosts.
         state_bytes: The size of the state of each actor; a multiple of 1 MiB.
-        say: Receives a line of text now and then.
+        say: Receives a line of text at intervals.
     """
     names = ["client", "w0", "w1", "w2", "spare"]
     with tempfile.TemporaryDirectory(prefix="drains-") as name:

@@ -18,7 +18,7 @@ class Recorder(Actor):
     """Records each number before it replies, and counts the numbers in its state."""
 
     def __init__(self, folder: Path, state_bytes: int) -> None:
-        """Create the record of one rank, with a state of this size beside it."""
+        """Create the record of one rank, and a state of this size in addition."""
         self._folder = folder
         self._state = bytearray(os.urandom(1 << 20) * (state_bytes >> 20))
         self._checksum = zlib.crc32(self._state)
@@ -36,7 +36,7 @@ class Recorder(Actor):
 
     @endpoint
     def has_state(self) -> bool:
-        """Return whether the state is the one that the actor began with."""
+        """Return whether the state is still the initial state of the actor."""
         return zlib.crc32(self._state) == self._checksum
 
     @endpoint
@@ -119,7 +119,7 @@ def counts() -> list[int]:
 
 
 def have_state() -> bool:
-    """Return whether every actor still has the state that it began with."""
+    """Return whether every actor still has its initial state."""
     assert _service is not None
     return _service.have_state()
 

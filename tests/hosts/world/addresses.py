@@ -19,7 +19,7 @@ class Place:
     name: str
     number: int
     is_behind_nat: bool = False
-    """Whether it has an address that others do not know, and is itself not reached by theirs."""
+    """Whether its address is unknown to other hosts, which cannot connect to this host."""
 
     def __post_init__(self) -> None:
         """Reject numbers that do not fit into the address plan."""
@@ -37,12 +37,12 @@ class Place:
 
     @property
     def own_address(self) -> str:
-        """The IPv4 address of its own network interface."""
+        """The IPv4 address of the network interface of the host itself."""
         return f"192.168.77.{self.number + 1}" if self.is_behind_nat else self.address
 
     @property
     def own_address6(self) -> str:
-        """The IPv6 address of its own network interface."""
+        """The IPv6 address of the network interface of the host itself."""
         return f"fd78::{self.number + 1:x}" if self.is_behind_nat else self.address6
 
     @property

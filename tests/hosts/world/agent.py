@@ -34,7 +34,7 @@ class Agent:
         self._reports: dict[int, socket.socket] = {}
 
     def serve(self) -> None:
-        """Serve requests and return when no owner is left."""
+        """Serve requests and return when the owner has closed its socket."""
         _send(self._control, {"ready": True}, [os.pidfd_open(os.getpid())])
         poll = select.poll()
         for one in (self._control.fileno(), self._children):
@@ -86,7 +86,7 @@ class Agent:
             code = error.errno or errno.EIO
             _answer(report, {"errno": code, "path": error.filename or request["argv"][0]})
             return
-        # The agent reaps all children below, including those of other processes; Popen must not.
+        # The agent reaps all children below, including children of other processes; Popen must not.
         child.returncode = 0
         pidfd = os.pidfd_open(child.pid)
         with contextlib.suppress(OSError):

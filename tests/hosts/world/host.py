@@ -33,10 +33,10 @@ class HostOff(RuntimeError):
 
 
 class Host:
-    """A separate machine, as far as programs on it can tell.
+    """A separate machine from the perspective of the programs on it.
 
     It has its own network, processes, host name, /etc/hosts, /tmp, /run, /dev/shm and home folder.
-    The rest of the file system is that of the machine.
+    It shares the rest of the file system with the machine.
     """
 
     def __init__(
@@ -295,7 +295,7 @@ class Host:
             self._shape()
 
     def pids(self) -> list[int]:
-        """Return the pids of its processes as seen from outside, without that of the agent."""
+        """Return the pids of its processes as seen from outside, without the pid of the agent."""
         if self._enclosure is None:
             return []
         agent = self._enclosure.pids[0]

@@ -32,9 +32,9 @@ class Rule:
     source: Place
     target: Place
     verdict: str
-    """In the language of nft, with conditions of its own if need be: `meta l4proto tcp drop`."""
+    """In the language of nft, with additional conditions if necessary: `meta l4proto tcp drop`."""
     is_last: bool = False
-    """Judged after the others: for verdicts that let the packet go on by another way."""
+    """Evaluated after the other rules: for verdicts that forward the packet by another path."""
 
 
 @dataclass
@@ -44,13 +44,13 @@ class _Port:
     place: Place
     is_plugged: bool = False
     cuts: int = 0
-    """How many faults want the cable cut."""
+    """Number of faults that require the link to be down."""
     rates: list[int] = field(default_factory=list)
     """Bits per second towards the host, of all faults that limit them; the last one counts."""
     is_shaped: bool = False
-    """Whether a limit has been put before it."""
+    """Whether a rate limit is installed on the port."""
     before: Traffic = field(default_factory=Traffic)
-    """What went over cables that were unplugged since."""
+    """Traffic over links that were removed since."""
 
 
 class Switch:
@@ -96,7 +96,7 @@ class Switch:
             yield
             # The filter refers to the port by name.
             self._filter()
-            # The kernel also removes the link when the host is gone, and may be faster.
+            # The kernel also removes the link when the host has ended, and may be faster.
             self._enclosure.run(["ip", "link", "delete", place.port], check=False)
 
     def cut(self, place: Place) -> None:

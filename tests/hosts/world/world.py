@@ -49,8 +49,8 @@ class World:
                 another private folder.
             behind_nat: Hosts whose address is translated for others, and that accept no incoming
                 connections.
-            congestion_control: The TCP congestion control between hosts. None: that of the machine.
-            mtu: Largest packet on the links, in bytes.
+            congestion_control: The TCP congestion control between hosts. Default: the setting of
+            the machine. mtu: Largest packet on the links, in bytes.
 
         Raises:
             EnclosureGone: Namespaces cannot be created here.

@@ -28,7 +28,7 @@ load: Any = config.new_client_from_config
 #: Time that a test waits for an action of the cluster, in seconds.
 PATIENCE_S = 60.0
 
-#: The pause between two looks of `eventually`, which grows to limit the load of long waits.
+#: The pause between two polls of `eventually`, which grows to limit the load of long waits.
 PAUSE_S, PAUSE_MAX_S = 0.02, 0.1
 PAUSE_GROWTH = 1.2
 
@@ -91,7 +91,7 @@ class Cluster:
         return name
 
     def delete_namespace(self, name: str) -> None:
-        """Delete a namespace, unless it was deleted already, and wait until it has gone."""
+        """Delete a namespace, unless it was deleted already, and wait until it is removed."""
         if self._has_namespace(name):
             self.core.delete_namespace(name)
         eventually(lambda: not self._has_namespace(name))

@@ -13,7 +13,7 @@ import sys
 from mesh_jobs import ImageSpec
 
 NAME = os.environ.get("MESH_TEST_IMAGE", "mesh-test")
-#: Whether pods have a file system of their own, in which files of this machine do not exist.
+#: Whether pods have a separate file system, without the files of this machine.
 IS_IN_CONTAINERS = "MESH_TEST_IMAGE" in os.environ
 PYTHON = "python" if IS_IN_CONTAINERS else sys.executable
 IMAGE = ImageSpec(NAME, python=PYTHON)

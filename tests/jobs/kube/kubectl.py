@@ -10,7 +10,7 @@ from tests.jobs.kube.cluster import PATIENCE_S, Cluster
 
 
 class KubectlError(Exception):
-    """kubectl failed; the message is what it printed to standard error."""
+    """kubectl failed; the message contains its standard error."""
 
 
 def environment(cluster: Cluster, home: Path) -> dict[str, str]:

@@ -125,7 +125,7 @@ class OperatorProcess:
             [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         assert self._process.stdout is not None
-        # Its own name, as the Lease has it: `mesh operator NAME manages ...`.
+        # The name of the operator, as in the Lease: `mesh operator NAME manages ...`.
         self.name = self._process.stdout.readline().split()[2]
 
     def kill(self) -> None:

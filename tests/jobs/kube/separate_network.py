@@ -1,4 +1,4 @@
-"""A separate network from which the API server is reachable and the pods are not."""
+"""A separate network that can reach the API server, but not the pods."""
 
 from __future__ import annotations
 

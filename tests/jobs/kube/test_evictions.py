@@ -118,7 +118,7 @@ def delete(cluster: Cluster, namespace: str, name: str) -> None:
 
 
 def shut_down(cluster: Cluster, namespace: str, name: str) -> None:
-    """Shut the node down: the kubelet stops the pod, and the API server learns of it afterwards."""
+    """Shut the node down: the kubelet stops the pod, and reports to the API server afterwards."""
     if not cluster.is_stand_in:
         pytest.skip("only the stand-in can be told to shut a node down")
     cluster.break_pod(namespace, name, "shutdown")

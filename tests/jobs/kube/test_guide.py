@@ -68,7 +68,7 @@ class Reader:
             return ""
         for name, process in self._background.items():
             if name in command.split():
-                # A reader looks at the output when the program has ended.
+                # A reader inspects the output when the program has ended.
                 assert process.wait(_LIMIT_S) == 0, (self._folder / name).read_text()
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],
@@ -100,14 +100,14 @@ class Reader:
         wait_until(has_begun, _LIMIT_S)
 
     def end(self) -> None:
-        """Kill what still runs."""
+        """Kill the programs that still run."""
         for process in self._background.values():
             process.kill()
             process.wait()
 
 
 def follow(block: Block, reader: Reader, folder: Path) -> None:
-    """Do what a block says: write its file, or run its commands and compare their output."""
+    """Execute a block: write its file, or run its commands and compare their output."""
     if block.language in ("py", "yaml"):
         named = NAME.fullmatch(block.lines[0])
         assert named, f"line {block.first_line}: a file begins with its name"

@@ -41,7 +41,7 @@ def _job(cluster: Cluster, namespace: str, folder: Path, image: ImageSpec = IMAG
 
 @pytest.fixture
 def served(stand_in: Cluster) -> Iterator[None]:
-    """A cluster with JobSets, whose controller is that of the stand-in."""
+    """A cluster with JobSets, which the controller of the stand-in manages."""
     definitions: Any = client.ApiextensionsV1Api(stand_in.client)
     names = {"plural": "jobsets", "singular": "jobset", "kind": "JobSet"}
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}

@@ -26,7 +26,7 @@ def _is_ready(one: Any) -> bool:
 
 
 def _state(cluster: Cluster, namespace: str, name: str) -> Any:
-    """Return the state of the only container, or None if it has none yet."""
+    """Return the state of the only container, or None before the first state is reported."""
     statuses = cluster.pod(namespace, name).status.container_statuses
     return statuses[0].state if statuses else None
 

@@ -113,7 +113,7 @@ def test_a_missing_permission_to_forward_ports_is_named(
 def test_attach_to_is_the_gateway_to_all_workers(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    """The address is that of a load balancer that forwards to one of the workers."""
+    """The address belongs to a load balancer that forwards to one of the workers."""
     balancer = BreakableProxy("127.0.0.1", 0)
     proxy = f"tcp://127.0.0.1:{balancer.port}"
     options = KubernetesOptions(kubeconfig=cluster.kubeconfig, attach_to=proxy)

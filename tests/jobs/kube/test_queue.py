@@ -40,7 +40,7 @@ def _job(
 
 @pytest.fixture
 def queues(stand_in: Cluster) -> Iterator[Any]:
-    """The queues of a cluster with Kueue, whose controller is that of the stand-in."""
+    """The queues of a cluster with Kueue, which the controller of the stand-in manages."""
     definitions: Any = client.ApiextensionsV1Api(stand_in.client)
     names = {"plural": "localqueues", "singular": "localqueue", "kind": "LocalQueue"}
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}

@@ -34,7 +34,7 @@ Follow = Callable[..., Follower]
 
 @pytest.fixture
 def follow(cluster: Cluster, namespace: str) -> Iterator[Follow]:
-    """Start to follow a job with two pods that do not exist yet."""
+    """Start to watch a job with two pods that do not exist yet."""
     (found,) = entry_points(group="mesh_jobs.backends", name="kubernetes")
     mesh = {"name": "ones", "hosts": 2, "port": 26600, "object": "ones"}
     allocation = {

@@ -57,7 +57,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture
 def jobs(cluster: RemoteCluster, tmp_path: Path) -> Iterator[Jobs]:
-    """Create jobs in a folder that all nodes see, and check that nothing of them is left."""
+    """Create jobs in a folder that all nodes see, and check that they leave nothing behind."""
     jobs = Jobs(tmp_path)
     yield jobs
     cluster.mend()

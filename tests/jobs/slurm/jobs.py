@@ -103,7 +103,7 @@ def ids() -> list[str]:
 
 
 def end_all() -> None:
-    """Cancel all jobs that a test has left."""
+    """Cancel all jobs that a test has left behind."""
     said("scancel", "--user=root")
     wait_for_no_jobs()
 

@@ -1,8 +1,8 @@
 """Control of the cluster for tests that run inside it, on the host of the controller.
 
-The tests are programs on a host of the cluster, like those of any user, and the power switches are
-outside. The process that created the cluster listens on a socket in a shared folder: each
-connection carries one JSON message with a call and one with its result.
+The tests are programs on a host of the cluster, like the programs of any user, and the power
+switches are outside. The process that created the cluster listens on a socket in a shared folder:
+each connection carries one JSON message with a call and one with its result.
 """
 
 from __future__ import annotations

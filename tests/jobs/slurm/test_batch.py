@@ -37,7 +37,7 @@ if "SLURM_RESTART_COUNT" not in os.environ:
 def test_a_job_with_different_nodes_has_the_exit_status_of_its_script(
     jobs: Jobs, tmp_path: Path
 ) -> None:
-    """The exit status is also that of the job, including nodes that the script has added."""
+    """It is also the exit status of the job, including nodes that the script has added."""
     (tmp_path / "train.py").write_text(UNLIKE)
     job = jobs({}, options=SlurmOptions(exclusive=False)).add_mesh("trainers", 2, gpus=2, cpus=4)
     job.add_mesh("servers", 1, cpus=1, memory="100M").apply(tmp_path / "train.py")

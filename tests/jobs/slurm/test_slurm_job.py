@@ -206,7 +206,7 @@ def test_a_mesh_grows_and_shrinks_without_affecting_other_meshes(jobs: Jobs) -> 
 
 
 def test_a_program_can_run_inside_a_batch_job(jobs: Jobs, tmp_path: Path) -> None:
-    """The resources of the batch job are not those that the new job requests."""
+    """The resources of the batch job differ from those that the new job requests."""
     program = f"cd {ROOT} && {sys.executable} -c '{BEGIN}' {tmp_path}"
     said("sbatch", "--wait", "--ntasks=3", "--nodes=1", "--output=/dev/null", f"--wrap={program}")
     job = jobs({"a": 1})

@@ -1,4 +1,4 @@
-"""Training on nodes, one of which an administrator drains and another one loses power."""
+"""Training on nodes: an administrator drains one of them, and another one loses power."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archives in the `newc` format of cpio, from which the kernel unpacks its initial files."""
+"""Archives in the `newc` format of cpio, which contain the initial files of the kernel."""
 
 from __future__ import annotations
 

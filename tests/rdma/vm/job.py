@@ -31,7 +31,7 @@ class Job:
 def here(command: Sequence[str]) -> Job:
     """Return a job that runs the command as this process would.
 
-    Its output is a serial line without colours, whose width is not that of the local terminal.
+    Its output is a serial line without colours, whose width differs from the local terminal.
     """
     columns = str(shutil.get_terminal_size().columns)
     return Job(command, Path.cwd(), {**os.environ, "TERM": "dumb", "COLUMNS": columns})

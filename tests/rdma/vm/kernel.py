@@ -21,8 +21,8 @@ from tools import system
 #: `cloud` kernels lack soft-RoCE and 9p.
 NAMES = ("linux-image-6.12-amd64", "linux-image-amd64")
 
-#: Modules to load, besides their dependencies. crc32_generic is not listed as a dependency of
-#: soft-RoCE, but without it a device cannot be created: "No such file".
+#: Modules to load, in addition to their dependencies. crc32_generic is not listed as a dependency
+#: of soft-RoCE, but without it a device cannot be created: "No such file".
 MODULES = (
     "virtio_pci",
     "9pnet_virtio",

@@ -26,7 +26,7 @@ FOLDERS = ("bin", "dev", "host", "modules", "own", "proc", "root", "sys")
 MEMORY_MIB = 2048
 CORES = 2
 
-#: Additional seconds after the limit until the machine stops by itself.
+#: Additional seconds after the limit until the machine stops on its own.
 OVERTIME_S = 60
 
 #: The last line that init.sh prints.

@@ -1,4 +1,4 @@
-"""Gets two hosts from the simplest scheduler, uses them and gives them back."""
+"""Gets two hosts from the simplest scheduler, uses them and releases them."""
 
 from mesh_core import Actor, current_rank, endpoint
 from mesh_jobs import ProcessJob

@@ -1,4 +1,4 @@
-"""Asks the running program with SQL for its messages."""
+"""Queries the messages of the running program with SQL."""
 
 from mesh_core import Actor, endpoint, this_host
 from mesh_telemetry import Telemetry

@@ -1,4 +1,4 @@
-"""A mesh and every slice of it have the type of the class from which they were spawned."""
+"""A mesh and every slice of it have the type of the class that was spawned."""
 
 from typing import Literal, assert_type
 

@@ -21,7 +21,7 @@ const SEALED_LEN_MAX: usize = RECORD_LEN_MAX - RECORD_HEAD_LEN;
 pub struct Opener {
     protection: Protection,
     shared: Arc<Shared>,
-    /// Allocated with room for one record when it is first needed.
+    /// Allocated with a capacity of one record when it is first needed.
     received: Vec<u8>,
     received_len_max: usize,
     /// Whether a read has filled the buffer: more bytes follow, so the buffer grows.

@@ -15,8 +15,8 @@ const CONTROL_LEN: usize = 2 * (RECORD_HEAD_LEN + 8 + RECORD_TAIL_LEN);
 /// Encrypts the bytes that a connection sends.
 ///
 /// The owner passes plaintext to [`Sealer::write`] or [`Sealer::write_with`], which accept as many
-/// bytes as there is room for. The owner then writes [`Sealer::pending`] to the socket and reports
-/// the number of bytes sent with [`Sealer::sent`].
+/// bytes as the buffer can hold. The owner then writes [`Sealer::pending`] to the socket and
+/// reports the number of bytes sent with [`Sealer::sent`].
 #[derive(Debug)]
 pub struct Sealer {
     protection: Protection,
@@ -48,7 +48,7 @@ impl Sealer {
         }
     }
 
-    /// Encrypts bytes of the pieces, in order, as far as there is room. Returns their number.
+    /// Encrypts bytes of the pieces, in order, until the buffer is full. Returns their number.
     ///
     /// Each record adds 22 bytes and a constant time, so pass many small messages in one call.
     ///

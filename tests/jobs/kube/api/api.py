@@ -36,7 +36,7 @@ _WITH_STATUS = {
     "StatefulSet",
 }
 
-#: The audience of tokens whose request names none.
+#: The audience of a token if the request does not specify one.
 AUDIENCE = "https://kubernetes.default.svc"
 
 Answer = tuple[int, Object | str]

@@ -1,4 +1,4 @@
-"""Discovery, from which clients such as kubectl learn the kinds that the server has."""
+"""Discovery, with which clients such as kubectl query the kinds that the server has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of objects that the API serves, including those of custom resource definitions."""
+"""The kinds of objects that the API serves, including kinds of custom resource definitions."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ BUILT_IN = (
 
 
 class Kinds:
-    """All current kinds: built-in ones, and those of custom resource definitions."""
+    """All current kinds: built-in ones, and kinds of custom resource definitions."""
 
     def __init__(self) -> None:
         self._all = {(one.group, one.version, one.plural): one for one in BUILT_IN}

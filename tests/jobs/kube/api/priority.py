@@ -8,7 +8,7 @@ from tests.jobs.kube.api.store import Store
 
 
 def set_priority(store: Store, kinds: Kinds, pod: Object) -> None:
-    """Set the priority of a new pod to that of its class.
+    """Set the priority of a new pod to the priority of its class.
 
     Raises:
         Refusal: The class does not exist, or the pod has another priority.

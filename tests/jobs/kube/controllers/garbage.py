@@ -28,7 +28,7 @@ class Garbage:
                 self._finish(kind, one, everything)
 
     def _finish(self, kind: Kind, one: Object, everything: list[tuple[Kind, Object]]) -> None:
-        """Remove an owner whose dependents are gone."""
+        """Remove an owner whose dependents no longer exist."""
         uid = one["metadata"]["uid"]
         if any(_belongs(other, uid) for _, other in everything):
             return
@@ -44,7 +44,7 @@ class Garbage:
             options = {"propagationPolicy": "Background"}
             delete(self._store, self._kinds, kind, copied(one), options)
         except Refusal:
-            # The object has changed or is gone: the next step handles it.
+            # The object was changed or removed: the next step handles it.
             return
 
 

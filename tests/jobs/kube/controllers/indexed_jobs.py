@@ -34,7 +34,7 @@ DONE = ("Complete", "CompletionsReached")
 
 @dataclass
 class _Record:
-    """The state of a job that is not derived from its pods, which may be gone."""
+    """The state of a job that is not derived from its pods, which may have been removed."""
 
     failed_at: dict[str, float] = field(default_factory=dict)
     succeeded: set[int] = field(default_factory=set)
@@ -105,7 +105,7 @@ class IndexedJobs:
         self._release(pod for pod in pods if pod["metadata"]["uid"] in counted)
         there: set[int] = set()
         if _replaces_only_failed(job):
-            # In this case a terminating pod must be gone before its replacement is created.
+            # In this case a terminating pod must be removed before its replacement is created.
             there |= {_index(pod) for pod in pods if goes(pod) and not is_over(pod)}
         for pod in active:
             if _index(pod) in there or _index(pod) not in wanted:

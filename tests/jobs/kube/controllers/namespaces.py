@@ -12,7 +12,7 @@ from tests.jobs.kube.api.store import Store, copied
 class Namespaces:
     """Deletes the objects of terminating namespaces.
 
-    As in Kubernetes 1.33 and later, it deletes all other objects only once no pod is left (ordered
+    As in Kubernetes 1.33 and later, it deletes all other objects only once no pod exists (ordered
     namespace deletion, KEP-5080). A pod whose finalizer is never removed therefore keeps the
     namespace.
     """
@@ -46,5 +46,5 @@ class Namespaces:
             options = {"propagationPolicy": "Background"}
             delete(self._store, self._kinds, kind, copied(one), options)
         except Refusal:
-            # The object has changed or is gone: the next step handles it.
+            # The object was changed or removed: the next step handles it.
             return

@@ -82,7 +82,7 @@ class Scheduler:
 
     def _remove(self, victim: Object) -> None:
         if "deletionTimestamp" in victim["metadata"]:
-            return  # The preempting pod waits until it has gone.
+            return  # The preempting pod waits until it is removed.
         message = "default-scheduler: preempting to accommodate a higher priority pod"
         marked = disrupt(self._store, self._pods, victim, "PreemptionByScheduler", message)
         self._events.tell(victim, "Preempted", "Preempted by a pod of a higher priority", "Normal")

@@ -1,4 +1,4 @@
-//! A guard of a call whose replies somebody waits for.
+//! A guard of a call whose replies are awaited.
 
 use crate::edge::Edge;
 use mesh_wire::id::PortId;

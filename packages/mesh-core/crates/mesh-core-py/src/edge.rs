@@ -1,4 +1,4 @@
-//! What an `Engine` of Python runs on: the engine of this process, or a process of a simulation.
+//! The backend of a Python `Engine`: the engine of this process, or a process of a simulation.
 
 use crate::simulation::SimulatedProcess;
 use bytes::Bytes;

@@ -263,7 +263,7 @@ impl PyEngine {
         self.engine.with_node(|node| node.host_moved(HostId(host), epoch));
     }
 
-    /// The number of messages and replies that have arrived, and whether nothing is left to do.
+    /// The number of messages and replies that have arrived, and whether no work is pending.
     fn activity(&self) -> (u64, bool) {
         let activity = self.engine.with_node(Node::activity);
         (activity.received_count, activity.is_quiet)
@@ -314,7 +314,7 @@ impl PyEngine {
     }
 
     /// Sends a message that expects replies. Returns the port of the replies. If a receiver has no
-    /// room, waits for it, or postpones the message if `on_full` returns true.
+    /// capacity, waits for it, or postpones the message if `on_full` returns true.
     #[pyo3(signature = (
         kind, targets, port, meta, body, buffers, window, timeout, on_full, origin = None
     ))]
@@ -355,7 +355,7 @@ impl PyEngine {
     }
 
     /// Sends a message. Replies, if any, become messages of the channel `replies` (0: no replies).
-    /// If a receiver has no room, waits for it, or fails if `on_full` returns true.
+    /// If a receiver has no capacity, waits for it, or fails if `on_full` returns true.
     #[pyo3(signature = (
         kind, targets, port, meta, body, buffers, window, reply_port, on_full, origin = None
     ))]
@@ -582,7 +582,7 @@ impl PyEngine {
         self.segments.bytes_in_use()
     }
 
-    /// Disables this engine in a forked child, where it cannot be used.
+    /// Disables this engine in a forked child, which cannot use it.
     fn abort(&self) {
         self.engine.abort();
     }
@@ -592,7 +592,7 @@ impl PyEngine {
         Ok(self.segments.prepare_fork()?)
     }
 
-    /// Lets a call continue although nobody takes its replies.
+    /// Lets a call continue although its replies will not be taken.
     fn forget(&self, reply_port: u64) {
         self.engine.forget(PortId(reply_port));
     }
@@ -730,8 +730,8 @@ impl PyEngine {
         Ok(())
     }
 
-    /// Sends a message. If a receiver has no room, waits for it, or uses the other way to send it
-    /// if `on_full` returns true.
+    /// Sends a message. If a receiver has no capacity, waits for it, or uses the alternative way to
+    /// send it if `on_full` returns true.
     fn send_with<T>(
         &self,
         py: Python<'_>,

@@ -79,7 +79,7 @@ impl Outgoing<'_> {
     }
 }
 
-/// Assembles what follows the head of a frame. Large parts are copied without the GIL.
+/// Assembles the tail of a frame. Large parts are copied without the GIL.
 pub(crate) fn tail_of(py: Python<'_>, packed: &Packed<'_>, meta: &[u8], body: &[u8]) -> Bytes {
     if packed.is_inline() { py.detach(|| packed.tail(meta, body)) } else { packed.tail(meta, body) }
 }

@@ -65,8 +65,8 @@ impl PyLoopReader {
         }
     }
 
-    /// Reads what has arrived, and returns the ports that became ready. Returns `None` if another
-    /// thread is reading it.
+    /// Reads the data that has arrived, and returns the ports that became ready. Returns `None` if
+    /// another thread is reading it.
     fn read(&self, py: Python<'_>) -> Option<Vec<u64>> {
         let Reader::Connections(reader) = &self.0 else { return Some(Vec::new()) };
         let ports = py.detach(|| reader.read())?;

@@ -1,4 +1,4 @@
-//! Python binding of the log of what actors receive.
+//! Python binding of the log of the messages that actors receive.
 
 use crate::message::Message;
 use crate::shared_buffer::contiguous;
@@ -28,7 +28,7 @@ impl PyRecordLog {
         log.append(entry, is_kept)
     }
 
-    /// Reports that the log has stopped, without an exception: the actor goes on.
+    /// Reports that the log has stopped, without an exception: the actor continues.
     fn report(&self, py: Python<'_>, result: io::Result<()>) {
         let Err(error) = result else { return };
         if let Err(raised) = self.on_stop.call1(py, (error.to_string(),)) {

@@ -31,7 +31,7 @@ const INLINE_ALIGN: usize = 64;
 /// The large parts of a message, ready to be combined with its metadata and body.
 pub(crate) struct Packed<'a> {
     parts: Vec<Part>,
-    /// Parts for which shared memory has no room, or whose receiver is on another host.
+    /// Parts that do not fit into shared memory, or whose receiver is on another host.
     inline: Vec<&'a [u8]>,
 }
 
@@ -79,7 +79,7 @@ impl<'a> Packed<'a> {
     }
 
     /// Concatenates metadata, descriptors, body and inline parts. This is the only copy of parts
-    /// that do not go through shared memory.
+    /// that do not use shared memory.
     pub(crate) fn tail(&self, meta: &[u8], body: &[u8]) -> bytes::Bytes {
         let mut tail = Vec::with_capacity(meta.len() + body.len() + self.len());
         tail.extend_from_slice(meta);
@@ -95,7 +95,8 @@ impl<'a> Packed<'a> {
 }
 
 impl Segments {
-    /// Creates the segments of process `me`, with room for `bytes_max` bytes of messages in flight.
+    /// Creates the segments of process `me`, which hold up to `bytes_max` bytes of messages in
+    /// flight.
     pub(crate) fn new(me: ProcId, bytes_max: usize) -> Self {
         let limits = SegmentLimits { bytes_max, ..SegmentLimits::default() };
         Self {
@@ -168,7 +169,7 @@ impl Segments {
         }
     }
 
-    /// Copies the buffers that have no location yet into a segment of this process, if it has room.
+    /// Copies the buffers that have no location yet into a segment of this process, if they fit.
     fn copy(
         &self,
         engine: &Engine,

@@ -232,7 +232,7 @@ impl SimulatedProcess {
         self.wait(py, timeout.map(|timeout| self.now() + timeout))
     }
 
-    /// Waits until a receiver may have room again.
+    /// Waits until a receiver may have capacity again.
     pub(crate) fn wait_for_room(
         &self,
         py: Python<'_>,

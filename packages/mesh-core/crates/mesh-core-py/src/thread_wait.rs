@@ -1,4 +1,4 @@
-//! What a Python thread needs while it waits in the engine.
+//! The state of a Python thread that waits in the engine.
 
 use mesh_runtime::engine::Engine;
 use mesh_runtime::engine::parker::Parker;
@@ -32,9 +32,9 @@ pub(crate) fn seconds(value: f64) -> PyResult<Duration> {
     })
 }
 
-/// Raises what was sent to this thread while it slept: in the main thread the exception of a signal
-/// handler, in other threads an exception that another thread has set, which CPython raises only
-/// when Python code runs.
+/// Raises the exception that was sent to this thread while it slept: in the main thread the
+/// exception of a signal handler, in other threads an exception that another thread has set, which
+/// CPython raises only when Python code runs.
 pub(crate) fn interruptions(py: Python<'_>) -> PyResult<()> {
     py.check_signals()?;
     py.run(c"pass", None, None)

@@ -87,8 +87,7 @@ impl PyKeys {
             let words = "holds the authority of a job: save the credentials of others elsewhere";
             return Err(PyValueError::new_err(format!("{} {words}", folder.display())));
         }
-        // The authority is saved first: an authority newer than the identity beside it does no
-        // harm.
+        // The authority is saved first: an authority that is newer than the identity is harmless.
         let saved = py.detach(|| {
             self.authority.as_ref().map_or(Ok(()), |authority| authority.save(&folder))?;
             self.identity.save(&folder)
@@ -136,7 +135,7 @@ impl PyKeys {
         self.identity.me().name()
     }
 
-    /// The generation of the authority: how many the job had had when this was signed.
+    /// The generation of the authority: the number of authorities of the job when this was signed.
     #[getter]
     fn generation(&self) -> u64 {
         self.identity.me().generation()

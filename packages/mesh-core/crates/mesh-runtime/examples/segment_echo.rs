@@ -7,7 +7,7 @@
 //! The lower bound is what the hardware allows: two mappings that both processes share and that
 //! stay warm, filled and read without any bookkeeping. The echo through segments does the same
 //! work: the caller copies into a segment, the other process copies from its view into one of its
-//! own segments, and the caller reads its view of that.
+//! own segments, and the caller reads its view of that segment.
 #![expect(unsafe_code, reason = "maps the bare memory that segments are compared with")]
 
 use mesh_runtime::segment::{
@@ -127,7 +127,7 @@ impl Endpoint {
                         self.cache.learn(self.peer, part.segment, fetch_fd(self.peer_pid, fd)?)?;
                     }
                     let link = Arc::clone(&self.link);
-                    // The other side may be gone, and then needs no release.
+                    // The other side may have exited; then it needs no release.
                     let on_drop = Box::new(move || drop(note(&link, Tag::Release, 0, part)));
                     let mut views = self.cache.open(&[part], on_drop)?;
                     return Ok(views.pop().map(Arrival::Message));

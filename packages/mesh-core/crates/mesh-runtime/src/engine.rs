@@ -73,10 +73,10 @@ struct Shared {
     node: Node,
     wires: FastMap<LinkId, Arc<Wire>>,
     waiters: FastMap<PortId, Waiter>,
-    /// Threads that wait for credit or room at a receiver.
+    /// Threads that wait for credit or for capacity at a receiver.
     credit_waiters: Vec<Arc<Parker>>,
     redials: BinaryHeap<Reverse<(Instant, ProcId)>>,
-    /// When to look for unused shared memory next; `None` while none is idle.
+    /// The time of the next sweep for idle shared memory; `None` while none is idle.
     sweep_at: Option<Instant>,
     unidentified: UnidentifiedLinks,
     /// Until when no connection is accepted or opened, because of a lack of descriptors.
@@ -220,7 +220,7 @@ impl Engine {
         self.with_node(|node| node.proc_died(proc, incarnation, detail));
     }
 
-    /// Waits until everything that was sent is written, for a process that is about to exit.
+    /// Waits until everything that was sent is written; called by a process that is about to exit.
     pub fn drain(&self, limit: Duration) {
         let until = Instant::now() + limit;
         loop {

@@ -4,7 +4,7 @@
 
 /// The endpoint raised an exception; the body is the exception.
 pub const RAISED: u8 = 1;
-/// The process of the receiver died; the body is what its host knows about the death.
+/// The process of the receiver died; the body is the information of its host about the death.
 pub const PROC_DIED: u8 = 2;
 /// The receiver has failed; the body is its failure.
 pub const ACTOR_FAILED: u8 = 3;

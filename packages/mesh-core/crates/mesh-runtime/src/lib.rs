@@ -11,7 +11,7 @@
 //!
 //! The edge, which accesses time, memory and sockets:
 //! - [`engine`]: one running process: epoll, sockets, waiting threads
-//! - [`record_log`]: what actors receive, in files that outlive the process
+//! - [`record_log`]: the messages that actors receive, in files that outlive the process
 //! - [`segment`]: large payloads in memory that the processes of a host share
 
 pub mod cast;

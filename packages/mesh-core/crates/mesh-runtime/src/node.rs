@@ -9,7 +9,8 @@
 //! - `peer`: connections to other processes, and retransmission over the next connection
 //! - `greeting`: the handshake when a connection opens
 //! - `death`: the consequences of the deaths of processes and hosts
-//! - `call`: calls and their replies; `postponed`: calls that wait until their receivers have room
+//! - `call`: calls and their replies; `postponed`: calls that wait until their receivers have
+//!   capacity
 //! - `cast`: one frame for all ranks of a host, and one combined reply from them
 //! - `relay`: frames that hosts forward to each other along a tree
 //! - `batch_timer`: the timer that limits how long collected items wait for the missing ones
@@ -87,7 +88,7 @@ pub struct NodeConfig {
     pub backlog_bytes_max: usize,
 }
 
-/// What the driver of a node has to do, in order.
+/// The actions that the driver of a node has to perform, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Write the frame to the connection.
@@ -150,7 +151,8 @@ pub enum Effect {
     Abort(BulkId),
     /// A process is dead.
     ///
-    /// What it held of our segments is free; what we hold of its segments stays readable.
+    /// Its references to our segments are released; the parts of its segments that we hold stay
+    /// readable.
     PeerDied(ProcId),
     /// A host has been silent for too long.
     ///
@@ -256,7 +258,7 @@ impl Node {
         !self.effects.is_empty() || self.postponed.has_candidates()
     }
 
-    /// Notes that senders may have room, whatever they waited for.
+    /// Notes that receivers may have capacity, for credit and for queued bytes.
     fn note_room_anywhere(&mut self) {
         self.effects.push_back(Effect::Credited);
         self.postponed.note_room_anywhere();
@@ -412,7 +414,7 @@ impl Node {
         }
     }
 
-    /// Removes the queued calls of a process that is gone; its one-way messages stay.
+    /// Removes the queued calls of a process that has died; its one-way messages stay.
     fn withdraw_calls(&mut self, from: ProcId) {
         let mut withdrawn = Vec::new();
         for port in self.ports.values_mut() {
@@ -565,7 +567,7 @@ impl Node {
             Kind::Credit => self.credited(frame.head.from, frame.head.rank),
             Kind::Watch => self.deliver_watch(&frame),
             Kind::Died => self.deliver_died(&frame),
-            // The engine has already taken the descriptor; nothing is left to do.
+            // The engine has already taken the descriptor, so there is nothing to do.
             Kind::Segment => {}
             Kind::Release => self.effects.push_back(Effect::Released {
                 reader: frame.head.from.proc,

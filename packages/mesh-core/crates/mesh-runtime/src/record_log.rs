@@ -1,8 +1,9 @@
-//! What the actors of a process receive, in memory-mapped files that outlive the process.
+//! The log of the messages that the actors of a process receive, in memory-mapped files that
+//! outlive the process.
 //!
-//! A log is a bounded sequence of entries. The newest ones are kept: when the budget is used up,
-//! the oldest file is written again. Entries that a replay always needs are in a file of their own,
-//! which is never written again. `docs/protocol/recordings.md` specifies the format.
+//! A log is a bounded sequence of entries. The newest entries are kept: when the budget is used up,
+//! the oldest file is overwritten. Entries that a replay always needs are in a separate file, which
+//! is never overwritten. `docs/protocol/recordings.md` specifies the format.
 
 use crate::segment::pages::{Pages, Sharing};
 use rustix::fs::FallocateFlags;
@@ -24,11 +25,11 @@ const ALIGN: usize = 8;
 /// Set in the length of a payload that was not written.
 const OMITTED: u64 = 1 << 63;
 const KEPT_NAME: &str = "kept";
-/// The kind of the entry with which a log ends that could not be continued.
+/// The kind of the last entry of a log that could not be continued.
 const STOPPED: u16 = 8;
 /// Length in bytes of the longest text of that entry.
 const CAUSE_LEN_MAX: usize = 256;
-/// Room for that entry, which other entries leave in the file of entries that are kept.
+/// Length in bytes that is reserved for that entry in the file of kept entries.
 const STOPPED_LEN: usize = HEAD_LEN + CAUSE_LEN_MAX;
 
 /// An entry to write.
@@ -71,7 +72,7 @@ impl RecordLog {
     /// Creates a log in a directory, which must not exist, with files of `len_max` bytes in all.
     pub fn create(folder: &Path, len_max: usize) -> io::Result<Self> {
         fs::DirBuilder::new().mode(0o700).create(folder)?;
-        // A log that is not written must not take the space that was too little for it.
+        // If the space does not suffice for the log, release the part that was allocated.
         Self::create_files(folder, len_max).inspect_err(|_| drop(fs::remove_dir_all(folder)))
     }
 
@@ -91,8 +92,8 @@ impl RecordLog {
         })
     }
 
-    /// Writes an entry. Payloads that do not fit into a file are left out, the longest first; an
-    /// entry without room for its fields is dropped.
+    /// Writes an entry. Payloads that do not fit into a file are omitted, the longest first; an
+    /// entry whose fields do not fit is dropped.
     ///
     /// An entry that `is_kept` is not evicted later.
     ///
@@ -140,7 +141,8 @@ impl RecordLog {
             LogFile::create(path, self.file_len)?
         } else {
             let mut oldest = self.older.pop_front().expect("FILES is greater than 2");
-            // A reader that opened the file before sees the end of its entries, or those to come.
+            // A reader that opened the file earlier sees the end of its entries, or the new
+            // entries.
             oldest.pages.publish(0, 0);
             oldest.used = 0;
             fs::rename(&oldest.path, &path)?;
@@ -194,7 +196,7 @@ impl LogFile {
         }
         self.used = start + len;
         if self.used + 8 <= self.pages.len() {
-            // The file may contain entries from before it was used again.
+            // The file may contain entries from its previous use.
             self.pages.publish(self.used, 0);
         }
         self.pages.publish(start, len as u64);
@@ -203,7 +205,7 @@ impl LogFile {
 
 /// Allocates a new file on the disk and maps it.
 fn mapped(file: &File, len: usize) -> io::Result<Pages> {
-    // Writing to a page that the disk has no room for would kill the process.
+    // Writing to a page that does not fit on the disk would kill the process.
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len as u64) {
         // Some network file systems cannot allocate without writing.
         Err(Errno::OPNOTSUPP) => write_zeros(file, len)?,
@@ -227,7 +229,7 @@ fn write_zeros(mut file: &File, len: usize) -> io::Result<()> {
     file.sync_data()
 }
 
-/// Decides which payloads are written if there is room for so many bytes.
+/// Decides which payloads are written if at most `room` bytes fit.
 fn chosen(payloads: &[&[u8]], room: usize) -> Vec<bool> {
     let mut is_written = vec![true; payloads.len()];
     let mut total: usize = payloads.iter().map(|payload| payload.len()).sum();
@@ -360,7 +362,7 @@ mod tests {
     fn a_log_that_cannot_grow_stops_and_records_the_cause() {
         let folder = Folder::new("stops");
         let mut log = RecordLog::create(&folder.0, FILES << 12).expect("a log");
-        // The kept entries leave room for the last one.
+        // The kept entries leave space for the final one.
         for _ in 0..200 {
             log.append(&entry(&[]), true).expect("room");
         }

@@ -77,7 +77,7 @@ impl Session {
 
     /// Buffers an early frame.
     ///
-    /// If no room is left the frame is dropped, and the peer retransmits it.
+    /// If the buffer is full, the frame is dropped, and the peer retransmits it.
     pub fn buffer(&mut self, frame: Frame) {
         let len = frame.tail.len();
         let early = self.early.get_or_insert_default();
@@ -132,12 +132,14 @@ impl Session {
         self.received - self.last_ack >= ACK_EVERY_FRAMES || self.bytes_since_ack >= ACK_EVERY_BYTES
     }
 
-    /// Returns the last received frame, for the handshake of the next connection.
+    /// Returns the sequence number of the last received frame, for the handshake of the next
+    /// connection.
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// Forgets the frames that the peer has and returns the others, for a new connection.
+    /// Removes the frames that the peer has received and returns the others, to be sent over a new
+    /// connection.
     pub fn resume(&mut self, peer_received: u64) -> Vec<Frame> {
         self.acknowledged(peer_received);
         self.last_ack = self.received;

@@ -358,7 +358,7 @@ impl Supervisor {
             return;
         }
         if owner == ROOT {
-            // Its parts may be reported one after the other; the program is notified once.
+            // Its parts may be reported separately; the program is notified once.
             if self.ledger.notify_program(failure) {
                 out.push(Effect::Root { failure, why });
             }

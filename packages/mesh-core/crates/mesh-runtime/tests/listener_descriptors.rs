@@ -23,7 +23,7 @@ fn pending_connections_are_evicted_when_no_descriptors_are_left() {
     assert!(server.serves(&controller), "all who came before have been let in");
     // Use up the remaining descriptors.
     let mut files: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
-    // Keep one for our end of a connection: none is left for the other end.
+    // Keep one descriptor for our end of a connection, and none for the other end.
     files.truncate(files.len() - 1);
     let mine = server.connect(&controller);
     assert!(mine.is_ok(), "a pending connection was evicted: {:?}", mine.err());

@@ -2,12 +2,12 @@
 //!
 //! The threads of the programs are real, but only one of them runs at a time. The driver calls
 //! [`Cluster::advance`], runs the thread that it names until that thread waits again, and repeats.
-//! While a thread runs, virtual time stands still; it advances to the next event in between. The
-//! delay until a woken thread runs, the latencies of connections and the jitter of each frame are
-//! drawn from the seed, so a seed determines the order in which everything happens.
+//! Virtual time does not advance while a thread runs; in between, it advances to the next event.
+//! The delay until a woken thread runs, the latencies of connections and the jitter of each frame
+//! are drawn from the seed, so a seed determines the order in which everything happens.
 //!
 //! # Layout
-//! - `threads`: what threads wait for; `network`: what processes send; `faults`: what goes wrong
+//! - `threads`: waits of threads; `network`: messages between processes; `faults`: injected faults
 //! - this file: processes, the event loop, and the effects of nodes
 
 mod faults;
@@ -32,7 +32,7 @@ use threads::{Thread, Waiting};
 /// How far a read of the clock advances it, so that a loop that waits for a time ends.
 const CLOCK_READ: Duration = Duration::from_nanos(200);
 
-/// What the driver has to do next.
+/// The next action of the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
     /// Run this thread until it waits.
@@ -151,7 +151,7 @@ impl Cluster {
         life
     }
 
-    /// Ends a process. What it sent last may be lost if it was killed.
+    /// Ends a process. If it was killed, its last messages may be lost.
     pub fn end_process(&mut self, life: Life, is_killed: bool) {
         let member = &mut self.members[life as usize];
         if !std::mem::replace(&mut member.is_alive, false) {

@@ -47,8 +47,7 @@ fn count(bytes: isize) {
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: the caller's promise about `layout` is the one that the system allocator
-        // requires.
+        // SAFETY: the caller guarantees for `layout` what the system allocator requires.
         unsafe { System.alloc(layout) }
     }
 

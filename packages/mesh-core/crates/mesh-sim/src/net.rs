@@ -119,7 +119,7 @@ impl Net {
         self.remove(life, now, |sent| sent)
     }
 
-    /// Closes all ends of a process. `kept` says how many packets of those in transit arrive.
+    /// Closes all ends of a process. `kept` returns how many of the packets in transit arrive.
     fn remove(
         &mut self,
         life: Life,

@@ -4,7 +4,7 @@
 //! actors, runs their endpoints, and carries out the effects of the supervisor.
 //!
 //! # Layout
-//! - `outbox`: messages that wait for room at their receiver;
+//! - `outbox`: messages that wait for capacity at their receiver;
 //! - `actor`: endpoints and their replies;
 //! - `agent`: starting, stopping and replacing actors and processes on behalf of others;
 //! - `owner`: the meshes that actors of this process own;

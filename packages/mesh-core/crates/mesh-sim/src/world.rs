@@ -305,7 +305,7 @@ impl World {
         }
     }
 
-    /// Lets a process act. Its effects are left in `links` and `requests`.
+    /// Lets a process act. Its effects are stored in `links` and `requests`.
     fn step<T>(
         &mut self,
         life: Life,

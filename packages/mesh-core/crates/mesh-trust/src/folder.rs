@@ -80,8 +80,8 @@ impl Authority {
 fn read(folder: &Path, name: &str) -> Result<(PathBuf, Zeroizing<String>), TrustError> {
     let path = folder.join(name);
     let failed = |error: io::Error| io_error(&path, "read", &error);
-    // Opened before it is checked, so that the checked file is the one that is read. Non-blocking,
-    // because opening a pipe instead of a file would wait forever.
+    // The file is opened before it is checked, so that the file that is read was checked. It is
+    // opened non-blocking, because opening a pipe instead of a file would wait forever.
     let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).expect("it is a small flag");
     let file = OpenOptions::new().read(true).custom_flags(nonblock).open(&path).map_err(failed)?;
     check_folder(folder)?;

@@ -35,7 +35,7 @@ impl Store {
         }
     }
 
-    /// Evicts packs until at most `allowed` bytes are left. Returns false if another process is
+    /// Evicts packs until at most `allowed` bytes remain. Returns false if another process is
     /// evicting.
     fn remove_beyond(&self, allowed: u64) -> io::Result<bool> {
         let Some(_lock) = self.folder.lock_removal()? else { return Ok(false) };
@@ -61,7 +61,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Removes a pack unless a process is appending to it; returns whether the pack is gone.
+    /// Removes a pack unless a process is appending to it; returns whether the pack no longer
+    /// exists.
     fn remove_unwritten(&self, name: PackName) -> io::Result<bool> {
         let Some(chunks) = self.folder.file(name, Part::Chunks, Purpose::Write)? else {
             // The chunk file is created before the index, so it will not be created any more.

@@ -14,7 +14,7 @@ pub struct StoreOptions {
     pub keep_cached: bool,
 }
 
-/// Offsets in a pack have 32 bits; this limit leaves room for the last chunk.
+/// Offsets in a pack have 32 bits; this limit reserves space for the last chunk.
 const PACK_BYTES_MAX: u64 = 1 << 30;
 /// Minimum number of packs in a full budget, so that an eviction removes only a part of the chunks.
 const PACKS_MIN: u64 = 8;

@@ -161,7 +161,7 @@ impl PackRanges {
     }
 }
 
-/// Sorts ranges, and merges those that overlap or are adjacent.
+/// Sorts ranges, and merges overlapping or adjacent ones.
 fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     ranges.dedup_by(|next, range| {

@@ -92,7 +92,7 @@ impl Store {
         self.missing(std::slice::from_ref(id)).is_empty()
     }
 
-    /// Returns the indices of those `ids` that are not in the store.
+    /// Returns the indices of the `ids` that are not in the store.
     ///
     /// The folder is scanned once for any number of ids, and not at all if none is missing.
     pub fn missing(&self, ids: &[ChunkId]) -> Vec<usize> {

@@ -61,7 +61,8 @@ pub fn open_trusted(path: &Path, mode: Mode) -> io::Result<OwnedFd> {
     Ok(here)
 }
 
-/// Returns whether files of a user are trusted: those of root and of this process's effective user.
+/// Returns whether files of a user are trusted: only root and the effective user of this process
+/// are.
 pub fn is_trusted(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
 }

@@ -20,7 +20,7 @@ struct State {
     idle: Vec<Writer>,
     /// Number of threads that hold a [`WriterLease`].
     leases: usize,
-    /// Process to which the writers belong: a forked child has none of them.
+    /// The process to which the writers belong: a forked child cannot use them.
     process: u32,
 }
 

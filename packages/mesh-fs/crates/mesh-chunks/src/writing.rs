@@ -36,7 +36,7 @@ impl Store {
         self.put_verified(&[(id, bytes)])
     }
 
-    /// Adds those chunks that the store does not contain, with few system calls.
+    /// Adds the chunks that the store does not contain, with few system calls.
     ///
     /// The caller has verified that the bytes match the ids. If one does not, it is reported as
     /// damaged when it is read.

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::errors::raise;
 
-/// An overlay that records what programs of this host write over a tree.
+/// An overlay that stores the writes of programs of this host over a tree.
 #[pyclass(frozen, module = "mesh_fs._core", name = "Overlay")]
 pub(crate) struct PyOverlay {
     folder: Arc<MountFolder>,

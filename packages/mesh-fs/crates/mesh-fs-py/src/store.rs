@@ -36,7 +36,7 @@ impl PyStore {
             .map_err(|error| failed(py, &error))
     }
 
-    /// Returns those of the given chunks that the store does not contain.
+    /// Returns the given chunks that the store does not contain.
     fn missing<'py>(&self, py: Python<'py>, ids: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
         let ids = chunk_list::parse(ids)?;
         let missing = py.detach(|| self.0.missing(&ids));

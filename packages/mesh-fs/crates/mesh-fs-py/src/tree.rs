@@ -32,7 +32,7 @@ impl PyRecipe {
         chunk_list::write(py, self.0.chunks().iter().map(|(id, _)| *id))
     }
 
-    /// Joins the chunks, all of which the store must contain, to the tree or to the next recipe.
+    /// Joins the chunks to the tree or to the next recipe. The store must contain all of them.
     fn join<'py>(&self, py: Python<'py>, store: &PyStore) -> PyResult<Bound<'py, PyAny>> {
         let get = |id: &ChunkId| store.0.get(id).ok().flatten();
         let joined = py.detach(|| match self.0.join(get)? {

@@ -121,7 +121,7 @@ impl PyView {
 }
 
 fn invalidate(mount: &Mount, stale: &Stale) {
-    // Ignore errors: the kernel may not have cached the item, or the mount may be gone.
+    // Ignore errors: the kernel may not have cached the item, or the mount may no longer exist.
     let _ = match stale {
         Stale::Node { number } => mount.invalidate_node(*number, 0, 0),
         Stale::Name { directory, name } => mount.invalidate_entry(*directory, name),

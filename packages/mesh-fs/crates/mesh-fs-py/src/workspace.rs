@@ -33,7 +33,8 @@ impl PyWorkspace {
         Ok(chunk_list::write(py, needed))
     }
 
-    /// Writes what differs from the tree, and removes earlier files that the tree does not contain.
+    /// Writes the files that differ from the tree, and removes earlier files that the tree does not
+    /// contain.
     ///
     /// Returns the number of files written, removed and overwritten, and the number of bytes
     /// written.

@@ -18,7 +18,7 @@ const ROUNDS: usize = 3;
 const BIG_LEN: u64 = 1 << 30;
 const SMALL_LEN: u64 = 4096;
 const SMALL_COUNT: u64 = 10_000;
-/// Inode number of the large file; those of the small files follow.
+/// Inode number of the large file; the inodes of the small files follow.
 const BIG: u64 = 2;
 
 /// One large file and many small ones, all with the same bytes.

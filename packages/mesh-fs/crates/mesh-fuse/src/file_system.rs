@@ -165,7 +165,7 @@ impl Kind {
     }
 }
 
-/// What to search for in a file with holes.
+/// The target of a search in a file with holes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Seek {
     /// The start of data.

@@ -175,7 +175,8 @@ fn remove(path: &Path, _held: &File) -> io::Result<()> {
     }
 }
 
-/// Unmounts and removes what killed processes of this user have left in the host's cache folder.
+/// Unmounts and removes folders that killed processes of this user have left in the host's cache
+/// folder.
 ///
 /// This is only necessary if a process was killed together with its guardian.
 pub fn remove_left(cache: &Path) {

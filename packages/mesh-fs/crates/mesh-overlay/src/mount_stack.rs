@@ -79,7 +79,7 @@ pub(crate) struct MountStack {
 }
 
 impl MountStack {
-    /// Creates the place for a directory at which nothing is mounted yet.
+    /// Creates the stack of a directory on which nothing is mounted yet.
     pub(crate) fn new(mountpoint: PathBuf) -> Self {
         Self { mountpoint, mounts: Vec::new() }
     }

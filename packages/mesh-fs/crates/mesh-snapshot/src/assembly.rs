@@ -15,7 +15,7 @@ use std::collections::HashMap;
 pub(crate) struct File {
     pub(crate) stat: FileStat,
     pub(crate) xattrs: Xattrs,
-    /// Index of its first extent. Its extents end where those of the next file begin.
+    /// Index of its first extent. Its extents end before the first extent of the next file.
     pub(crate) first: u32,
     pub(crate) is_whole: bool,
     /// Index in `Assembly::directories`.

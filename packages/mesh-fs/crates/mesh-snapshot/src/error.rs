@@ -92,7 +92,7 @@ pub enum DecodeError {
     Malformed {
         /// Offset of the error.
         at: usize,
-        /// What is wrong at this offset.
+        /// The defect at this offset.
         problem: &'static str,
     },
     /// The description exceeds a limit.

@@ -191,8 +191,8 @@ impl Tree {
 
     /// Returns the chunks of all files and their lengths, without duplicates.
     ///
-    /// The chunks of files below 1 MiB come first, in the order of the tree, followed by those of
-    /// larger files.
+    /// The chunks of files below 1 MiB come first, in the order of the tree, followed by the chunks
+    /// of larger files.
     pub fn chunks(&self) -> impl Iterator<Item = (ChunkId, u32)> {
         let mut seen = HashSet::new();
         let of_files = |is_big: bool| {

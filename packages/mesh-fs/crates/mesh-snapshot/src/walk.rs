@@ -70,7 +70,7 @@ impl State {
 }
 
 impl Walk<'_> {
-    /// Lists directories until none is left.
+    /// Lists directories until the queue is empty.
     fn run(&self, device: u64) {
         while let Some((number, pending)) = self.next() {
             let listed = list(self.root, self.options, &pending);

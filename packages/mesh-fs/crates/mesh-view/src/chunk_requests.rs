@@ -46,7 +46,7 @@ impl ChunkRequests {
         let mut queue = self.queue();
         let count = count_max.min(queue.waiting.len());
         let taken = queue.waiting.drain(..count).collect();
-        // Reset the eventfd, and signal again if chunks are left for another caller.
+        // Reset the eventfd, and signal again if chunks remain for another caller.
         let _ = rustix::io::read(&self.waker, &mut [0_u8; 8]);
         if !queue.waiting.is_empty() {
             self.wake();

@@ -50,7 +50,7 @@ impl FileStamp {
         }
     }
 
-    /// Returns whether the file with metadata `now` may be the one that was written.
+    /// Returns whether the file with metadata `now` may be the file that was written.
     pub(crate) fn admits(&self, now: &Self) -> bool {
         let is_alike = self.size == now.size && self.modified == now.modified;
         is_alike && (self.inode == 0 || self == now)

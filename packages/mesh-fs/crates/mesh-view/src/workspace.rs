@@ -32,7 +32,7 @@ pub struct Synced {
     pub written: u64,
     /// Number of files and links that were removed.
     pub removed: u64,
-    /// Number of those, written or removed, that another program had created or changed.
+    /// Number of written or removed files and links that another program had created or changed.
     pub overwritten: u64,
     /// Total size in bytes of the files that were written.
     pub bytes: u64,
@@ -78,7 +78,8 @@ impl Workspace {
         Ok(extents.filter_map(|extent| extent.chunk).filter(|chunk| seen.insert(*chunk)).collect())
     }
 
-    /// Writes what differs from the tree, and removes files of earlier updates that are not in it.
+    /// Writes the files that differ from the tree, and removes files of earlier updates that are
+    /// not in it.
     ///
     /// Files of other programs are kept unless the tree contains the same name. A changed file is
     /// replaced by a new file: a process that has the old one open keeps reading it.
@@ -423,7 +424,7 @@ impl Update<'_> {
     }
 }
 
-/// Returns whether a name is reserved for the workspace; such names of the tree are left out.
+/// Returns whether a name is reserved for the workspace; such names of the tree are omitted.
 fn is_reserved(name: &[u8]) -> bool {
     name == OWN || name.rsplit(|byte| *byte == b'/').next() == Some(UNFINISHED)
 }

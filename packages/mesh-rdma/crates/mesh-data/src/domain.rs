@@ -140,7 +140,7 @@ impl Domain {
         Ok((slot, key))
     }
 
-    /// The location of a range of a registration, for a copy that was announced in a cell.
+    /// The location of a range of a registration; the copy must have been announced in a cell.
     pub(crate) fn range(
         &self,
         slot: u32,

@@ -43,7 +43,7 @@ impl Span {
         }
     }
 
-    /// The bytes, for a system call that reads them.
+    /// The bytes, as the argument of a system call that reads them.
     ///
     /// # Safety
     /// They are mapped as long as the slice is used. The slice is passed to the kernel only,
@@ -57,7 +57,7 @@ impl Span {
         unsafe { slice::from_raw_parts(self.start as *const u8, self.len) }
     }
 
-    /// The bytes, for a system call that writes them.
+    /// The bytes, as the argument of a system call that writes them.
     ///
     /// # Safety
     /// As for [`Span::bytes`]; in addition, they are mapped for writing.

@@ -53,7 +53,8 @@ impl Stop {
         }
     }
 
-    /// Like [`Stop::check`], for a waiting thread; it also checks the interrupt of the thread.
+    /// Like [`Stop::check`], but called by a waiting thread: it also checks the interrupt of the
+    /// thread.
     pub(crate) fn check_waiting(&self) -> Result<(), DataError> {
         let is_wanted = INTERRUPT.with_borrow(|hook| hook.is_some_and(|hook| hook()));
         if is_wanted {

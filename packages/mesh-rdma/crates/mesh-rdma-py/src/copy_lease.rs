@@ -17,7 +17,7 @@ impl PyCopyLease {
 
 #[pymethods]
 impl PyCopyLease {
-    /// Raises if the buffer was released or its owner is gone.
+    /// Raises if the buffer was released or its owner has exited.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         let lease = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let checked = lease.as_ref().map_or(Err(DataError::Released), CopyLease::check);

@@ -172,8 +172,8 @@ impl Handle {
         })
     }
 
-    /// Encodes the handle like `encode`, for a process that uses it only while this process holds
-    /// its lease.
+    /// Encodes the handle like `encode`; the receiving process uses it only while this process
+    /// holds its lease.
     fn encode_borrowed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let descriptor = self.public_descriptor(py)?;
         Ok(PyBytes::new(py, &encode(&descriptor, &self.remote, self.is_writable)))
@@ -203,7 +203,7 @@ impl Handle {
         Ok((target.map(|target| PyTarget { domain, target: Arc::new(target), handle }), refused))
     }
 
-    /// Raises if the owner is gone.
+    /// Raises if the owner has exited.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         if self.is_ours() {
             return Ok(());
@@ -402,8 +402,8 @@ pub(crate) struct PyTarget {
 
 #[pymethods]
 impl PyTarget {
-    /// Whether this target is unusable: its owner is gone, or it belongs to the parent of a forked
-    /// child. Another transport may still work.
+    /// Whether this target is unusable: its owner has exited, or it belongs to the parent of a
+    /// forked child. Another transport may still work.
     #[getter]
     fn is_over(&self) -> bool {
         self.target.check().is_err()

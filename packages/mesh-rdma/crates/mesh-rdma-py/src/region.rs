@@ -41,7 +41,8 @@ fn attach_object(py: Python<'_>, slot: u32, key: u64, object: Py<PyAny>) -> PyRe
     Ok(domain(py)?.attach_object(slot, key, Box::new(DropWithGil(Some(object)))))
 }
 
-/// Releases a registration of this process if nothing else uses it. Returns whether it is gone.
+/// Releases a registration of this process if nothing else uses it. Returns whether it was
+/// released.
 #[pyfunction]
 fn reclaim(py: Python<'_>, slot: u32, key: u64, timeout: Option<f64>) -> PyResult<bool> {
     let (domain, stop) = (domain(py)?, Stop::after(limit_of(timeout)?));

@@ -147,7 +147,7 @@ fn submit(
     Ok(PyTransfer(transfer))
 }
 
-/// Converts seconds to a limit; `None` is no limit.
+/// Converts seconds to a limit; `None` means unlimited.
 pub(crate) fn limit_of(seconds: Option<f64>) -> PyResult<Option<Duration>> {
     let limit = |seconds| {
         Duration::try_from_secs_f64(seconds).map_err(|_| {

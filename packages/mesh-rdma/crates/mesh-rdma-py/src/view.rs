@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use std::ffi::c_int;
 
 /// Bytes in the arena of their owner, as a read-only buffer. The owner keeps the memory registered
-/// until this object and all views of it are gone.
+/// until this object and all views of it are deallocated.
 #[pyclass(frozen, module = "mesh_rdma._core")]
 pub(crate) struct View(pub(crate) target::View);
 

@@ -186,7 +186,7 @@ mod tests {
     fn a_kernel_acknowledges_for_a_process_that_does_not_read() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let there = listener.local_addr().expect("it is bound");
-        // Nobody accepts the connection, and nobody reads.
+        // The connection is never accepted or read.
         let stream: OwnedFd = TcpStream::connect(there).expect("there is room").into();
         let ago = acknowledged_ago(&stream).expect("it is established");
         assert!(ago < Duration::from_secs(5), "{ago:?}");

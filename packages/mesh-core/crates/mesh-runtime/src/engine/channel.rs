@@ -127,7 +127,7 @@ impl Channel {
     /// Sends one frame completely.
     ///
     /// # Errors
-    /// If the peer does not receive it in time, or is gone.
+    /// If the peer does not receive it in time, or has exited.
     pub fn send(&mut self, frame: &Frame, until: Instant) -> io::Result<()> {
         let head = frame.head.encode(frame.tail.len());
         let bytes = [&head[..], &frame.tail].concat();
@@ -259,7 +259,7 @@ impl FirstFrame {
     }
 }
 
-/// Makes the kernel detect soon that the peer of a connection is unreachable or gone.
+/// Makes the kernel detect soon that the peer of a connection is unreachable or has exited.
 pub(super) fn set_failure_timeouts(stream: &OwnedFd) -> io::Result<()> {
     sockopt::set_tcp_nodelay(stream, true)?;
     sockopt::set_tcp_user_timeout(stream, SILENCE_MAX_MS)?;

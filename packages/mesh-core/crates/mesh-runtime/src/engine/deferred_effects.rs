@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// The interval of the sweep for idle shared memory: memory that was idle for all of it is freed.
 pub(super) const SWEEP_PERIOD: Duration = Duration::from_secs(5);
 
-/// The work that is left after the lock is released.
+/// The work that remains to be done after the lock is released.
 #[derive(Default)]
 pub(super) struct DeferredEffects {
     flush: Vec<(LinkId, Arc<Wire>)>,

@@ -100,7 +100,7 @@ mod tests {
         Instant::now() + Duration::from_secs(20)
     }
 
-    /// Returns an address at which nobody can listen while the socket exists.
+    /// Returns an address on which no process can listen while the socket exists.
     fn reserved_address() -> (OwnedFd, SocketAddr) {
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
         bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a free port");

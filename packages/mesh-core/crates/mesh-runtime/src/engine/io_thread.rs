@@ -54,7 +54,7 @@ impl Engine {
         } else if self.loop_count.load(Ordering::SeqCst) > 0 {
             std::thread::sleep(LOOP_HEAD_START);
             tokens.retain(|token| *token >= WRITABLE);
-            // A loop may be busy for long, so what it has not read is read here.
+            // A loop may be busy for long, so this thread reads the remaining data.
             let _ = self.io.sleep(Some(Duration::ZERO), tokens);
         }
     }

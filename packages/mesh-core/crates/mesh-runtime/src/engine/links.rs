@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Engine {
-    /// Reads one connection; returns who was woken besides `me`.
+    /// Reads one connection; returns which waiters other than `me` were woken.
     pub(super) fn read_link(&self, link: LinkId, me: Option<&Arc<Parker>>) -> Woken {
         let mut woken = Woken::default();
         let Some(wire) = lock(&self.shared).wires.get(&link).cloned() else { return woken };

@@ -76,14 +76,14 @@ impl AcceptedConnection {
     /// Sends one frame back; the connection closes when the caller is dropped.
     ///
     /// # Errors
-    /// If the peer does not receive it in time, or is gone.
+    /// If the peer does not receive it in time, or has exited.
     pub fn reply(&self, frame: &Frame) -> io::Result<()> {
         lock(&self.channel).send(frame, Instant::now() + REPLY_TIMEOUT)
     }
 
     /// Like [`AcceptedConnection::reply`] without waiting.
     ///
-    /// If the socket has no room, the reply is dropped.
+    /// If the send buffer of the socket is full, the reply is dropped.
     fn reply_nowait(&self, frame: &Frame) {
         let _ = lock(&self.channel).send(frame, Instant::now());
     }
@@ -165,7 +165,7 @@ impl Listener {
 
     /// Passes greetings to `handler` from now on.
     ///
-    /// Earlier greetings get the reply that the process is gone.
+    /// Earlier greetings get the reply that the process has exited.
     ///
     /// Requests continue to wait for [`Listener::next_request`].
     pub fn admit(&self, handler: Arc<dyn GreetingHandler>) {

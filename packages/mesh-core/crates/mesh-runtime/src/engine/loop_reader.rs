@@ -50,7 +50,7 @@ impl LoopReader {
             let _ = engine.lead.sleep(Some(Duration::ZERO), &mut tokens);
             for token in tokens {
                 match token {
-                    // No thread sleeps on the set now, so nobody else needs this notification.
+                    // No thread sleeps on the set now, so no other thread needs this notification.
                     WAKER => engine.lead.waker.reset(),
                     token => drop(engine.read_link(LinkId(token as u32), None)),
                 }

@@ -36,7 +36,7 @@ impl GreetingHandler for EngineHandler {
 impl Engine {
     /// Accepts connections from other hosts through a listener.
     ///
-    /// Requests for this worker are left to the owner of the listener.
+    /// The owner of the listener handles requests for this worker.
     pub fn admit(self: &Arc<Self>, listener: &Listener) {
         listener.admit(Arc::new(EngineHandler(Arc::downgrade(self))));
     }
@@ -85,7 +85,7 @@ impl Engine {
         channel.receive_first(&[Kind::Welcome], until).map(drop)
     }
 
-    /// Returns the credentials of a route, or those of the process.
+    /// Returns the credentials of a route, or the credentials of the process.
     fn trust_for(&self, of_route: Option<Trust>) -> Option<Trust> {
         of_route.or_else(|| lock(&self.trust).clone())
     }

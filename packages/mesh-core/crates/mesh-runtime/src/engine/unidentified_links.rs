@@ -16,7 +16,7 @@ const HELLO_MAX: Duration = Duration::from_secs(10);
 
 /// Connections in the order in which they were accepted, with their times.
 ///
-/// Those that have sent a greeting stay listed until their time limit has passed.
+/// Connections that have sent a greeting stay listed until their time limit has passed.
 pub(super) struct UnidentifiedLinks {
     links: VecDeque<(Instant, LinkId)>,
     hello_max: Duration,

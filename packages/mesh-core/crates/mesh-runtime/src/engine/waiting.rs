@@ -27,7 +27,7 @@ pub enum Waiter {
     Thread(Arc<Parker>),
     /// An event loop, as long as it exists.
     Loop(Weak<ReadyQueue>),
-    /// Several of them: all are woken, and those that find nothing continue to sleep.
+    /// Several waiters: all are woken, and a waiter that finds nothing continues to sleep.
     Many(Vec<Waiter>),
 }
 
@@ -40,7 +40,7 @@ enum Lead {
     UntilLoopWoken,
 }
 
-/// Who else was woken by frames that a thread has read.
+/// Which other waiters were woken by the frames that a thread has read.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Woken {
     pub(super) threads: bool,
@@ -188,7 +188,7 @@ impl Engine {
         self.finish(deferred);
     }
 
-    /// Sleeps until a receiver may have room again.
+    /// Sleeps until a receiver may have capacity again.
     ///
     /// Returns `false` if the time is over or a signal arrived.
     pub fn wait_credit(
@@ -328,7 +328,7 @@ impl Waiter {
         }
     }
 
-    /// Adds this waiter to those that `me` has woken.
+    /// Adds this waiter to the waiters that `me` has woken.
     pub(super) fn note(&self, me: Option<&Arc<Parker>>, woken: &mut Woken) {
         match self {
             Self::Thread(parker) => {

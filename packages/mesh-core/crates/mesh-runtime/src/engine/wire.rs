@@ -38,7 +38,7 @@ pub trait Descriptors: Send + Sync {
     fn released(&self, reader: ProcId, segment: u32, generation: u32);
     /// Notes that a peer is dead.
     fn peer_died(&self, proc: ProcId);
-    /// Creates room for `len` bytes of a message to processes of this host that arrives in pieces.
+    /// Allocates `len` bytes for a message to processes of this host that arrives in pieces.
     fn begin_direct_receive(&self, len: usize) -> DirectReceive {
         DirectReceive::plain(len)
     }
@@ -47,20 +47,21 @@ pub trait Descriptors: Send + Sync {
     /// Returns whether they need its descriptor, even if they already have one for a segment with
     /// this number.
     fn filled(&self, filled: &Filled) -> bool;
-    /// Frees memory that was not used for a while; returns `false` if nothing is left to free.
+    /// Frees memory that was not used for a while; returns `false` if there is nothing more to
+    /// free.
     fn sweep(&self) -> bool;
 }
 
 /// The result of writing to a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Written {
-    /// Nothing is left.
+    /// All queued bytes were written.
     All,
     /// The socket is full: call again when it is writable.
     Blocked,
     /// Another thread is writing and handles the rest.
     Elsewhere,
-    /// The peer is gone.
+    /// The connection is broken.
     Broken,
 }
 
@@ -166,7 +167,7 @@ impl Wire {
 
     /// Closes the connection in both directions.
     pub fn shut_down(&self) {
-        // The connection may have ended by itself.
+        // The connection may have ended already.
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
     }
 
@@ -181,7 +182,7 @@ impl Wire {
         writing.batch.is_empty() && lock(&self.queue).is_empty()
     }
 
-    /// Stores the descriptor under which an epoll set watches for room in the socket.
+    /// Stores the descriptor under which an epoll set watches whether the socket is writable.
     ///
     /// A second descriptor is needed because an exclusive registration cannot be modified.
     pub fn set_watch(&self, watch: OwnedFd) {
@@ -241,7 +242,8 @@ impl Wire {
         let first = &writing.batch[0];
         // A descriptor is sent with the first byte of its frame, so that frame starts the write.
         // Each announcement needs one, or the receiver would assign the next descriptor to it. If
-        // the segment is gone, the socket itself is sent, which no receiver accepts as a segment.
+        // the segment no longer exists, the socket itself is sent, which no receiver accepts as a
+        // segment.
         let is_announced = is_segment(first) && writing.offset == 0;
         let passed = is_announced.then(|| descriptors.get(first.head.rank));
         let rest = writing.batch.iter().skip(1).take_while(|frame| !is_segment(frame));

@@ -12,7 +12,7 @@ pub const NAME_LEN_MAX: usize = 255;
 pub(super) struct Endpoints {
     names: Vec<Box<[u8]>>,
     numbers: HashMap<Box<[u8]>, u16>,
-    /// The number of the last lookup, which is often that of the next one, too.
+    /// The result of the last lookup, which is often the result of the next one, too.
     last: u16,
 }
 

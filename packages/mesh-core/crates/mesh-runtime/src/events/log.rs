@@ -221,7 +221,7 @@ impl EventLog {
         let LogNames { initial_path, prefix, suffix, .. } = &file.names;
         let path = PathBuf::from(format!("{prefix}{}{suffix}", at_ns.max(0) / 1000));
         file.pages.publish(ENDPOINTS_AT, self.endpoint_count as u64);
-        // This fails if the directory is gone; then no reader exists either.
+        // This fails if the directory was removed; then no reader exists either.
         let _ = fs::rename(initial_path, &path);
         self.started.push(path.clone());
         WrittenFile { file, path, count: 0 }

@@ -90,7 +90,7 @@ impl Bulks {
 
     /// Forgets a dead host.
     ///
-    /// Returns those of its frames that were being received into shared memory.
+    /// Returns the incomplete frames from the host that were being received into shared memory.
     pub(super) fn discard_host(&mut self, agent: ProcId) -> Vec<BulkId> {
         for bulk in &mut self.sending {
             bulk.hosts.retain(|host| *host != agent.host);
@@ -133,7 +133,7 @@ impl Node {
         self.send_pieces();
     }
 
-    /// Sends pieces as far as acks have made room, in turn for all long frames.
+    /// Sends pieces of all long frames in turn, as far as acks permit.
     pub(super) fn send_pieces(&mut self) {
         let mut full = 0;
         while full < self.bulks.sending.len() {

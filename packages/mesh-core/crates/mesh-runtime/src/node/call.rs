@@ -49,7 +49,7 @@ pub struct CallSpec {
 /// The reason why a message was not sent. No part of it was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SendError {
-    /// A receiver has `window` messages of ours outstanding: wait for [`Effect::Credited`].
+    /// This process has `window` outstanding messages at a receiver: wait for [`Effect::Credited`].
     Full(Target),
     /// Too many bytes are queued for the process: wait for [`Effect::Credited`].
     Backlog(ProcId),
@@ -87,9 +87,9 @@ pub(super) struct PendingCall {
     replies: Vec<Reply>,
     /// Wake the consumer at each reply, not only at the end.
     is_stream: bool,
-    /// Nobody will take the replies.
+    /// The replies will not be taken.
     is_forgotten: bool,
-    /// The agent is notified of an exception among the replies that nobody takes.
+    /// The agent is notified of an exception among replies that are not taken.
     reports_exception: bool,
     /// How long its caller wanted to wait.
     timeout: Option<Duration>,
@@ -268,7 +268,7 @@ impl Node {
         Progress::Complete
     }
 
-    /// Lets a call run although nobody will take its replies.
+    /// Lets a call run although its replies will not be taken.
     pub fn forget(&mut self, reply_port: PortId) {
         match self.ports.get_mut(&reply_port) {
             Some(Port::Call(call)) if call.missing > 0 => call.is_forgotten = true,
@@ -353,7 +353,7 @@ impl Node {
         self.fail_open_targets(reply_port, |_| true, closed.code, &closed.detail);
     }
 
-    /// Fails everything that `proc` has not replied to, in all calls of this process.
+    /// Fails the missing replies of `proc` in all calls of this process.
     pub(super) fn fail_calls_to(&mut self, proc: ProcId, code: u8, detail: &Bytes) {
         let is_hit = |port: &Port| match port {
             Port::Call(call) => call.targets.iter().any(|target| target.proc == proc),
@@ -368,7 +368,7 @@ impl Node {
         }
     }
 
-    /// Fails what one process has not replied to in one call.
+    /// Fails the missing replies of one process in one call.
     pub(super) fn fail_call(&mut self, reply_port: PortId, proc: ProcId, code: u8) {
         self.fail_open_targets(reply_port, |target| target.proc == proc, code, &Bytes::new());
     }
@@ -440,7 +440,7 @@ impl Node {
         }
     }
 
-    /// Whether every target has room for the message.
+    /// Whether every target has capacity for the message.
     pub fn has_room(&self, spec: &CallSpec) -> bool {
         self.first_busy(spec).is_none() && self.admit(spec).is_ok()
     }
@@ -459,7 +459,7 @@ impl Node {
         if self.postponed.is_empty() { None } else { spec.targets.iter().find(is_busy).copied() }
     }
 
-    /// Like [`Node::admit`]; requests the ack that makes room if bytes are the obstacle.
+    /// Like [`Node::admit`]; requests the ack that frees capacity if too many bytes are queued.
     pub(super) fn admit_or_request_ack(&mut self, spec: &CallSpec) -> Result<(), SendError> {
         let admitted = self.admit(spec);
         if let Err(SendError::Backlog(proc)) = admitted {
@@ -468,7 +468,7 @@ impl Node {
         admitted
     }
 
-    /// Checks that every target has room, so that a message reaches all targets or none.
+    /// Checks that every target has capacity, so that a message reaches all targets or none.
     fn admit(&self, spec: &CallSpec) -> Result<(), SendError> {
         for target in spec.targets.iter() {
             let peer = self.peers.get(&target.proc);
@@ -508,9 +508,9 @@ impl Node {
         for target in spec.targets.iter() {
             let is_cast = is_cast && target.proc.host != self.config.me.host;
             if !is_cast && target.proc.host != self.config.me.host {
-                // No connection of ours breaks when the process dies, so its host has to report the
-                // death. The request precedes the message on the same route, so that no death in
-                // between is missed.
+                // This process has no connection that breaks when the target dies, so the host of
+                // the target has to report the death. The request precedes the message on the same
+                // route, so that no death in between is missed.
                 self.watch(target.proc);
             }
             let head = head_of(spec, *target, from);
@@ -571,7 +571,7 @@ impl Node {
         }
     }
 
-    /// Whether anything that was sent to `proc` has neither a reply nor is known to have arrived.
+    /// Whether a message to `proc` is outstanding, or a call waits for a reply of `proc`.
     pub(super) fn has_pending(&self, proc: ProcId) -> bool {
         self.peers.get(&proc).is_some_and(|peer| peer.has_outstanding())
             || self.waits().any(|(_, receiver)| receiver.proc == proc)

@@ -71,7 +71,7 @@ impl Node {
     /// Requests the report of the death of a process to which a connection has opened.
     ///
     /// The report then precedes everything that the agent sends after the death. Otherwise a
-    /// process that has not noticed yet that the connection is gone would send a call to the dead
+    /// process that has not noticed yet that the connection is broken would send a call to the dead
     /// process, although the caller knows that it has been replaced.
     pub(super) fn watch_connected(&mut self, proc: ProcId) {
         if self.is_agent_of(proc) {
@@ -119,7 +119,7 @@ impl Node {
         let meant = frame.tail.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
         let died = match (&peer.link_state, peer.incarnation) {
             (LinkState::Dead, _) => Some(peer.exit_report()),
-            // Nothing was ever started there.
+            // No process was ever started in this slot.
             (_, None) => Some(Bytes::new()),
             // Another process occupies the slot already.
             (_, Some(_)) if meant.is_some_and(|meant| meant < living_from) => {

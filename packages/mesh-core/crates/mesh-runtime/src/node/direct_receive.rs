@@ -36,7 +36,7 @@ pub enum ReceivedBody {
 }
 
 impl DirectParts {
-    /// Decides which part of a message goes to shared memory, given its beginning.
+    /// Decides which part of a message is written to shared memory, given its beginning.
     ///
     /// Returns `None` if parts are less than half of the message, or if this process itself reads
     /// it.
@@ -83,7 +83,7 @@ impl Node {
         self.bulks.is_direct_receive_enabled = true;
     }
 
-    /// Handles an arriving piece of a message that goes to shared memory.
+    /// Handles an arriving piece of a message that is written to shared memory.
     pub(super) fn write_direct(&mut self, id: BulkId, piece: &Bytes) {
         let Some(assembly) = self.bulks.assembly(id) else { return };
         let (start_len, whole) = (assembly.start_len, assembly.len);

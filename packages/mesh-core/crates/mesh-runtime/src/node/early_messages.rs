@@ -13,7 +13,8 @@ use std::time::Duration;
 /// How long a message waits for the spawn of its receiver.
 pub(super) const SPAWN_WAIT: Duration = Duration::from_secs(5);
 
-/// Messages to receivers that do not exist yet. Bounded by what each sender may have outstanding.
+/// Messages to receivers that do not exist yet. Bounded by the limit on outstanding messages of
+/// each sender.
 #[derive(Debug, Default)]
 pub(super) struct EarlyMessages {
     frames: FastMap<PortId, Vec<Frame>>,

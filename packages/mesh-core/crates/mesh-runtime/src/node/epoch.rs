@@ -54,7 +54,7 @@ impl Node {
         }
         let is_agent = self.config.me.slot == 0;
         if is_agent && self.failure_detector.exit_report(host).is_none() && self.has_peer_on(host) {
-            // Nobody has reported that the previous machine is dead.
+            // The death of the previous machine has not been reported.
             self.host_died(host, Bytes::new());
         }
         self.failure_detector.host_replaced(host, epoch);
@@ -114,7 +114,7 @@ impl Node {
 
     /// Notes that this host was declared dead and the job continues without it.
     ///
-    /// Its agent is notified of its own death, once.
+    /// The agent of this host is notified of the declared death, once.
     pub(super) fn handle_fence(&mut self) {
         if std::mem::replace(&mut self.is_fenced, true) {
             return;

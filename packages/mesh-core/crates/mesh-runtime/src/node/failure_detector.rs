@@ -38,7 +38,7 @@ const ACKNOWLEDGED_MIN: Duration = Duration::from_millis(1500);
 pub struct HostWatch {
     /// The interval between signs of life of the host.
     pub heartbeat: Duration,
-    /// How long its agent may be silent while its machine acknowledges what is sent to it.
+    /// How long its agent may be silent while its machine acknowledges the data sent to it.
     pub unresponsive_timeout: Duration,
     /// The detail of the fault for callers if the whole host is silent.
     pub exit_report: Bytes,
@@ -58,7 +58,7 @@ impl HostWatch {
     }
 }
 
-/// What is known about one other host.
+/// The state of one other host, as far as this process knows.
 #[derive(Debug)]
 struct MonitoredHost {
     /// Time of the last check; `None` until the first one.
@@ -66,7 +66,7 @@ struct MonitoredHost {
     /// How long the host has been silent, in running time of this process.
     silence: Duration,
     was_active: bool,
-    /// Another process replies at its address and reports that the host is gone.
+    /// Another process replies at its address and reports that the host no longer exists.
     ///
     /// Such replies are not a sign of life.
     is_gone: bool,
@@ -104,7 +104,7 @@ impl MonitoredHost {
     }
 }
 
-/// The hosts that this process monitors, and those that it knows to be dead.
+/// The hosts that this process monitors, and the hosts that it knows to be dead.
 #[derive(Debug, Default)]
 pub(super) struct FailureDetector {
     hosts: FastMap<HostId, MonitoredHost>,
@@ -225,7 +225,7 @@ impl Node {
 
     /// Notes whether the host itself responds.
     ///
-    /// Otherwise another process responds in the place of a host that is gone.
+    /// Otherwise another process responds at the address of a host that no longer exists.
     pub(super) fn note_responder(&mut self, host: HostId, is_itself: bool) {
         if let Some(monitored) = self.failure_detector.hosts.get_mut(&host) {
             monitored.is_gone = !is_itself;

@@ -29,7 +29,7 @@ pub fn gone_reply(hello: &Frame) -> Option<Frame> {
     (hello.head.kind == Kind::Hello).then(|| Frame { head, tail: greeting.freeze() })
 }
 
-/// What a peer reports about itself when a connection opens.
+/// The information that a peer sends about itself when a connection opens.
 struct Greeting {
     incarnation: u32,
     /// The incarnation of this process that the peer addresses.

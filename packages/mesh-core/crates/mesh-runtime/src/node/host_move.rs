@@ -1,9 +1,9 @@
 //! Moves of hosts to other machines, without the failure of any call.
 //!
-//! While a host moves, the agents of the other hosts hold the messages for it. The host completes
-//! what it has received, so that nothing is left in its mailboxes, and hands over its state. Then
-//! the next machine takes the number of the host, as after a death, but nobody is notified of one:
-//! calls stay pending, and the held messages are sent to the new machine.
+//! While a host moves, the agents of the other hosts hold the messages for it. The host processes
+//! everything that it has received, so that its mailboxes are empty, and hands over its state. Then
+//! the next machine takes the number of the host, as after a death, but no process is notified of a
+//! death: calls stay pending, and the held messages are sent to the new machine.
 
 use super::epoch::first_incarnation;
 use super::peer::LinkState;
@@ -13,21 +13,21 @@ use crate::hash::FastMap;
 use mesh_wire::frame::{Frame, Head, Kind};
 use mesh_wire::id::{Address, HostId, PortId, ProcId};
 
-/// The beginnings of the names of requests to agents that are not held: those of the move itself,
-/// and those by which the next machine learns of the other hosts.
+/// The name prefixes of requests to agents that are not held: the requests of the move itself, and
+/// the requests with which the next machine discovers the other hosts.
 const NOT_HELD: [&[u8]; 3] = [b"move_", b"host_", b"routes"];
 
 /// The messages that wait until a host has moved, oldest first.
 ///
-/// Without any, as nearly always, it takes the space of a pointer.
+/// If there are none, as in most processes, it takes the space of a pointer.
 #[derive(Debug, Default)]
 pub(super) struct HeldMessages(Option<Box<FastMap<HostId, Vec<Frame>>>>);
 
-/// Whether a process has anything left to do, and how much has reached it.
+/// Whether a process has pending work, and how many messages and replies it has received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Activity {
-    /// Number of messages and replies that have arrived, without those by which the agent of the
-    /// host asks for this.
+    /// Number of messages and replies that have arrived, without the queries of this number by the
+    /// agent of the host.
     pub received_count: u64,
     /// Whether no message is queued or in transit from here, and no reply is missing.
     pub is_quiet: bool,
@@ -62,8 +62,8 @@ impl HeldMessages {
 impl Node {
     /// Holds messages for a host from now on, because it is about to move.
     ///
-    /// Replies to calls of that host are still sent: it needs them to complete what it has
-    /// received. Requests of agents that concern moves or other hosts are sent, too.
+    /// Replies to calls of that host are still sent: it needs them to process everything that it
+    /// has received. Requests of agents that concern moves or other hosts are sent, too.
     pub fn hold_host(&mut self, host: HostId) {
         if host != self.config.me.host && !self.is_host_dead(host) {
             self.held_messages.begin(host);
@@ -83,7 +83,8 @@ impl Node {
 
     /// Sends the held messages to a host, which has moved or will not move.
     ///
-    /// A machine that has taken over the host is first told who watches its processes.
+    /// A machine that has taken over the host is first notified which processes watch its
+    /// processes.
     pub fn release_host(&mut self, host: HostId) {
         let Some(held) = self.held_messages.take(host) else { return };
         let agent = Address { proc: host.agent(), port: PortId::NONE };

@@ -1,4 +1,4 @@
-//! Connections to other processes: how they open, and what is retransmitted after a break.
+//! Connections to other processes: how they open, and which frames are retransmitted after a break.
 //!
 //! A process communicates with a peer over one session, which may use several connections in
 //! sequence. The first process that needs a connection opens it. If both sides connect at the same
@@ -73,11 +73,11 @@ pub(super) struct Peer {
     pub(super) exit_report: Option<Box<Bytes>>,
     /// Its host was requested to report its death.
     pub(super) is_watched: bool,
-    /// An ack was requested, to make room.
+    /// An ack was requested, to free capacity.
     is_ack_requested: bool,
     /// Bytes of long frames that have not been sent yet.
     pub(super) bulk_bytes: usize,
-    /// State of forwarding, for a host that receives frames through other hosts.
+    /// The forwarding state of a host that receives frames through other hosts.
     pub(super) relayed: Option<Box<Relayed>>,
     /// Our segments whose descriptor was sent to this peer.
     pub(super) announced: FastSet<u32>,
@@ -204,8 +204,8 @@ impl Node {
             && peer.incarnation.is_none()
             && matches!(peer.link_state, LinkState::Idle)
         {
-            // Nothing was ever started there: the handle is from an earlier job, or the process was
-            // on the machine that this one replaced and was not restored yet.
+            // No process was ever started in this slot: the handle is from an earlier job, or the
+            // process was on the machine that this one replaced and was not restored yet.
             let code =
                 if self.is_from_former_epoch(to) { fault::HOST_DIED } else { fault::STOPPED };
             return self.refuse(&frame, &Closed { code, detail: Bytes::new() });
@@ -313,7 +313,7 @@ impl Node {
         self.watch(proc);
     }
 
-    /// Notes that a connection is gone, for any reason.
+    /// Notes that a connection has ended, for any reason.
     pub fn link_down(&mut self, id: LinkId) {
         if let Some(Link { peer: Some(proc), .. }) = self.links.remove(&id) {
             self.connection_lost(id, proc);
@@ -457,7 +457,7 @@ impl Node {
             self.send_pieces();
         }
         if backlog_before > self.config.backlog_bytes_max {
-            // Blocked senders try again, and request an ack if there still is no room.
+            // Blocked senders try again, and request an ack if there is still no capacity.
             self.note_room_anywhere();
         }
         self.watch_connected(proc);
@@ -504,7 +504,7 @@ impl Node {
     }
 }
 
-/// Splits the tail of a frame into what precedes the message, and the message.
+/// Splits the tail of a frame into the part that precedes the message, and the message.
 fn split_long(frame: &Frame) -> (Bytes, Bytes) {
     let cast = (frame.head.kind == Kind::Cast).then(|| CastHeader::decode(&frame.tail)).flatten();
     let message_len = cast.map_or(frame.tail.len(), |(_, message)| message.len());

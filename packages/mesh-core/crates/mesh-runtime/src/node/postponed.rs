@@ -1,8 +1,8 @@
-//! Calls of event loops for which a receiver has no room yet.
+//! Calls of event loops for which a receiver has no capacity yet.
 //!
-//! A thread sleeps until there is room. An event loop must not sleep, so its call is kept here and
-//! sent as soon as every receiver has room. Calls to one receiver are sent in the order in which
-//! they were made.
+//! A thread sleeps until there is capacity. An event loop must not sleep, so its call is queued
+//! here and sent as soon as every receiver has capacity. Calls to one receiver are sent in the
+//! order in which they were made.
 
 use super::Node;
 use super::call::{CallSpec, SendError, Target};
@@ -12,10 +12,11 @@ use mesh_wire::id::{Address, PortId, ProcId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Maximum number of calls that wait for room.
+/// Maximum number of calls that wait for capacity.
 const CALLS_MAX: usize = 1 << 16;
 
-/// Calls that wait for room. Without any, as in most processes, it takes the space of a pointer.
+/// Calls that wait for capacity. If there are none, as in most processes, it takes the space of a
+/// pointer.
 #[derive(Debug, Default)]
 pub(super) struct PostponedCalls(Option<Box<Waiting>>);
 
@@ -26,7 +27,7 @@ struct Waiting {
     /// The calls to each receiver, oldest first. Ports are numbered in the order of the calls.
     queues: FastMap<Address, VecDeque<PortId>>,
     byte_count: usize,
-    /// Receivers that may have room for the first call of their queue.
+    /// Receivers that may have capacity for the first call of their queue.
     candidates: Vec<Address>,
 }
 
@@ -41,7 +42,7 @@ impl PostponedCalls {
         self.0.as_ref().is_some_and(|waiting| waiting.queues.contains_key(&receiver))
     }
 
-    /// Notes that a receiver may have room.
+    /// Notes that a receiver may have capacity.
     pub(super) fn note_room(&mut self, receiver: Address) {
         if let Some(waiting) = &mut self.0
             && waiting.queues.contains_key(&receiver)
@@ -50,7 +51,7 @@ impl PostponedCalls {
         }
     }
 
-    /// Notes that any receiver may have room.
+    /// Notes that any receiver may have capacity.
     pub(super) fn note_room_anywhere(&mut self) {
         if let Some(waiting) = &mut self.0 {
             waiting.candidates.extend(waiting.queues.keys());
@@ -62,7 +63,7 @@ impl PostponedCalls {
         self.0.as_ref().is_some_and(|waiting| !waiting.candidates.is_empty())
     }
 
-    /// Returns the first call to the next receiver that may have room.
+    /// Returns the first call to the next receiver that may have capacity.
     fn next(&mut self) -> Option<(PortId, CallSpec)> {
         let waiting = self.0.as_mut()?;
         while let Some(receiver) = waiting.candidates.pop() {
@@ -135,7 +136,7 @@ impl Waiting {
         let (gone, left): (Vec<Target>, Vec<Target>) =
             removed.targets.iter().partition(|target| target.proc == proc);
         if !left.is_empty() {
-            // It keeps its place, because nothing was added in between, and queues are ordered.
+            // It keeps its position, because no call was added in between, and queues are ordered.
             let spec = CallSpec { targets: Arc::from(left), ..removed.clone() };
             self.byte_count += byte_count(&spec);
             for receiver in receivers(&spec) {
@@ -172,7 +173,7 @@ impl Waiting {
 }
 
 impl Node {
-    /// Like [`Node::call`], but if a receiver has no room, the call is sent when it has.
+    /// Like [`Node::call`], but if a receiver has no capacity, the call is sent as soon as it has.
     ///
     /// # Errors
     /// [`SendError`] if too many calls or bytes wait already.
@@ -189,7 +190,7 @@ impl Node {
         Ok(reply_port)
     }
 
-    /// Sends the postponed calls whose receivers all have room.
+    /// Sends the postponed calls whose receivers all have capacity.
     pub(super) fn send_postponed(&mut self) {
         while let Some((reply_port, spec)) = self.postponed.next() {
             if self.admit_or_request_ack(&spec).is_err() {
@@ -208,7 +209,7 @@ impl Node {
         true
     }
 
-    /// Drops what was not sent to a process that has died.
+    /// Drops the postponed calls to a process that has died.
     pub(super) fn drop_postponed_to(&mut self, proc: ProcId) {
         for reply_port in self.postponed.calls_to(proc) {
             if let Some(dropped) = self.postponed.remove_targets(reply_port, proc) {

@@ -191,7 +191,8 @@ impl Node {
 
     /// Returns the sequence number of a frame in the session with a host.
     ///
-    /// Returns `None` if the frame belongs to the session with another machine in its place.
+    /// Returns `None` if the frame belongs to the session with a previous or later machine of that
+    /// host.
     fn seq_in_session(&self, seq: u64, host: HostId) -> Option<u64> {
         let bits = self.session_bits(host);
         (seq & !SEQ_MASK == bits).then_some(seq & SEQ_MASK)
@@ -248,7 +249,7 @@ impl Node {
                 let to = to.unwrap_or(route.origin);
                 let batch = Batch { to, missing: below + 1, frames: BytesMut::new() };
                 self.relays.batches.insert(caller, batch);
-                // Its own replies go into its own batch.
+                // The replies of this host are added to its own batch.
                 self.relays.parent.insert(caller, self.config.me.host);
             }
         }
@@ -346,7 +347,7 @@ impl Node {
         }
     }
 
-    /// Checks whether a host receives what was sent to it through other hosts.
+    /// Checks whether a host receives the frames that were sent to it through other hosts.
     ///
     /// Frames that it does not receive are retransmitted directly.
     pub(super) fn check_relayed(&mut self, host: HostId, heartbeat: Duration) {
@@ -364,7 +365,7 @@ impl Node {
         }
     }
 
-    /// Retransmits the frames that would have passed through a neighbour that is gone.
+    /// Retransmits forwarded frames that are not acknowledged, after the loss of a neighbour.
     pub(super) fn retransmit_relayed(&mut self) {
         let is_relayed = |proc: &ProcId| {
             let peer = &self.peers[proc];

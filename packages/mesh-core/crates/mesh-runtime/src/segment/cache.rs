@@ -338,7 +338,7 @@ fn extent(parts: &[Part]) -> Result<(SegmentRef, Range<usize>), OpenError> {
         }
         end = part.offset.checked_add(part.len).ok_or_else(|| refused("they are too long"))?;
     }
-    // This leaves room to round up to whole pages.
+    // This permits rounding up to whole pages.
     match usize::try_from(end) {
         Ok(end) if end <= isize::MAX as usize / 2 => Ok((segment_ref, start..end)),
         _ => Err(refused("they are too long")),

@@ -197,7 +197,7 @@ pub fn copy_fresh(from: &[u8], to: &mut [MaybeUninit<u8>]) {
 pub fn extend_fresh(to: &mut Vec<u8>, from: &[u8]) {
     to.reserve(from.len());
     copy_fresh(from, to.spare_capacity_mut());
-    // SAFETY: the bytes after the old end had room, and they were just written.
+    // SAFETY: the bytes after the old end are within the capacity, and they were just written.
     unsafe { to.set_len(to.len() + from.len()) };
 }
 

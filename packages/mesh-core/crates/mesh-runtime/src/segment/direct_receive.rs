@@ -44,7 +44,7 @@ pub enum ReceiveResult {
 }
 
 impl DirectReceive {
-    /// Creates room for a message in private memory of this process.
+    /// Allocates private memory of this process for a message.
     pub fn plain(len: usize) -> Self {
         Self::new(len, Place::Plain(Vec::new()))
     }
@@ -65,7 +65,7 @@ impl DirectReceive {
         }
     }
 
-    /// Stores a piece; returns `true` for the one that completes the message.
+    /// Stores a piece; returns `true` if it completes the message.
     pub fn write(&self, at: usize, bytes: Bytes) -> bool {
         let mut state = self.lock();
         state.out_of_order.insert(at, bytes);

@@ -26,7 +26,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Creates a segment that has room for `len` bytes, but no pages.
+    /// Creates a segment with a capacity of `len` bytes, but without pages.
     pub(super) fn create(len: usize) -> io::Result<Self> {
         let fd = create_memfd()?;
         let len = file_len(len)?;
@@ -101,7 +101,7 @@ impl Memory {
         self.pages.read(len)
     }
 
-    /// Frees the pages, including those that other processes have mapped.
+    /// Frees the pages, including pages that other processes have mapped.
     pub(super) fn punch(&mut self) -> io::Result<()> {
         self.punch_from(0, self.resident)?;
         (self.resident, self.entered) = (0, 0);

@@ -105,8 +105,8 @@ impl Drop for Message {
 
 /// One part of a received message: bytes that belong to the receiver.
 ///
-/// Writes to them are visible to nobody else, and later actions of the sender are not visible here.
-/// The view exists until the last part of its message is dropped.
+/// Writes to them are not visible to other processes, and later writes of the sender are not
+/// visible here. The view exists until the last part of its message is dropped.
 pub struct Mapping {
     message: Arc<Message>,
     start: usize,
@@ -130,7 +130,8 @@ impl Mapping {
         self.len == 0
     }
 
-    /// Returns a pointer to the first byte, for a caller that lends the bytes to another language.
+    /// Returns a pointer to the first byte; intended for a caller that lends the bytes to another
+    /// language.
     ///
     /// The bytes may be read and written as long as the mapping exists, but not while a slice of it
     /// is in use.

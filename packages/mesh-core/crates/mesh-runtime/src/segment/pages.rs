@@ -27,7 +27,7 @@ pub(super) fn advise_huge(range: Range<*mut MaybeUninit<u8>>) {
 
 /// Returns the number of bytes of a page.
 pub(super) fn page_len() -> usize {
-    // SAFETY: sysconf reads no memory of ours.
+    // SAFETY: sysconf reads no memory of this process.
     let len = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(len).expect("every kernel has a page size")
 }
@@ -72,7 +72,7 @@ impl Pages {
             Sharing::Private => libc::MAP_PRIVATE | libc::MAP_NORESERVE,
         };
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: no address is requested, so no mapping of ours is replaced.
+        // SAFETY: no address is requested, so no existing mapping is replaced.
         let start =
             unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, file.as_raw_fd(), 0) };
         Ok(Self { start: mapped(start)?, len })
@@ -84,7 +84,7 @@ impl Pages {
         if len <= self.len {
             return Ok(());
         }
-        // SAFETY: start and len are a mapping that we own; `&mut` proves that nobody uses it now.
+        // SAFETY: start and len are a mapping that we own; `&mut` proves that it is not in use now.
         let start = unsafe {
             libc::mremap(self.start.as_ptr().cast(), self.len, len, libc::MREMAP_MAYMOVE)
         };
@@ -137,7 +137,7 @@ impl Pages {
     /// Returns the first `len` bytes.
     pub(super) fn read(&self, len: usize) -> Vec<u8> {
         assert!(len <= self.len, "{len} bytes are more than is mapped");
-        // SAFETY: the bytes are mapped, and nobody writes to them while the owner reads.
+        // SAFETY: the bytes are mapped, and they are not written while the owner reads.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len) }.to_vec()
     }
 
@@ -200,7 +200,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nothing that borrows from it is left.
+        // SAFETY: we own the mapping, and no borrow of it exists.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

@@ -162,7 +162,7 @@ impl SegmentPool {
 
     /// Takes a segment for a message of `len` bytes that will arrive.
     ///
-    /// If the pool has no room, private memory is used instead.
+    /// If the pool is exhausted, private memory is used instead.
     pub fn begin_direct_receive(self: &Arc<Self>, len: usize) -> DirectReceive {
         let taken = if self.is_forked() { None } else { self.take(len).ok() };
         taken.map_or_else(
@@ -249,7 +249,7 @@ impl SegmentPool {
 
     /// Frees the memory that was not used since the previous sweep.
     ///
-    /// Call this every few seconds, so that a process that has stopped sending keeps nothing.
+    /// Call this every few seconds, so that a process that has stopped sending keeps no memory.
     pub fn sweep(&self) {
         if self.is_forked() {
             return;

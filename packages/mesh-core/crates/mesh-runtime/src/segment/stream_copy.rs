@@ -1,7 +1,7 @@
-//! Copies to memory that nobody reads soon.
+//! Copies to memory that is not read soon.
 //!
-//! An ordinary store first loads the target into the caches, and evicts what the caller needs next.
-//! Streaming stores write past the caches, which takes about half of the time.
+//! An ordinary store first loads the target into the caches, and evicts data that the caller needs
+//! next. Streaming stores write past the caches, which takes about half of the time.
 #![expect(unsafe_code, reason = "stores that bypass the caches")]
 
 use std::ptr;

@@ -29,7 +29,7 @@ pub enum Verdict {
     Raised,
 }
 
-/// The reason why a failure goes to an owner instead of being repaired.
+/// The reason why a failure is passed to an owner instead of being repaired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum EscalationReason {
     /// The policy of the child does not restart after this kind of failure.
@@ -121,7 +121,7 @@ pub enum Event {
         /// The mesh.
         child: ChildId,
     },
-    /// Nothing of a mesh is left. Replies to [`Effect::StopChild`].
+    /// All parts of a mesh have stopped. Replies to [`Effect::StopChild`].
     ChildStopped {
         /// The mesh.
         child: ChildId,
@@ -136,7 +136,7 @@ pub enum Event {
         /// The actor.
         owner: Owner,
     },
-    /// Nothing of an owner is left.
+    /// All parts of an owner have stopped.
     OwnerStopped {
         /// The actor.
         owner: Owner,

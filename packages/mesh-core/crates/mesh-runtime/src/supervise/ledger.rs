@@ -140,8 +140,8 @@ impl Ledger {
 
     /// Reports a part of the failure that no restart will repair.
     ///
-    /// The report goes to `__supervise__` of the owner if it exists; otherwise the failure waits
-    /// for a caller to receive it.
+    /// The report is passed to `__supervise__` of the owner if it exists; otherwise the failure is
+    /// pending until a caller receives it.
     pub(super) fn report(
         &mut self,
         failure: FailureId,

@@ -35,7 +35,7 @@ pub struct Policy {
     pub restart: Restart,
     /// The ranks that are restarted with it.
     pub scope: Scope,
-    /// Maximum number of failures repaired within `period`; the next one goes to the owner.
+    /// Maximum number of failures repaired within `period`; the next one is passed to the owner.
     pub intensity_max: u32,
     /// The window in which failures are counted.
     pub period: Duration,
@@ -57,12 +57,12 @@ impl Default for Policy {
 pub enum FailureKind {
     /// The actor raised an exception while no caller was waiting.
     Crash,
-    /// The actor or its process exited by itself.
+    /// The actor or its process exited without a request.
     Exit {
         /// Whether the exit was regular: status 0, no signal.
         normal: bool,
     },
-    /// The process is gone, or its host is.
+    /// The process or its host has died.
     ProcDied,
 }
 

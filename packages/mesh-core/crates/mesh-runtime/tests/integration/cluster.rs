@@ -155,7 +155,8 @@ impl Cluster {
         self.node(proc.host.0, 0).proc_died(proc, incarnation, detail);
     }
 
-    /// Kills a process; the agent of its host notices, but nobody has read the end of a connection.
+    /// Kills a process; the agent of its host notices, but no process has read the end of a
+    /// connection.
     pub(crate) fn kill_proc_unread(&mut self, proc: ProcId) {
         let cut: Vec<End> = self.ends.keys().copied().filter(|end| end.0 == proc).collect();
         for end in cut {
@@ -168,9 +169,9 @@ impl Cluster {
         self.node(proc.host.0, 0).proc_died(proc, 0, Bytes::from_static(b"9"));
     }
 
-    /// Puts new processes in the place of those of a host, as if another machine had taken over.
+    /// Replaces the processes of a host by new ones, as if another machine had taken over.
     ///
-    /// Nobody is notified.
+    /// No process is notified.
     pub(crate) fn exchange_machine(&mut self, host: u32, procs: u32, epoch: u32) {
         let is_of_it = |end: &End| end.0.host.0 == host;
         let cut: Vec<End> = self.ends.keys().copied().filter(is_of_it).collect();

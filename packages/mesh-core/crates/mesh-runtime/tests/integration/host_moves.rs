@@ -13,7 +13,8 @@ const PROCS: u32 = 2;
 const PORT: PortId = PortId(9_000_000);
 const WINDOW: u32 = 64;
 
-/// What each sender has sent to each actor, and what the actors have served, in order.
+/// The messages that each sender has sent to each actor, and those that the actors have served, in
+/// order.
 #[derive(Default)]
 struct Ledger {
     next: BTreeMap<ProcId, u64>,
@@ -90,7 +91,7 @@ fn other_agents(cluster: &Cluster) -> Vec<u32> {
     agents.map(|proc| proc.host.0).collect()
 }
 
-/// Whether the host has received everything, and nothing is left to do on it.
+/// Whether the host has received everything and has no pending work.
 fn is_at_rest(cluster: &mut Cluster) -> bool {
     let agents = other_agents(cluster);
     let has_all = agents.iter().all(|host| cluster.node(*host, 0).has_received_all(MOVING));

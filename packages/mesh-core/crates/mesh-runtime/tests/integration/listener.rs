@@ -1,4 +1,4 @@
-//! A pending connection takes a bounded part of the listener, for a bounded time.
+//! A pending connection uses bounded resources of the listener for a bounded time.
 
 use crate::client_connections::{LIMIT, TestListener, bare, head, members, send_raw, wait_closed};
 use mesh_runtime::engine::channel::Channel;

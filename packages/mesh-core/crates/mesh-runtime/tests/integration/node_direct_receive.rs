@@ -73,7 +73,7 @@ fn directly_received_bytes_equal_the_sent_bytes() {
     ));
     let sent: Vec<u8> = (0..LONG).map(|at| (at % 251) as u8).collect();
     for _ in 0..3 {
-        // In pieces of odd lengths, one of which overtakes another; later into warm pages.
+        // Pieces of odd lengths, one of which overtakes another; later rounds write to warm pages.
         let receive = pool.begin_direct_receive(LONG);
         let piece = |from: usize, to: usize| Bytes::copy_from_slice(&sent[from..to]);
         assert!(!receive.write(0, piece(0, 333)));

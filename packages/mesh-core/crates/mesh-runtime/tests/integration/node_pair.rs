@@ -11,7 +11,7 @@ pub(crate) const WORKER: ProcId = ProcId::new(0, 1);
 /// Number of bytes that may be queued for a peer.
 pub(crate) const BACKLOG_MAX: usize = 1000;
 
-/// A message to a port of the worker, of which the sender may have `window` outstanding.
+/// A message to a port of the worker; the sender may have `window` of them outstanding.
 pub(crate) fn to_worker(port: PortId, window: u32, body: Vec<u8>) -> CallSpec {
     CallSpec {
         kind: Kind::Call,

@@ -1,4 +1,4 @@
-//! A call that must not block waits until its receivers have room.
+//! A call that must not block waits until its receivers have capacity.
 
 use crate::node_pair::{AGENT, BACKLOG_MAX, Pair, WORKER, to_worker};
 use bytes::Bytes;
@@ -42,7 +42,7 @@ fn postponed_calls_are_sent_in_order_and_not_overtaken() {
         .map(|n| pair.agent.call_or_postpone(&call(port, n)).expect("it is postponed"))
         .collect();
     assert_eq!(serve(&mut pair, port), [0]);
-    // The reply made room, which belongs to the first of the postponed calls.
+    // The reply freed capacity, which belongs to the first of the postponed calls.
     assert!(!pair.agent.has_room(&call(port, 9)));
     assert!(matches!(pair.agent.call(&call(port, 9)), Err(SendError::Full(_))));
     for n in 1..4 {

@@ -10,7 +10,7 @@ use std::thread;
 const SENDER: ProcId = ProcId::new(0, 1);
 const READER: ProcId = ProcId::new(0, 2);
 
-/// Returns bytes of which every 8 are different, so that a misplaced stretch is noticed.
+/// Returns bytes in which all groups of 8 differ, so that a misplaced range is noticed.
 fn numbered(seed: u64, len: usize) -> Vec<u8> {
     let word = |at: usize| ((at as u64 / 8) ^ (seed << 40)).to_le_bytes()[at % 8];
     (0..len).map(word).collect()

@@ -1,4 +1,4 @@
-//! What processes send each other, and how long it takes.
+//! Messages between processes, and their latencies.
 
 use super::{Cluster, Event, Member};
 use crate::message::Life;
@@ -53,7 +53,7 @@ impl Cluster {
         }
     }
 
-    /// Tells a host that it was declared dead; returns whether it can be reached.
+    /// Notifies a host that it was declared dead; returns whether the host can be reached.
     pub fn fence(&mut self, life: Life, host: HostId, epoch: u32) -> bool {
         let here = self.members[life as usize].id.host;
         let agent = self.by_proc.get(&host.agent()).copied();

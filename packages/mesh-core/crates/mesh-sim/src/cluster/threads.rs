@@ -1,4 +1,4 @@
-//! The threads of the programs: what they wait for, and when they run.
+//! The threads of the programs: their waits, and when they run.
 
 use super::{Cluster, Event};
 use crate::message::Life;
@@ -11,16 +11,16 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ThreadId(pub u32);
 
-/// What a thread waits for.
+/// The waiter that an event wakes.
 #[derive(Clone, Debug)]
 pub enum Waiter {
     /// Wake the running thread, once.
     Thread,
-    /// Tell an event loop, as long as it exists.
+    /// Notify an event loop, as long as it exists.
     Loop(Weak<ReadyQueue>),
 }
 
-/// What is woken by an arrival at a port.
+/// The waiter that is woken by an arrival at a port.
 #[derive(Clone, Debug)]
 pub(super) enum Waiting {
     Thread(ThreadId),
@@ -125,7 +125,7 @@ impl Cluster {
         self.members[life as usize].waiters.remove(&port);
     }
 
-    /// Wakes the running thread when a receiver of its process may have room again.
+    /// Wakes the running thread when a receiver of its process may have capacity again.
     pub fn wait_for_credit(&mut self, life: Life) {
         if let Some(current) = self.current {
             self.members[life as usize].credit_waiters.push(current);

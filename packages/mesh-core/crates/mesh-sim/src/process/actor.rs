@@ -18,7 +18,7 @@ const CONCURRENT_MAX: usize = 4;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Running,
-    /// Asked to stop; everything that it owns stops first.
+    /// Requested to stop; everything that it owns stops first.
     Stopping,
     /// Failed; everything that it owns is being stopped.
     Failed,
@@ -186,7 +186,7 @@ impl Process {
         self.supervise(Event::OwnerFailed { owner: port }, context);
     }
 
-    /// Stops an actor, and replies to the request when everything that the actor owned is gone.
+    /// Stops an actor, and replies to the request when everything that the actor owned has stopped.
     pub(super) fn stop_actor(
         &mut self,
         port: PortId,

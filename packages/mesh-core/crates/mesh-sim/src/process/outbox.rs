@@ -1,4 +1,4 @@
-//! Outgoing messages. Each queue waits for room at its receiver and preserves order.
+//! Outgoing messages. Each queue waits for capacity at its receiver and preserves order.
 
 use super::{Context, Process, Wait};
 use crate::message::{Task, Work};
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// The content of an [`OutgoingMessage`].
 #[derive(Debug)]
 pub(super) enum Payload {
-    /// An [`Task`], which gets its sequence number when it is sent.
+    /// A [`Task`], which gets its sequence number when it is sent.
     Task { line: u64, tag: u64, work: Work },
     /// Fixed bytes; the first `meta_len` are metadata.
     Fixed { meta_len: u16, tail: Bytes },
@@ -59,7 +59,8 @@ impl OutgoingMessage {
 }
 
 impl Process {
-    /// Sends a message, now or when there is room. Returns the port of the replies if it was sent.
+    /// Sends a message, now or when there is capacity. Returns the port of the replies if it was
+    /// sent.
     pub(super) fn submit(
         &mut self,
         message: OutgoingMessage,
@@ -79,7 +80,7 @@ impl Process {
         }
     }
 
-    /// Sends queued messages as far as their receivers have room.
+    /// Sends queued messages as far as their receivers have capacity.
     pub(super) fn send_waiting(&mut self, context: &mut Context<'_>) {
         let queues: Vec<PortId> = self.outbox.keys().copied().collect();
         for queue in queues {
@@ -96,7 +97,7 @@ impl Process {
         }
     }
 
-    /// Passes a message to the node. Returns the message if the receiver has no room.
+    /// Passes a message to the node. Returns the message if the receiver has no capacity.
     fn post(
         &mut self,
         message: OutgoingMessage,

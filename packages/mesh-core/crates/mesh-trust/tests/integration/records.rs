@@ -177,7 +177,7 @@ fn key_updates_of_a_peer_that_does_not_read_use_bounded_memory() {
     assert!(came.len() > 3 * PLAIN_LEN_MAX && bytes.starts_with(&came), "the keys are right");
 }
 
-/// A worker with the record layer of this crate, and a client with the one of rustls.
+/// A worker with the record layer of this crate, and a client with the record layer of rustls.
 fn linked_with_rustls() -> (SecureStream, ClientConnection) {
     let authority = pair::authority(JOB);
     let trust = pair::trust_at(&pair::identity(&authority, Role::Worker), &Role::ALL, NOW);

@@ -16,7 +16,7 @@ pub(super) enum Axis {
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Listed {
     values: Vec<i64>,
-    /// Positions in `values`, sorted by value, for the inverse mapping.
+    /// Positions in `values`, sorted by value; used for the inverse mapping.
     ascending: Vec<u32>,
     /// The minimum distance of two values; 0 if a value occurs twice.
     gap: i64,

@@ -190,7 +190,7 @@ fn a_store_with_a_removed_pack_open_reads_it_or_reports_it_missing() {
     put(&open(folder.path(), TIGHT), &chunks(10..200));
     let count = count_right(&reader, &first);
     assert!([0, 4].contains(&count));
-    // A scan finds that the pack is gone, so the chunks are written again.
+    // A scan finds that the pack no longer exists, so the chunks are written again.
     assert!(!reader.has(&chunk(999, 10).id));
     assert_eq!(count_right(&reader, &first), 0);
     assert_eq!(count_right(&late, &first), 0);

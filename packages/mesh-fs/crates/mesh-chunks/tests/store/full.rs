@@ -24,7 +24,7 @@ impl Drop for SmallDisk<'_> {
     }
 }
 
-/// Puts chunks until the disk is full; returns those that were written.
+/// Puts chunks until the disk is full; returns the chunks that were written.
 fn fill(store: &Store, numbers: std::ops::Range<u64>) -> (Vec<Chunk>, StoreError) {
     let mut inside = Vec::new();
     for chunk in chunks(numbers) {

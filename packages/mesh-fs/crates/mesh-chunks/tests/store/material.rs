@@ -4,7 +4,7 @@ use mesh_chunks::{ChunkId, Store, StoreOptions};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// Packs of 64 KiB, and room for a thousand of them.
+/// Packs of 64 KiB, and a budget of a thousand packs.
 pub(crate) const SMALL: StoreOptions =
     StoreOptions { budget_bytes: 64 << 20, pack_bytes: 64 << 10, keep_cached: true };
 

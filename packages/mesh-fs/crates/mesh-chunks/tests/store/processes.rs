@@ -1,4 +1,4 @@
-//! Stores of several processes on one folder, some of which are killed.
+//! Several processes, some of which are killed, use stores on one folder.
 
 use crate::material::{Chunk, SMALL, chunk, chunks, count_right, files, folder, ids, open, put};
 use std::env;

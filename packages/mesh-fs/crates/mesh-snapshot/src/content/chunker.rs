@@ -27,7 +27,7 @@ const GEAR: [u64; 256] = {
 #[derive(Debug)]
 pub(crate) struct Chunker {
     min: usize,
-    /// Length from which the threshold `loose` applies.
+    /// Minimum length at which the threshold `loose` applies.
     normal: usize,
     max: usize,
     /// Threshold for chunks shorter than `normal`.

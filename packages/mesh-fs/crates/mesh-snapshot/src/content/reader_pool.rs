@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Size in bytes from which a file is read by several threads.
+/// Minimum size in bytes at which a file is read by several threads.
 const LARGE: u64 = 16 << 20;
 /// Minimum number of bytes of a large file that one thread reads at a time.
 const PART: u64 = 8 << 20;
@@ -159,7 +159,7 @@ fn batches(ranges: &[Range<u64>]) -> Vec<Vec<(usize, usize, u64)>> {
 }
 
 impl ReaderPool<'_> {
-    /// Executes tasks until none is left.
+    /// Executes tasks until the queue is empty.
     fn run(&self) {
         let mut scratch = Scratch::new();
         while let Some(task) = self.tasks.get(self.next.fetch_add(1, Relaxed)) {

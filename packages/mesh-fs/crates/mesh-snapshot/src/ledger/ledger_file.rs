@@ -93,7 +93,8 @@ impl LedgerFile {
         // If the file system does not support locks, other processes may remove the file as stale.
         let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
         let mut file = File::from(file);
-        // Not flushed to the disk: the checksum detects what a power failure leaves incomplete.
+        // Not flushed to the disk: the checksum detects a file that a power failure leaves
+        // incomplete.
         file.write_all(ledger)?;
         Ok(renameat(&self.folder, temporary, &self.folder, self.file_name())?)
     }

@@ -11,7 +11,7 @@ const PERMISSIONS_MAX: u16 = 0o1777;
 
 /// Extended attributes that do not grant privileges: user attributes and access control lists.
 ///
-/// All others are left out: `security.*` contains file capabilities, and `trusted.*` is reserved
+/// All others are omitted: `security.*` contains file capabilities, and `trusted.*` is reserved
 /// for root.
 const XATTR_PREFIXES: [&[u8]; 2] = [b"user.", b"system.posix_acl_"];
 

@@ -43,7 +43,8 @@ impl Ignores {
 
     /// Returns whether a path is excluded.
     ///
-    /// These patterns must be those of its directory, and no parent directory may be excluded.
+    /// These patterns must be the patterns of its directory, and no parent directory may be
+    /// excluded.
     pub(crate) fn excludes(&self, path: &[u8], is_directory: bool) -> bool {
         let mut ignores = Some(self);
         let mut verdict = None;

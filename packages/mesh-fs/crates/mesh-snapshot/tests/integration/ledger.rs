@@ -1,4 +1,4 @@
-//! A program does not read again what an earlier program has recorded.
+//! A program does not read files again that an earlier program has recorded.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use crate::test_tree::{TestTree, content, find, random, take, tree};

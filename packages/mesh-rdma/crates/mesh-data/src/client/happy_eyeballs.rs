@@ -59,7 +59,7 @@ mod tests {
     use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
     use std::net::Ipv4Addr;
 
-    /// Returns an address at which nobody can listen while the socket exists.
+    /// Returns an address on which no process can listen while the socket exists.
     fn reserved_address() -> (OwnedFd, SocketAddr) {
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
         bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a free port");

@@ -1,4 +1,4 @@
-//! The thread that detects the end of peers and releases what they used.
+//! The thread that detects the end of peers and releases the resources that they used.
 
 use crate::client::link::Link;
 use crate::connection::close_on_fork::Descriptor;

@@ -20,7 +20,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-/// The number of idle connections that are kept in addition to those of one transfer.
+/// The number of idle connections that are kept in addition to the connections of one transfer.
 const IDLE_MORE: usize = 2;
 /// How long the listener may take to prove its identity.
 const PROOF_LIMIT: Duration = Duration::from_secs(5);
@@ -235,7 +235,7 @@ impl Stream {
 }
 
 /// Whether a process of this machine accepts connections on loopback. Otherwise, it listens on one
-/// address, where it requires a TLS handshake from all clients.
+/// address, and requires a TLS handshake from all clients.
 fn is_on_loopback(descriptor: &PeerDescriptor) -> bool {
     descriptor.addresses.iter().any(IpAddr::is_loopback)
 }

@@ -141,9 +141,9 @@ impl Socket {
         Ok((Reply::decode(&bytes).ok_or(SocketError::Strange)?, fds))
     }
 
-    /// Receives a reply, and its body, if any, directly into `room`.
+    /// Receives a reply, and its body, if any, directly into the buffer `room`.
     ///
-    /// A body must fill the room; any other reply has no body.
+    /// A body must fill the buffer; any other reply has no body.
     pub(crate) fn receive_reply_into(
         &self,
         room: Span,

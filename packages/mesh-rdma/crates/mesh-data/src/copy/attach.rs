@@ -44,11 +44,11 @@ impl AttachedProcess {
         })
     }
 
-    /// Copies rows from the process, relative to its address `from`, to the room; returns the
-    /// number of bytes.
+    /// Copies rows from the process, relative to its address `from`, to the buffer `room`; returns
+    /// the number of bytes.
     ///
     /// # Safety
-    /// The room is mapped for writing until this returns, and is as long as the rows require.
+    /// `room` is mapped for writing until this returns, and is as long as the rows require.
     pub(crate) unsafe fn read_rows(
         &self,
         room: Span,
@@ -97,7 +97,7 @@ impl PeerCredentials {
     /// The pid of the process.
     ///
     /// # Errors
-    /// The process is in another pid namespace, where this process cannot see it.
+    /// The process is in another pid namespace, and not visible to this process.
     pub(crate) fn pid(self) -> io::Result<Pid> {
         // The kernel reports 0 for a process that does not have a pid in this namespace.
         Pid::from_raw(self.pid).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))

@@ -16,7 +16,8 @@ use crate::stop::Stop;
 const GAP_LEN_MAX: u64 = 1024;
 
 impl Target {
-    /// Copies `len` bytes of a grid, starting at byte `start` of the grid, to the local room.
+    /// Copies `len` bytes of a grid, starting at byte `start` of the grid, to the local buffer
+    /// `room`.
     ///
     /// # Errors
     /// Nothing is written after this returns, regardless of the result.
@@ -49,7 +50,7 @@ impl Target {
                 let span_len = grid.from_len().unwrap_or(u64::MAX);
                 let theirs = domain.range(slot, key, offset, span_len, false)?;
                 let check = || self.check_valid(domain.ledger().is_valid(slot, key));
-                // SAFETY: the caller guarantees the room; the registration keeps the source mapped.
+                // SAFETY: the caller guarantees `room`; the registration keeps the source mapped.
                 unsafe { copy_rows(rows, theirs, room, stop, check) }
             }
             Path::Arena(link, map) => {
@@ -58,7 +59,7 @@ impl Target {
                 let theirs = self.in_arena(map, offset, span_len)?;
                 let _use = shared.cells.copying(slot);
                 let check = || self.check_valid(shared.ledger.is_valid(slot, key));
-                // SAFETY: the caller guarantees the room; the map keeps the source mapped.
+                // SAFETY: the caller guarantees `room`; the map keeps the source mapped.
                 unsafe { copy_rows(rows, theirs, room, stop, check) }?;
                 link.check()?;
                 check()
@@ -92,7 +93,7 @@ impl Target {
             stop.check()?;
             self.check_valid(shared.ledger.is_valid(slot, key))?;
             let from = address.wrapping_add(offset);
-            // SAFETY: the caller guarantees the room; the sources are registered ranges, which the
+            // SAFETY: the caller guarantees `room`; the sources are registered ranges, which the
             // cell protects.
             let (copied, wanted) = unsafe {
                 match cover(batch) {
@@ -161,7 +162,7 @@ impl Target {
         };
         let stream = streams.acquire(stop)?;
         let mut rows = Scatter::new(grid.rows(start, len), room);
-        // SAFETY: the bytes are written to the room, which the caller guarantees.
+        // SAFETY: the bytes are written to `room`, which the caller guarantees.
         let put = |bytes: &[u8]| unsafe { rows.put(bytes) };
         match stream.gather(&request, &body, len, stop, put) {
             Ok(result) => {
@@ -221,7 +222,7 @@ fn cover(batch: &[Row]) -> Option<u64> {
 /// Reads the range that covers the rows, and copies the rows; returns the number of bytes read.
 ///
 /// # Safety
-/// The room is mapped for writing and as long as the rows require; the rows cover `len` bytes.
+/// `room` is mapped for writing and as long as the rows require; the rows cover `len` bytes.
 unsafe fn read_cover(
     process: &AttachedProcess,
     room: Span,
@@ -241,7 +242,7 @@ unsafe fn read_cover(
         for row in batch {
             let to = Span { start: room.start + number(row.to), len: number(row.len) };
             let part = Span { start: all.start + number(row.from - first), len: to.len };
-            // SAFETY: the caller guarantees the room, and the part was just read.
+            // SAFETY: the caller guarantees `room`, and the part was just read.
             unsafe { to.copy_from(part) };
         }
     }
@@ -282,7 +283,7 @@ impl<'a> Scatter<'a> {
     }
 
     /// # Safety
-    /// The room is mapped for writing and is as long as the rows require.
+    /// `room` is mapped for writing and is as long as the rows require.
     unsafe fn put(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.row.len == 0 {
@@ -293,7 +294,7 @@ impl<'a> Scatter<'a> {
             let (now, later) = bytes.split_at(number(len));
             let from = Span { start: now.as_ptr() as usize, len: now.len() };
             let to = Span { start: self.room.start + number(self.row.to), len: now.len() };
-            // SAFETY: the caller guarantees the room.
+            // SAFETY: the caller guarantees `room`.
             unsafe { to.copy_from(from) };
             self.row = Row { from: 0, to: self.row.to + len, len: self.row.len - len };
             bytes = later;
@@ -310,7 +311,8 @@ pub(crate) unsafe fn pack(grid: &Grid, start: u64, from: Span, room: &mut [u8]) 
     for row in grid.rows(start, room.len() as u64) {
         let len = number(row.len);
         let to = Span { start: room[done..done + len].as_mut_ptr() as usize, len };
-        // SAFETY: the caller guarantees the source, and the indexing has checked the room.
+        // SAFETY: the caller guarantees the source, and the indexing has checked the bounds of
+        // `room`.
         unsafe { to.copy_from(Span { start: from.start + number(row.from), len }) };
         done += len;
     }

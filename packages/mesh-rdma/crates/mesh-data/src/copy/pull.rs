@@ -88,7 +88,7 @@ impl Pull {
         let to_len = self.grid.to_len().unwrap_or(u64::MAX);
         let room = self.domain.range(self.slot, self.key, self.to, to_len, true)?;
         let start = piece as u64 * PIECE_LEN;
-        // SAFETY: the registration keeps the room mapped while it is pinned.
+        // SAFETY: the registration keeps `room` mapped while it is pinned.
         unsafe { self.source.gather(&self.grid, start, PIECE_LEN, room, self.from, stop) }
     }
 }

@@ -463,11 +463,11 @@ impl Target {
         let result = self.chunks(local, stop, |done, part| {
             self.check_valid(shared.ledger.is_valid(slot, key))?;
             if direction == Direction::Write && shared.process.is_over() {
-                // If its pid were reused, the write would go to the memory of another process.
+                // If its pid were reused, the write would modify the memory of another process.
                 link.mark_dead("it has ended");
                 return link.check();
             }
-            // The kernel accepts any sum as an address, including that of a malformed handle.
+            // The kernel accepts any sum as an address, including one from a malformed handle.
             let theirs = address.wrapping_add(offset).wrapping_add(done as u64);
             // SAFETY: the caller guarantees `part`; the other range is registered, and the cell
             // protects it.

@@ -33,8 +33,8 @@ pub(crate) struct Registry {
     entries: HashMap<u32, Entry>,
     /// The keys of removed registrations that may still be in use, by slot.
     removed: HashMap<u32, u64>,
-    /// Previously used slots, of which the last one is reused first, and the first slot that was
-    /// never used.
+    /// Previously used slots, the last of which is reused first, and the first slot that was never
+    /// used.
     free_slots: Vec<u32>,
     next_slot: u32,
 }

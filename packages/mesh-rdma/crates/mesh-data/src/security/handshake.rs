@@ -41,7 +41,8 @@ fn drive(fd: BorrowedFd<'_>, mut handshake: Handshake, stop: &Stop) -> Result<Ke
     let mut bytes = [0; 4096];
     let mut fed = Ok(());
     loop {
-        // After an error, these are the alert that tells the peer why it is refused.
+        // After an error, these bytes are the alert that reports the reason of the refusal to the
+        // peer.
         let sent = push(fd, handshake.pending(), NO_BYTES, Some(stop));
         fed?;
         sent?;

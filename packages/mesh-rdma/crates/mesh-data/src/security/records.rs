@@ -36,8 +36,7 @@ pub(crate) fn push(
             let at = (copied + of_head.len()).saturating_sub(head.len());
             let part = body.part(at, rest.len()).expect("the records are as long as the bytes");
             let room = Span { start: rest.as_mut_ptr() as usize, len: rest.len() };
-            // SAFETY: the caller keeps the body mapped, and the room is in the buffer of the
-            // sealer.
+            // SAFETY: the caller keeps the body mapped, and `room` is in the buffer of the sealer.
             unsafe { room.copy_from(part) };
             copied += plain.len();
         })?;

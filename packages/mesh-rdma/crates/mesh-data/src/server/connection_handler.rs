@@ -180,7 +180,7 @@ impl ConnectionHandler {
         self.socket.send_with(&reply.encode(), fds)
     }
 
-    /// Sends a range in chunks, each of which contains a status.
+    /// Sends a range in chunks; each chunk contains a status.
     fn read(&self, request: &Request, peer: &Peer) -> Result<(), SocketError> {
         let Request { slot, key, offset, length, .. } = *request;
         let _serving = peer.serving(slot);

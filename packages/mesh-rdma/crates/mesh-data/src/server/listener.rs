@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// The pause after a failed `accept`, for example because no descriptors are left.
+/// The pause after a failed `accept`, for example because the process has no free descriptors.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// A listening socket of this process, which stays open until the process exits.

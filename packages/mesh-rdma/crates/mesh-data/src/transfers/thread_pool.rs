@@ -20,17 +20,17 @@ const WAITERS_MAX: usize = 256;
 /// How long an idle thread waits before it exits.
 const IDLE_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long a short transfer is left to its caller. A caller that waits for the transfer executes
-/// it within a few microseconds. Waking a thread for it would take the processor from the caller,
-/// or deliver the reply to another processor, which then has to be woken, too.
+/// How long a short transfer is reserved for its caller. A caller that waits for the transfer
+/// executes it within a few microseconds. Waking a thread for it would take the processor from the
+/// caller, or deliver the reply to another processor, which then has to be woken, too.
 const CALLER_DELAY: Duration = Duration::from_micros(50);
 
 /// A queue of transfers, and the threads that take pieces from its front.
 #[derive(Default)]
 pub(crate) struct ThreadPool {
     shared: Arc<Shared>,
-    /// Expires when a short transfer was left to its caller for too long; `None` if there is no
-    /// timer.
+    /// Expires when a short transfer was reserved for its caller for too long; `None` if there is
+    /// no timer.
     timer: OnceLock<Option<Arc<Timer>>>,
 }
 
@@ -55,7 +55,8 @@ impl ThreadPool {
         self.shared.add(transfer);
     }
 
-    /// Leaves a short transfer to its caller, or to a thread if the caller does not wait for it.
+    /// Reserves a short transfer for its caller, or for a thread if the caller does not wait for
+    /// it.
     pub(crate) fn add_short(&self, transfer: &Arc<Transfer>) {
         let timer = self.timer.get_or_init(|| {
             let shared = Arc::downgrade(&self.shared);

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The maximum size of a transfer that is left to its caller.
+/// The maximum size of a transfer that is reserved for its caller.
 const SHORT_LEN_MAX: usize = 64 << 10;
 
 /// One operation of a transfer.
@@ -83,7 +83,7 @@ impl Transfer {
             end
         });
         let piece_ends = piece_ends.collect();
-        // Copies over connections to one process are executed by as many threads as there are
+        // The number of threads that copy over connections to one process is the number of
         // connections per transfer.
         let groups =
             operations.iter().map(|one| (one.target().stream_group(), one.target().width()));
@@ -120,7 +120,7 @@ impl Transfer {
         }
     }
 
-    /// Leaves the transfer to its caller until the timer expires.
+    /// Reserves the transfer for its caller until the timer expires.
     pub(crate) fn leave_to_caller(&self, timer: &Arc<Timer>) {
         let is_first = self.timer.set(Arc::clone(timer)).is_ok();
         debug_assert!(is_first, "a transfer is started once");
@@ -141,8 +141,8 @@ impl Transfer {
             .any(|one| matches!(one.target().transport(), Transport::Unix | Transport::Tcp))
     }
 
-    /// Executes pieces in this thread until none is left to start, or `is_enough` returns true.
-    /// Pieces that need a connection are left to the threads of the pool.
+    /// Executes pieces in this thread until all are started, or `is_enough` returns true. Pieces
+    /// that need a connection are executed by the threads of the pool.
     pub fn run_pieces(&self, mut is_enough: impl FnMut() -> bool) {
         if self.piece_count() == 1 || !self.may_block() {
             while !is_enough() && self.do_next() {}
@@ -161,7 +161,7 @@ impl Transfer {
         self.workers.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Whether a piece is left to start.
+    /// Whether a piece has not been started.
     pub(crate) fn has_pieces(&self) -> bool {
         self.next.load(Ordering::Relaxed) < self.piece_count()
     }
@@ -244,7 +244,7 @@ impl Transfer {
         self.piece_ends.last().copied().unwrap_or(0)
     }
 
-    /// Executes the next piece, if one is left.
+    /// Executes the next piece, if any.
     pub(crate) fn do_next(&self) -> bool {
         let piece = self.next.fetch_add(1, Ordering::Relaxed);
         if piece >= self.piece_count() {
