@@ -59,7 +59,12 @@ class Fuzzer:
             check: Raises an exception if the input reveals a defect.
             options: `-max_total_time=`, `-max_len=`, `-artifact_prefix=`, `-seed=`, and folders
                 with inputs, the first of which receives new inputs; or one input, to be run once.
+
+        Raises:
+            FileNotFoundError: A source does not exist, so its coverage would not guide anything.
         """
+        for path in sources:
+            path.stat()
         # A line is identified by its number, counted across all files.
         self._firsts = {str(path): at * LINES_MAX for at, path in enumerate(sources)}
         self._check = check

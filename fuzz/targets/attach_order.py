@@ -45,5 +45,6 @@ def check(body: bytes) -> None:
 
 
 if __name__ == "__main__":
-    sources = [PACKAGE / "_attach_order.py", PACKAGE / "_order_fields.py", PACKAGE / "_config.py"]
+    names = ["_hosts/attach_request", "_hosts/request_fields", "_configuration/config"]
+    sources = [PACKAGE / f"{name}.py" for name in names]
     sys.exit(Fuzzer(sources, check, sys.argv[1:]).main())

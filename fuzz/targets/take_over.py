@@ -64,5 +64,5 @@ def check_grant(body: bytes) -> None:
 
 
 if __name__ == "__main__":
-    sources = [PACKAGE / "_take_over_order.py", PACKAGE / "_order_fields.py"]
+    sources = [PACKAGE / "_hosts/take_over_request.py", PACKAGE / "_hosts/request_fields.py"]
     sys.exit(Fuzzer(sources, check, sys.argv[1:]).main())
