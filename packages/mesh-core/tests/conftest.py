@@ -62,7 +62,7 @@ def latest_procs() -> list[ProcMesh]:
 
 @pytest.fixture(scope="module")
 def all_procs(latest_procs: list[ProcMesh]) -> ProcMesh:
-    """Four processes for the whole module; tests need not stop what they spawn there."""
+    """Four processes for the whole module; tests do not have to stop the actors they spawn."""
     return living_procs(latest_procs)
 
 

@@ -12,7 +12,7 @@ from mesh_core.services import Service
 
 
 class Ledger(Actor):
-    """An account: its withdrawals must come only from handles of its own job."""
+    """An account, which only handles of the job that created it may withdraw from."""
 
     def __init__(self) -> None:
         self.balance = 100

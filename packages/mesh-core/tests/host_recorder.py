@@ -113,7 +113,7 @@ class Recorder:
 
 
 def wait_until_gone(pids: Sequence[int], limit_s: float = LIMIT_S) -> None:
-    """Wait for the exit of processes that need not be children."""
+    """Wait for the exit of processes, whether they are children or not."""
     for pid in pids:
         try:
             handle = os.pidfd_open(pid)

@@ -16,7 +16,7 @@ from mesh_core.testing import kill_proc
 
 
 class Counter(Actor):
-    """Reads and writes with a wait in between."""
+    """Reads and writes with a wait between the two."""
 
     def __init__(self, is_mended: bool) -> None:
         self.count = 0
@@ -229,7 +229,7 @@ def run_torn_read(is_mended: bool) -> None:
 
 
 class Leader(Actor):
-    """Keeps leading until it is told to stop."""
+    """Leads until it is requested to stop."""
 
     def __init__(self) -> None:
         self.is_leading = True

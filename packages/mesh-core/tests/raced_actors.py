@@ -68,7 +68,7 @@ class Teller(Actor):
 
 
 class LoopTeller(Actor):
-    """The same on an event loop, where it computes for a while between its read and its write."""
+    """Like `Teller` on an event loop, with a computation between its read and its write."""
 
     def __init__(self, account: Any, seconds: float = 0.001) -> None:
         self.account = account
@@ -179,7 +179,7 @@ class Squarer(Actor):
 
 
 def one_after_another(folder: Path, endpoint: Any, *args: Any) -> None:
-    """Call all actors at once, and let each continue when the one before has returned."""
+    """Call all actors concurrently, and let each continue after the previous one has returned."""
     gates = folder / endpoint._mesh._name
     gates.mkdir(parents=True)
     replies = endpoint.stream(*args, str(gates))

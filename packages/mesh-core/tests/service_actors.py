@@ -64,7 +64,7 @@ class Worker(Actor):
 
 
 class Holder(Actor):
-    """Holds calls until it is told to release them."""
+    """Holds calls until it is requested to release them."""
 
     def __init__(self) -> None:
         self.held = 0

@@ -51,7 +51,7 @@ def fresh_job() -> Iterator[None]:
 
 @pytest.fixture
 def unused_address() -> Iterator[str]:
-    """Return an address of this machine at which nobody can listen during the test."""
+    """Return an address of this machine at which no process can listen during the test."""
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         yield f"tcp://127.0.0.1:{reserved.getsockname()[1]}"

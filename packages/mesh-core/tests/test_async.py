@@ -382,7 +382,7 @@ def test_closed_event_loops_leak_no_descriptors(proc: ProcMesh) -> None:
     before = descriptors()
     for _ in range(20):
         assert asyncio.run(call()) == 1
-    # Each loop has several, and other threads may open or close some meanwhile.
+    # Each loop has several, and other threads may open or close some during the test.
     assert descriptors() < before + 20
 
 

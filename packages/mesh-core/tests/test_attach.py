@@ -314,7 +314,7 @@ def test_workers_are_identified_by_their_ids_when_attached_again(
     first.detach().get(timeout=LIMIT_S)
 
     def come_back() -> HostMesh | None:
-        # Workers are queried only once, and those of the previous test may not be free yet.
+        # Workers are queried only once, and workers of the previous test may not be free yet.
         hosts = attach_to_workers(addresses, worker_ids=ids)
         try:
             hosts.initialized.get(timeout=LIMIT_S)

@@ -1,4 +1,4 @@
-"""Mailboxes are bounded: while one is full, threads and the calls of event loops wait for room."""
+"""Mailboxes are bounded: while one is full, threads and the calls of event loops wait."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Flood(Actor):
 
 
 def blocked(proc: ProcMesh, mailbox_len_max: int) -> tuple[Any, Any]:
-    """Return an actor that serves nothing, and the port that unblocks it."""
+    """Return a blocked actor, and the port that unblocks it."""
     from mesh_core import Channel
 
     mesh = proc.spawn("slow", Slow, mailbox_len_max=mailbox_len_max)

@@ -1,4 +1,4 @@
-"""`python -m mesh_core.case`: what it prints, and that no file makes it do more than print."""
+"""`python -m mesh_core.case`: its output, and that no file makes it do more than print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of payloads: what a reader of a case sees, without decoding anything."""
+"""The text of payloads in a case, which is rendered without decoding anything."""
 
 from __future__ import annotations
 

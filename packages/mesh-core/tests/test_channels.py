@@ -292,7 +292,7 @@ def test_a_thread_and_a_task_may_receive_from_one_channel() -> None:
         port.send("second")
         return await second
 
-    # Repeated, because the thread is sometimes already asleep and sometimes just about to be.
+    # Repeated, because the thread sometimes sleeps already and sometimes is about to sleep.
     for _ in range(100):
         port, receiver = Channel[Any].open()
         first = receiver.recv()

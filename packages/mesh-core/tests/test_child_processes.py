@@ -1,4 +1,4 @@
-"""What works in any Python process works in an actor: child processes, signals, the prompt."""
+"""Features of Python processes that also work in actors: children, signals, the prompt."""
 
 from __future__ import annotations
 

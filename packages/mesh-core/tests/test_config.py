@@ -31,7 +31,7 @@ from mesh_core._testing.config import parametrize_config, parametrize_config_poi
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start from the defaults, and restore all settings afterwards."""
+    """Use the defaults, and restore all settings after the test."""
     monkeypatch.setattr(_config, "_layers", _config._Layers())
     for variable in list(os.environ):
         if variable.startswith("MESH_"):

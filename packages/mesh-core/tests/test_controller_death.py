@@ -74,7 +74,7 @@ def test_a_program_that_is_paused_for_too_long_loses_its_hosts(
     with LostProgram(tmp_path, [worker.address], ATTACH, SPAWN, lease_s=LEASE_S) as program:
         program.signal(signal.SIGSTOP)
         wait_until_gone([int(line) for line in program.said])
-        # Nothing of the job is left, so the next one need not wait for it.
+        # All resources of the job are released, so the next job does not have to wait.
         use(worker)
         program.signal(signal.SIGCONT)
         assert program.wait() == 1

@@ -1,4 +1,4 @@
-"""The locations of processes, their actors, and what they wait for."""
+"""The locations of processes, their actors, and the calls that they wait for."""
 
 from __future__ import annotations
 

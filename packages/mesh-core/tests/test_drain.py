@@ -66,7 +66,7 @@ class Ledger(Actor):
 
     @endpoint
     def all(self) -> list[tuple[str, int]]:
-        """Return what was executed, in order."""
+        """Return the executed calls, in order."""
         return self.executed
 
     @endpoint
@@ -89,7 +89,7 @@ class AsyncLedger(Actor):
 
     @concurrent_endpoint
     async def all(self) -> list[tuple[str, int]]:
-        """Return what was executed, in order."""
+        """Return the executed calls, in order."""
         return self.executed
 
 
@@ -132,7 +132,7 @@ class Relay(Actor):
 
 
 class Sleeper(Actor):
-    """Runs until it is told to return."""
+    """Runs until a file exists."""
 
     @endpoint
     def sleep(self, started: Port[None], path: str) -> str:
@@ -156,7 +156,7 @@ class Unmovable(Actor):
 
 
 class Owner(Actor):
-    """Owns an actor in a process of its own host, and one on another host."""
+    """Owns an actor in another process of the same host, and an actor on another host."""
 
     def __init__(self) -> None:
         self.failures_handled = 0
@@ -257,9 +257,9 @@ def test_actors_continue_with_their_state_on_another_machine(
     assert moved[:2] == pids[:2]
     assert not set(moved[2:]) & set(pids)
     assert hosts.host_epoch > 0
-    # The old machine leaves the job by itself.
+    # The old machine leaves the job.
     wait_until_gone([*old, *pids[2:]])
-    # What is spawned later runs on the new machine, too.
+    # Processes that are spawned later run on the new machine, too.
     more = hosts.slice(hosts=1).spawn_procs().spawn("more", Ledger)
     assert more.add.call_one("more", 1).get(timeout=LIMIT_S) == 1
 
@@ -418,7 +418,7 @@ def test_processes_start_on_the_new_machine_while_the_host_still_works(
     with ThreadPoolExecutor(1) as thread:
         drained = thread.submit(hosts.drain, 0, workers[1].address, timeout=LIMIT_S)
         wait_until(lambda: meshes_on(workers[1]) == ["brief", "kept"], LIMIT_S)
-        # A process that is stopped meanwhile does not move.
+        # A process that is stopped during the move does not move.
         brief.stop().get(timeout=LIMIT_S)
         (tmp_path / "wake").touch()
         drained.result()
@@ -455,7 +455,7 @@ def test_an_actor_moves_with_the_meshes_that_it_owns(workers: list[WorkerProcess
     for mesh in (near, far):
         (executed,) = mesh.all.call().get(timeout=LIMIT_S).values()
         assert executed == [("owner", number) for number in range(3)]
-    # The owner still receives failures, restarts what it should, and stops everything at its end.
+    # The owner still receives failures, restarts actors, and stops all of them when it ends.
     for mesh in (far, near):
         os.kill(mesh.pid.call_one().get(timeout=LIMIT_S), signal.SIGKILL)
     wait_until(lambda: owner.handled.call_one().get(timeout=LIMIT_S) == 1, LIMIT_S)

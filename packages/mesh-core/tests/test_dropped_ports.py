@@ -26,7 +26,7 @@ LIMIT_S = 30.0
 
 
 class Busy(Actor):
-    """Serves one endpoint for as long as a test wants, while others wait in its mailbox."""
+    """Serves one call until the test releases it, while others wait in its mailbox."""
 
     @endpoint
     def work(self, started: Port[int], go_on: Port[Any]) -> None:

@@ -1,4 +1,4 @@
-"""All ways in which a program can end: exit status, duration, and nothing left behind."""
+"""All ways in which a program can end: exit status, duration, and released resources."""
 
 from __future__ import annotations
 

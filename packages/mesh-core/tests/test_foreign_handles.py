@@ -1,4 +1,4 @@
-"""Handles that are unpickled in another program than the one that created them."""
+"""Handles that are unpickled in a program that did not create them."""
 
 from __future__ import annotations
 

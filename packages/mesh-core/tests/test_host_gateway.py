@@ -34,7 +34,7 @@ far.spawn_procs().spawn("far", Counter, 2).add.call(0).get()
 
 @pytest.fixture
 def credentials(tmp_path: Path) -> Credentials:
-    """The controller's credentials in one folder, and those of the workers in another."""
+    """The credentials of the controller in one folder, and of the workers in another."""
     made = Credentials.create()
     made.save(tmp_path / "controller")
     made.issue(role="worker", name="host").save(tmp_path / "worker")

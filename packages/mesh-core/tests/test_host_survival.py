@@ -1,4 +1,4 @@
-"""No process survives the processes that hold it, in whatever order those die."""
+"""No process survives the processes that hold it, whatever the order of their deaths."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def test_close_leaks_no_descriptors_or_threads(tmp_path: Path, modules: Path) ->
     recorder.spawn(FOREVER, count=5, preload=["json"])
     recorder.wait_for_lines(5, "up")
     recorder.host.close(0)
-    # What an earlier test has left behind may end at the same time.
+    # Resources of an earlier test may be released at the same time.
     assert len(os.listdir("/proc/self/fd")) <= descriptors
     assert set(threading.enumerate()) <= threads
 

@@ -103,7 +103,7 @@ def test_the_next_program_removes_the_directory_of_a_killed_program(
 
 
 def _left_by_killed(script: Path, folder: Path) -> list[Path]:
-    """Kill all processes of a program at once; return the files that they leave behind."""
+    """Kill all processes of a program together; return the files that they leave behind."""
     with _started(script, folder) as program:
         assert program.stdout is not None
         pids = [int(pid) for pid in program.stdout.readline().split()]

@@ -1,4 +1,4 @@
-"""Workers and programs without job credentials use those of their user."""
+"""Workers and programs without job credentials use the credentials of their user."""
 
 from __future__ import annotations
 

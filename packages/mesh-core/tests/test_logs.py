@@ -284,7 +284,7 @@ def test_grouping_keeps_the_order_and_number_of_lines_of_each_process(
 
 
 def collapse(texts: list[str]) -> list[str]:
-    """Remove immediate repetitions, of which a group shows only the number."""
+    """Remove immediate repetitions, because a group shows only their number."""
     return [text for index, text in enumerate(texts) if index == 0 or texts[index - 1] != text]
 
 

@@ -141,7 +141,7 @@ def test_a_process_that_grows_is_killed_at_its_limit(
     )
     assert found is not None, died.reason
     assert int(found[1]) >= 160
-    # The line allocates, or keeps what was allocated.
+    # The line allocates, or keeps the allocated memory.
     assert found[2] in ("allocated", "grow_forever")
     assert found[3] == __file__
     assert "it exceeded its memory limit of 160 MiB" in str(died)
@@ -239,7 +239,7 @@ def test_memory_shared_with_child_processes_is_counted_once(
     procs = spawned()
     hoarder = procs.spawn("hoarder", Hoarder)
     assert hoarder.share_with_children.call_one(80, 4).get(LIMIT_S) == 400
-    # A look at all of them is over when another process has been found and killed.
+    # A measurement of all processes is complete once another process has been found and killed.
     other = spawned().spawn("other", Hoarder)
     death(other.grow.call_one())
     assert hoarder.allocate.call_one(1).get(LIMIT_S) == MIB

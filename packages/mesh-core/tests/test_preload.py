@@ -18,7 +18,7 @@ MODULE = "colorsys"
 
 
 class Importer(Actor):
-    """Reports what its process had imported."""
+    """Reports the modules that its process has imported."""
 
     @endpoint
     def has(self, name: str) -> bool:
@@ -27,7 +27,7 @@ class Importer(Actor):
 
 @pytest.fixture
 def fresh_job() -> Iterator[None]:
-    """Use a job of its own, because hosts remember what they have imported."""
+    """Use a separate job, because hosts remember the modules that they have imported."""
     shutdown_context().get()
     yield
     shutdown_context().get()

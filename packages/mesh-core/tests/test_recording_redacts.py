@@ -123,7 +123,7 @@ def test_a_case_has_no_redacted_value_and_can_be_replayed(
 
 
 def replay(path: Path) -> subprocess.CompletedProcess[str]:
-    """Replay a case in a process of its own."""
+    """Replay a case in a separate process."""
     command = [sys.executable, "-m", "mesh_core.replay", str(path), "--trust"]
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 

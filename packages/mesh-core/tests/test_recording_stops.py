@@ -1,4 +1,4 @@
-"""A recording whose disk is full: the actors go on, and the case says where it ends."""
+"""A recording on a full disk: the actors continue, and the case names its end."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_keys_at_any_depth_are_redacted() -> None:
 
 
 def test_objects_shared_with_other_fields_are_kept() -> None:
-    # The pickle of the second date refers to the class in that of the first one.
+    # The pickle of the second date refers to the class in the pickle of the first date.
     shared = [1, [2]]
     days = [datetime.date(2026, 1, day) for day in (1, 2)]
     secret = {"day": days[0], "shared": shared, "text": SECRET, "holder": Holder(1)}

@@ -101,7 +101,7 @@ def test_results_are_combined_in_the_order_of_ranks(nodes: Any, fanout: int) -> 
     with configured(cast_fanout=fanout):
         names, pids = nodes.name.reduce(joined).get(timeout=LIMIT_S)
     assert names == "012345"
-    # Each host combines its own results, and the program combines those of the hosts.
+    # Each host combines its own results, and the program combines the results of the hosts.
     assert len(pids) == 5
     assert len(set(pids)) >= HOSTS
     assert nodes.times.reduce(operator.add, 10).get(timeout=LIMIT_S) == 150
@@ -135,7 +135,7 @@ def test_all_ranks_that_fail_are_named(nodes: Any) -> None:
 def test_an_exception_of_combine_reaches_the_caller(nodes: Any) -> None:
     with pytest.raises(ZeroDivisionError):
         nodes.times.reduce(lambda one, other: one // 0).get(timeout=LIMIT_S)
-    # Nothing is left behind.
+    # The next reduction is not affected.
     assert nodes.times.reduce(operator.add).get(timeout=LIMIT_S) == 15
 
 

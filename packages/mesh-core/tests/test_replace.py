@@ -181,7 +181,7 @@ def test_a_call_to_an_actor_that_is_not_restarted_is_refused_immediately(
     started = time.monotonic()
     with pytest.raises(MeshStopped):
         lost.slice(n=1).add.call_one().get()
-    # It may learn of the death only now, or already know the new process.
+    # It may be notified of the death only now, or already know the new process.
     with pytest.raises((MeshStopped, ProcDied)):
         caller.add.call_one().get()
     assert time.monotonic() - started < PROMPT_S

@@ -155,7 +155,7 @@ def test_the_generated_test_fails_until_the_program_is_corrected(
 
 
 def run_replay(*words: str, commands: str = "") -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own."""
+    """Run the command in a separate process."""
     command = [sys.executable, "-m", "mesh_core.replay", *words]
     return subprocess.run(
         command, input=commands, capture_output=True, text=True, timeout=LIMIT_S, check=False

@@ -1,4 +1,4 @@
-"""Restart policies: what is restarted after which end, together with whom, and its limits."""
+"""Restart policies: the ranks that are restarted after each kind of end, and the limits."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def test_user_modules_are_not_retained(worker: WorkerProcess, library: Library) 
 
 
 def retained_template_of(lookers: ActorMesh[Looker]) -> int:
-    """Return the pid of the template process from which the processes were forked."""
+    """Return the pid of the template process that forked the processes."""
     line = lookers.line.call().get().values()[0]
     return next(pid for pid, name in line if name == "mesh-retained")
 

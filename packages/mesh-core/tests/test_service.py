@@ -182,7 +182,7 @@ def test_calls_are_queued_up_to_a_limit_and_then_refused() -> None:
             holders.hold.route()
         assert (no.value.outstanding_max, no.value.queue_len_max) == (2, 2)
         assert holders.held_count.fanout().get().values() == [2]
-        # A cancelled call leaves the queue, and so does one whose deadline has passed.
+        # A cancelled call leaves the queue, and so does a call whose deadline has passed.
         assert under_way.pop().cancel()
         with pytest.raises(DeadlineExceeded):
             wait_until(lambda: _try(lambda: holders.hold.options(timeout=0.1).route())).get()

@@ -238,7 +238,7 @@ def test_setup_runs_for_every_new_replica() -> None:
 
 
 class Watcher(Actor):
-    """Owns a service that gives up."""
+    """Owns a service that fails."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []

@@ -30,7 +30,7 @@ class Ledger(Actor):
 
     @endpoint
     def all(self) -> list[tuple[int, int]]:
-        """Return what was executed, in order."""
+        """Return the executed calls, in order."""
         return self.executed
 
 

@@ -1,4 +1,4 @@
-"""Owners: failures they are notified of, effects of their verdicts, and what stops with them."""
+"""Owners: their failure notifications, the effects of their verdicts, and their meshes."""
 
 from __future__ import annotations
 

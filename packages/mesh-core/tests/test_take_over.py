@@ -59,7 +59,7 @@ def fresh_job(workers: list[WorkerProcess]) -> Iterator[None]:
 
 @pytest.fixture
 def credentials(tmp_path: Path) -> Credentials:
-    """The controller's credentials in one folder, and those of the workers in another."""
+    """The credentials of the controller in one folder, and of the workers in another."""
     made = Credentials.create()
     made.save(tmp_path / "controller")
     made.issue(role="worker", name="host").save(tmp_path / "worker")

@@ -86,7 +86,7 @@ def test_a_signal_shuts_down_the_worker_and_its_job_gracefully(number: signal.Si
         (session,) = worker.sessions()
         waiting = mesh.sleep.call_one(600)
         worker.send(number)
-        # Its owner need not wait for heartbeats that do not come.
+        # Its owner does not have to wait for missing heartbeats.
         with pytest.raises(HostDied, match="its worker was shut down"):
             waiting.get(timeout=LIMIT_S)
         assert worker.wait() == 0
@@ -154,7 +154,7 @@ def test_a_killed_worker_terminates_its_job() -> None:
 
 @pytest.mark.usefixtures("fresh_job")
 def test_the_worker_reports_a_killed_session_to_its_owner() -> None:
-    # So long that missing heartbeats are not detected within the test.
+    # Long enough that missing heartbeats are not detected within the test.
     with configured(heartbeat_s=LIMIT_S), WorkerProcess() as worker:
         hosts = attach_to_workers([worker.address])
         mesh = hosts.spawn_procs().spawn("worker", Worker)

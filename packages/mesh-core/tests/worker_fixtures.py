@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def running_workers(count: int) -> Iterator[list[WorkerProcess]]:
-    """Start workers, and end them afterwards."""
+    """Start workers, and end them after the test."""
     with ExitStack() as stack:
         yield [stack.enter_context(WorkerProcess()) for _ in range(count)]
 

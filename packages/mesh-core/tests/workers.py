@@ -65,7 +65,7 @@ class WorkerProcess:
         self._process.send_signal(number)
 
     def fill_output(self) -> None:
-        """Fill the pipe of its output, as after many jobs whose lines nobody has read."""
+        """Fill the pipe of its output, as after many jobs whose lines were not read."""
         inlet = os.open(f"/proc/{self._process.pid}/fd/1", os.O_WRONLY | os.O_NONBLOCK)
         with suppress(BlockingIOError):
             while True:
@@ -79,7 +79,7 @@ class WorkerProcess:
 
     def power_off(self) -> None:
         """Kill all processes of the worker, including the worker itself."""
-        # All at once: the exit of one makes others stop in an orderly way.
+        # All of them together: the exit of one makes others stop in an orderly way.
         left = [self._process.pid, *_descendants(self._process.pid)]
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in left:

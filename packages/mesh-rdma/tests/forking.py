@@ -54,7 +54,7 @@ def owner_with_a_child() -> None:
 
 
 def child_lets_go() -> None:
-    """A child drops the objects that it inherited; those of the parent are unaffected."""
+    """A child drops the objects that it inherited; the objects of the parent are unaffected."""
     memory = mesh_rdma.allocate(8192)
     memory[:4] = b"mine"
     buffer, other = RDMABuffer(memory), RDMABuffer(bytearray(64))

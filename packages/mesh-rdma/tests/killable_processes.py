@@ -75,7 +75,7 @@ class KillableProcess:
         return self._process.poll() is None and not self._is_stuck
 
     def stop(self) -> None:
-        """End the process, whatever its state is."""
+        """End the process, in any state."""
         self._process.kill()
         self._process.communicate()
 

@@ -53,7 +53,7 @@ class Stamp:
 
     @classmethod
     def of(cls, word: int) -> Stamp:
-        """Return the stamp from which a word was computed."""
+        """Return the stamp that a word was computed from."""
         number = word * _BACK & _ALL
         step = (number & ((1 << _STEP_BITS) - 1)) >> 1
         return cls((number >> _STEP_BITS) - 1, step, bool(number & 1))

@@ -89,7 +89,7 @@ def answer_of_successor(fork_server: ForkServer, number: int) -> ChildProcess:
 def owners_die(
     fork_server: ForkServer, dice: random.Random, number: int
 ) -> tuple[list[RDMABuffer], int]:
-    """Kill all owners of one round at once.
+    """Kill all owners of one round together.
 
     Return their buffers, and the number of errors that were not raised before successors responded.
     """
@@ -113,7 +113,7 @@ def owners_die(
 
 
 def users_die(fork_server: ForkServer, dice: random.Random, number: int) -> None:
-    """Kill all users of buffers of this process at once, without waiting for their deaths."""
+    """Kill all users of buffers of this process, without waiting for their deaths."""
     room = LEN + 2 * GUARD
     rest = (memoryview(bytearray(room)) for _ in TRANSPORTS[1:])
     whole = [allocate(room), *rest]

@@ -1,4 +1,4 @@
-"""Forged handles, and owners that do not respond, cause typed errors and nothing else."""
+"""Forged handles, and owners that do not respond, cause only typed errors."""
 
 from __future__ import annotations
 

@@ -221,7 +221,7 @@ def test_queue_pairs_of_dead_users_are_closed_when_others_connect(links: Links) 
         # The user dies without notice.
         for number in user:
             link.fabric.pairs.pop(number)
-    # All pairs are gone except those of the last two users, which have not been probed yet.
+    # Only the pairs of the last two users remain, because they have not been probed yet.
     assert len(link.fabric.pairs) <= alone + 2 * 2
     assert link.do(Kind.READ, 0, 8, 0) is None
 

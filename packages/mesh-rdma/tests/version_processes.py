@@ -119,7 +119,7 @@ class _Writing:
 
 
 def write(channel: socket.socket, number: int, plan: WriterPlan) -> None:
-    """Write until told to stop; then send the published versions and the tallies of its readers."""
+    """Write until requested to stop; then send the published versions and the readers' tallies."""
     writings = [_Writing(part, life_of(number, at)) for at, part in enumerate(plan.buffers)]
     # They are sent as bytes, because a process that forwards them must not hold the buffers.
     fork_server.send(channel, pickle.dumps([writing.buffer for writing in writings]))

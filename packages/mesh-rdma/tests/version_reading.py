@@ -1,4 +1,4 @@
-"""A thread that reads versions and reports those that are torn."""
+"""A thread that reads versions and reports torn ones."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class Reading:
         """Wait briefly for newer versions; the writer may have no free area for them."""
         until = time.monotonic() + _LINGER_S
         goal = self._last + visit.linger * STRIDE
-        # If the writer dies, the held version is checked nevertheless.
+        # The held version is checked even if the writer dies.
         with contextlib.suppress(RDMAPeerDied):
             while self._last < goal and time.monotonic() < until:
                 step = self._reader.step()

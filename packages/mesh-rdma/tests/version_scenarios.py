@@ -19,7 +19,7 @@ TRANSPORTS = ("arena", "attach", "unix", "tcp")
 VERBS = ("whole", "slices", "slices", "view", "view", "latest", "hurry", "twice", "sent")
 MANNERS = ("in place", "in place", "copied", "given up")
 PUBLISHING = MANNERS[:-1]
-# Sizes at which copies are split or use another path; sizes and offsets lie on both sides.
+# Sizes at which copies are split or use another path; sizes and offsets are on both sides.
 SEAMS = (0, 4096, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, LEN_MAX)
 # The maximum sizes in most scenarios, and in some.
 SMALL, MIDDLE = 64 << 10, 4 << 20

@@ -90,7 +90,7 @@ _first_use.register()
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        # Few programs ask for it, and the import takes longer than that of this package.
+        # Few programs read it, and this import takes longer than the import of this package.
         from importlib.metadata import version  # noqa: PLC0415
 
         return version("torchmesh-core")

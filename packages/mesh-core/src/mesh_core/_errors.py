@@ -330,9 +330,9 @@ class ProcDied(SupervisionError):
 
     Attributes:
         rank: The rank in the mesh; 0 for a process that belongs to no mesh.
-        actors: The actors that lived in the process, as far as the process that creates the error
-            knows them: those that it spawned there itself, and those spawned by a process whose
-            failure was caused by this one.
+        actors: The known actors of the process. The process that creates the error knows the actors
+            that it spawned there itself, and the actors spawned by a process whose failure was
+            caused by this one.
     """
 
     rank: int  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -482,7 +482,7 @@ class DeadlockError(_Worded):
 
 
 class DrainFailed(_Worded):
-    """A host could not be moved to another machine, and serves as before.
+    """A host could not be moved to another machine, and continues to serve.
 
     Nothing was lost: calls that were held in the meantime have been delivered.
     """
@@ -505,7 +505,7 @@ class NoReply(_Worded):
 
 
 class ForeignHandle(MeshError):
-    """A handle was unpickled in a process of a different job than the one that created it.
+    """A handle was unpickled in a process of another job than the job that created it.
 
     Attributes:
         handle: The kind and the name of the unpickled handle, such as `actor mesh 'trainers'`.

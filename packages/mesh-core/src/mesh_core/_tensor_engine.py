@@ -1,7 +1,7 @@
 """Interface to the package that implements tensors, which is found by its entry point.
 
-This package does not depend on tensors. The distribution that implements them is looked up once, in
-the entry point group `mesh_core.tensors`, when a program first needs it.
+This package does not depend on tensors. When a program first needs them, Mesh looks up the
+distribution that implements them, once, in the entry point group `mesh_core.tensors`.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class TensorEngineCall:
         name: The name of the endpoint.
         verb: The kind of call: `call`, `call_one`, `stream` or `broadcast`; `choose` for one
             selected actor; `rref` to keep the results remotely.
-        procs: All processes that were spawned together with those of the actors.
+        procs: All processes that were spawned together with the processes of the actors.
         region: The processes that have the actors.
         port: The port of the actors, for `mesh_core.spi.current_process.local_actor`.
         propagate: The endpoint's declaration of its results.
         has_timeout: Whether the call may be abandoned without a request by the caller.
-        send: Sends the message for the processes, as the only argument. It returns what the verb
-            returns, and for `rref` what `call` returns.
+        send: Sends the message for the processes, as the only argument. It returns the result
+            of the verb, or for `rref` the result of `call`.
     """
 
     __slots__ = ("has_timeout", "name", "port", "procs", "propagate", "region", "send", "verb")

@@ -1,4 +1,4 @@
-"""Recording: keep what actors receive, so that a failure can be replayed on another machine."""
+"""Recording: keep the messages of actors, to replay a failure on another machine."""
 
 from mesh_core._program.recording import record as record
 from mesh_core._program.recording import save_case as save_case

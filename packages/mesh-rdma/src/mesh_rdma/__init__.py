@@ -37,7 +37,7 @@ from mesh_rdma._reshard.schedule import plan_reshard as plan_reshard
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        # Few programs ask for it.
+        # Few programs read it.
         from importlib.metadata import version  # noqa: PLC0415
 
         return version("torchmesh-rdma")

@@ -1,7 +1,7 @@
 """Agent of a process: it spawns and stops actors, and handles events from the core.
 
-The agent has one thread and one mailbox. Its handlers wait for nothing but the next message; work
-that may take long runs on a separate thread.
+The agent has one thread and one mailbox. The thread waits only for the next message; work that may
+take long runs on a separate thread.
 """
 
 from __future__ import annotations

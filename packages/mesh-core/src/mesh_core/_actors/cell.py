@@ -58,7 +58,7 @@ __all__ = ["ActorCell", "ActorFailure", "Plan"]
 
 
 _FREEZE = bytes([INTERNAL]) + FREEZE.encode() + b"\0"
-# What `signal.signal` raises on any thread but the first.
+# The message of the error that `signal.signal` raises on every thread except the main thread.
 _SIGNAL_REFUSED = "signal only works in main thread"
 _SIGNAL_HINT = (
     "endpoints do not run on the main thread of their process: set signal handlers in the function "
@@ -158,9 +158,9 @@ class ActorCell:
         self.class_name: str = request.cls.__qualname__
         self.owner_name: str = request.owner_name
         self.instance: Any = None
-        # What the actor receives, if it is recorded.
+        # The recording of the actor, if the actor is recorded.
         self.recording: ActorRecording | None = None
-        # What the actor reads from its context goes through this, so that it is recorded.
+        # The actor reads values from its context through this reader, which records them.
         self.reader: ContextReader | None = None
         self.plans: dict[bytes, Plan] = {}
         # The channels that the actor has opened, by port, numbered from 1.
@@ -266,7 +266,7 @@ class ActorCell:
             entry.adopt(self.runtime, self.port)
 
     def created(self) -> None:
-        """Reply to the spawn request, and keep nothing of it.
+        """Reply to the spawn request, and release its content.
 
         Its arguments may be large, or contain the only port of a channel: the actor decides how
         long they live.

@@ -69,7 +69,7 @@ class Instance:
 
     @property
     def rank(self) -> Point:
-        """The rank in the mesh that the actor was spawned in, whatever slice was called."""
+        """The rank in the mesh that the actor was spawned in, independent of the called slice."""
         return Point(0, _NOWHERE) if self._cell is None else self._cell.point
 
     @property
@@ -139,7 +139,7 @@ class Context:
         return redacted  # type: ignore[no-any-return]
 
     def random(self) -> Random:
-        """Return a new random number generator; that of a replay yields the same numbers."""
+        """Return a new random number generator; in a replay, it yields the recorded numbers."""
         from random import Random, SystemRandom  # noqa: PLC0415
 
         return Random(_read("random", "seed", lambda: SystemRandom().getrandbits(63)))
@@ -152,8 +152,8 @@ def context() -> Context:
     """Return the current context; in the program itself, the first call starts Mesh.
 
     Tasks that an endpoint starts inherit its context. A thread inherits it if it is started with
-    `contextvars.copy_context().run` or by `asyncio.to_thread`. Any other thread runs as the program
-    does, outside of every actor.
+    `contextvars.copy_context().run` or by `asyncio.to_thread`. Any other thread runs like the
+    program, outside of all actors.
     """
     current = serving()
     if current is None:

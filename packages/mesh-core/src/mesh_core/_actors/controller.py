@@ -1,4 +1,4 @@
-"""Controllers: actors that exist once per job and are found by name from every process.
+"""Controllers: actors that exist once per job and that every process can find by name.
 
 Controllers live in the process of the program. The agent of that process creates them and handles
 one request at a time, so concurrent requests for the same name get the same actor.

@@ -1,6 +1,6 @@
-"""A process whose host moves to another machine: its actors stop between two messages, with state.
+"""A process whose host moves to another machine: actors freeze between two messages.
 
-The agent of the host asks for all of this: see `mesh_core._hosts.hand_over`.
+The agent of the host requests each of these steps: see `mesh_core._hosts.hand_over`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class TakenStates:
-    """The pickled states of the actors of this process, while nobody knows where they continue."""
+    """The pickled states of the actors of this process until the outcome of the move is known."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -70,7 +70,7 @@ def thaw_actors(runtime: Runtime, taken: TakenStates) -> None:
 
 
 def what_runs(runtime: Runtime, *, must_be_frozen: bool) -> str | None:
-    """Describe what the actors of this process still do; None if they do nothing.
+    """Describe an activity of the actors of this process; None if all of them are idle.
 
     Args:
         runtime: This process.
@@ -92,14 +92,14 @@ def what_runs(runtime: Runtime, *, must_be_frozen: bool) -> str | None:
 
 
 def take_states(runtime: Runtime, taken: TakenStates) -> tuple[list[ActorState], list[ClosedActor]]:
-    """Pickle every frozen actor; return their states, and why the others accept no messages.
+    """Pickle every frozen actor; return the states, and why other actors accept no messages.
 
     Args:
         runtime: This process.
         taken: Gets the states.
 
     Raises:
-        DrainFailed: What an actor receives is recorded.
+        DrainFailed: An actor is recorded.
         Unpicklable: The state of an actor cannot be pickled.
     """
     states: list[ActorState] = []
@@ -125,7 +125,7 @@ def take_states(runtime: Runtime, taken: TakenStates) -> tuple[list[ActorState],
         try:
             body, buffers = encode_value(moved, cell.threshold)
         except Unpicklable:
-            # This names the path of what cannot be pickled, starting at the actor.
+            # This error names the path of the unpicklable object, starting at the actor.
             encode_value(cell.instance, cell.threshold, f"the actor {cell.name}")
             raise
         # Its ports are in transit until the actor has them again.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LATER", "HostRequests"]
 
-# What a handler returns that replies later.
+# The return value of a handler that replies later.
 LATER = object()
 # Maximum time to write a reply to a host before that host is treated as lost.
 _ANSWER_LIMIT_S = 0.1
@@ -42,7 +42,7 @@ class HostRequests:
     def do_routes(
         self, _message: Message, ways: dict[int, tuple[list[str], list[str], bool]]
     ) -> None:
-        """Store the addresses of hosts; connect to those that cannot connect to this one."""
+        """Store the addresses of hosts; connect to the hosts that cannot connect to this one."""
         for host, (addresses, gateway, is_only_way) in ways.items():
             self._engine.set_route(host, addresses, gateway)
             if is_only_way:
@@ -53,7 +53,7 @@ class HostRequests:
         self._engine.declare_host_dead(host, exit_report)
 
     def do_host_leaving(self, message: Message, grace_s: float) -> None:
-        """Record that a worker was told to shut down, and the deadline of its host."""
+        """Record that a worker was requested to shut down, and the deadline of its host."""
         self._runtime.draining_hosts[message.from_proc >> 32] = time.monotonic() + grace_s
 
     def do_host_left(self, message: Message, host_name: str, why: str) -> Any:
@@ -83,7 +83,7 @@ class HostRequests:
             self._engine.declare_host_dead(host, report)
 
     def do_journal(self, _message: Message, changes: dict[int, bytes | None]) -> None:
-        """Update the replicated journal of what the program owns."""
+        """Update the replicated journal of the resources that the program owns."""
         kept = self._runtime.kept
         for number, entry in changes.items():
             if entry is None:
@@ -161,7 +161,7 @@ class HostRequests:
         return self._runtime.host_agent.start_requests()
 
     def do_move_rest(self, message: Message, limit_s: float) -> Any:
-        """Freeze the processes of this host; reply with what they still do, if anything."""
+        """Freeze the processes of this host; reply with their remaining activity, if any."""
         host_agent = self._runtime.host_agent
         assert host_agent is not None
         reply_from_thread(
@@ -189,7 +189,7 @@ class HostRequests:
         return LATER
 
     def do_move_let_go(self, message: Message) -> Any:
-        """Drop the actors, whose states have been read; reply when nothing refers to them."""
+        """Drop the actors, whose states have been read; reply once they are unreferenced."""
         host_agent = self._runtime.host_agent
         assert host_agent is not None
         self._has_handed_over = True
@@ -228,7 +228,7 @@ class HostRequests:
 
     def do_read_recording(self, message: Message, slot: int, incarnation: int) -> Any:
         """Return the files of the log of a process of this host, which may have died."""
-        # Few programs record what actors receive.
+        # Few programs record actors.
         from mesh_core._recording.transfer import send_recording  # noqa: PLC0415
 
         send_recording(self._runtime, message, slot, incarnation)
@@ -250,7 +250,7 @@ class HostRequests:
         number: int,
         description: str,
     ) -> None:
-        """Save what an actor of another process received, because it has failed."""
+        """Save a case of an actor of another process, because the actor has failed."""
         from mesh_core._recording.collector import Failure, case_collector  # noqa: PLC0415
 
         case_collector(self._runtime).want(Failure(proc, incarnation, port, number, description))
@@ -282,7 +282,7 @@ class HostRequests:
         return LATER
 
     def do_end_silent(self, _message: Message, slot: int, why: str) -> None:
-        """Kill a process that was up and no longer responds."""
+        """Kill a process that has responded before and no longer does."""
         assert self._runtime.host_agent is not None
         self._runtime.host_agent.end_silent(slot, why)
 

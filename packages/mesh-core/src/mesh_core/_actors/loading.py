@@ -44,7 +44,7 @@ class Loading:
         self.message = message
         # The large parts of the request, if the actor has moved here; else they are in the message.
         self._moved_parts = moved_parts
-        # The message with open buffers, if what actors receive is recorded.
+        # The message with open buffers, if actors are recorded.
         self.opened: Message | OpenMessage = message
         self._recording = recording
         self.request: SpawnRequest | None = None

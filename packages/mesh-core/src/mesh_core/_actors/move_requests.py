@@ -42,7 +42,7 @@ class MoveRequests:
     _restored_states: RestoredStates | None = None
 
     def do_move_activity(self, _message: Message, is_frozen: bool) -> tuple[int, str | None]:
-        """Return how much has arrived here, and what this process still does, if anything."""
+        """Return the number of messages received, and the remaining activity, if any."""
         if is_frozen:
             self._engine.return_credit()
         busy = what_runs(self._runtime, must_be_frozen=is_frozen)

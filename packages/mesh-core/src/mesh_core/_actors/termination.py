@@ -82,8 +82,8 @@ class Ending:
     def reject(self, messages: Iterable[Message]) -> None:
         """Reply to messages with the reason for the termination; once for each message.
 
-        `begin` rejects the messages that it finds. The actor rejects those that were on their way
-        from the mailbox to the actor at that time.
+        `begin` rejects the messages that it finds in the mailbox. The actor rejects the messages
+        that were in transit from the mailbox to the actor at that time.
         """
         cell = self._cell
         with self._lock:

@@ -72,7 +72,7 @@ class Port(Generic[R]):
         Raises:
             RuntimeError: The port accepts one value, which has already been sent.
             TypeError: The value cannot be pickled.
-            MailboxFull: On an event loop, if the mailbox of the receiver has no room for the
+            MailboxFull: On an event loop, if the mailbox of the receiver has no capacity for the
                 message.
         """
         body, buffers = encode_value(value, effective().segment_threshold_bytes)
@@ -183,7 +183,7 @@ class ReplyPort(Port[R]):
             self._runtime.tell_agent(address[0], "answer_port_released", address)
 
     def __reduce__(self) -> Any:
-        # The copy in the message is the one that replies.
+        # Only the copy in the message replies.
         self._is_answered = True
         address = self._message.address()
         label = labelled(address)

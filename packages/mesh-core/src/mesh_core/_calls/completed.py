@@ -91,7 +91,7 @@ def as_completed(futures: Iterable[Future[R]], timeout: float | None = None) -> 
 def wait(
     futures: Iterable[Future[R]], *, first: int | None = None, timeout: float | None = None
 ) -> WaitResult[R]:
-    """Wait until futures are done, and return those that are and those that are not.
+    """Wait until futures are done, and return the done and the pending futures separately.
 
     Args:
         futures: The futures to wait for.

@@ -136,7 +136,7 @@ def waiting_on(runtime: Runtime, port: int, call: Call) -> list[Link]:
     cell = runtime.actors.get(port)
     if cell is not None:
         return _waits_of(cell, call)
-    # Until `bootstrap` has ended, nothing else is spawned and no request is answered.
+    # Until `bootstrap` has ended, the process spawns no actors and replies to no requests.
     return [] if _set_up is None else _waits_of(_set_up.cell, call)
 
 
@@ -247,7 +247,7 @@ def fail_if_stuck(
     """Fail the calls that an actor waits for if none of them can ever end.
 
     Args:
-        current: What the actor is serving.
+        current: The call that the actor is serving.
         futures: The calls; the actor continues as soon as one of them ends.
         is_new: Search only for calls of the actor to itself, because the wait begins now.
     """
@@ -304,7 +304,7 @@ def _probe(wait: Wait) -> None:
 
 
 def _check_own_call(wait: Wait, endpoint: Endpoint[..., Any], needs_all: bool) -> None:
-    """Raise if an actor waits for itself and serves no other message until then."""
+    """Raise if an actor waits for itself and cannot serve other messages in the meantime."""
     if not _is_call(endpoint):
         return
     cell, mesh = wait.cell, endpoint._mesh

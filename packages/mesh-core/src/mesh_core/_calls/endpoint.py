@@ -68,11 +68,11 @@ class Endpoint(Generic[P, R]):
     The message is sent when a verb is called. An argument of `call`, `call_one` and `choose` may be
     a future: the message is then sent when its value is known.
 
-    If the mailbox of a receiver has no room for more messages of this process, the call blocks
+    If the mailbox of a receiver has no capacity for more messages of this process, the call blocks
     until it has. On an event loop, which must not block, the call returns its future immediately,
-    and the message is sent when there is room; calls to one receiver keep their order. If too many
-    calls wait for room, and for `broadcast`, which returns no future, the call raises `MailboxFull`
-    instead.
+    and the message is sent when the mailbox has capacity; calls to one receiver keep their order.
+    The call raises `MailboxFull` instead if too many calls already wait for capacity, or if the
+    verb is `broadcast`, which returns no future.
     """
 
     __slots__ = (
@@ -132,7 +132,7 @@ class Endpoint(Generic[P, R]):
 
         Raises:
             TypeError: The arguments do not match the signature, or cannot be pickled.
-            MailboxFull: On an event loop, if too many calls already wait for room in mailboxes.
+            MailboxFull: On an event loop, if too many calls already wait for mailbox capacity.
         """
         try:
             reply = self._call(self._mesh._targets, args, kwargs)
@@ -150,7 +150,7 @@ class Endpoint(Generic[P, R]):
         Raises:
             ValueError: The mesh does not have exactly one actor.
             TypeError: The arguments do not match the signature, or cannot be pickled.
-            MailboxFull: On an event loop, if too many calls already wait for room in mailboxes.
+            MailboxFull: On an event loop, if too many calls already wait for mailbox capacity.
         """
         targets = self._mesh._targets
         if len(targets) != 1:
@@ -170,7 +170,7 @@ class Endpoint(Generic[P, R]):
 
         Raises:
             TypeError: The arguments do not match the signature, or cannot be pickled.
-            MailboxFull: On an event loop, if too many calls already wait for room in mailboxes.
+            MailboxFull: On an event loop, if too many calls already wait for mailbox capacity.
         """
         try:
             return self._call_rank(_random_index(len(self._mesh._targets)), args, kwargs)
@@ -196,7 +196,7 @@ class Endpoint(Generic[P, R]):
 
         Raises:
             TypeError: The arguments do not match the signature, or cannot be pickled.
-            MailboxFull: On an event loop, if too many calls already wait for room in mailboxes.
+            MailboxFull: On an event loop, if too many calls already wait for mailbox capacity.
         """
         try:
             reply = self._call(self._mesh._targets, args, kwargs)
@@ -210,8 +210,8 @@ class Endpoint(Generic[P, R]):
         """Call every actor and return a future of the combined result.
 
         The results of the actors of a host are combined in a process of that host, so that each
-        host sends one value; with many hosts, they are combined on the way along a tree. The order
-        is that of the ranks and the same in each call, so that sums of floats are reproducible.
+        host sends one value; with many hosts, the values are combined along a tree. The results are
+        always combined in the order of the ranks, so that sums of floats are reproducible.
 
         Args:
             combine: Function of two results that returns one of the same kind. It must be
@@ -221,7 +221,7 @@ class Endpoint(Generic[P, R]):
 
         Raises:
             TypeError: The arguments do not match the signature, or cannot be pickled.
-            MailboxFull: On an event loop, if too many calls already wait for room in mailboxes.
+            MailboxFull: On an event loop, if too many calls already wait for mailbox capacity.
         """
         return reduce_call(self, combine, args, kwargs)
 
@@ -246,7 +246,7 @@ class Endpoint(Generic[P, R]):
                 calls, as in the built-in `map`.
             ordered: Yield the results in the order of the items instead of their completion.
             max_in_flight: Maximum number of calls per actor that have no result yet. With 2, the
-                next item is already there when an actor completes one.
+                next item is already queued when an actor completes one.
             retries: How often a call is repeated on another actor if its process dies. Only
                 endpoints that are declared with `endpoint(idempotent=True)` are repeated.
             progress: Show a progress bar with tqdm or rich.
@@ -271,7 +271,8 @@ class Endpoint(Generic[P, R]):
 
         Raises:
             TypeError: The arguments do not match the signature, or cannot be pickled.
-            MailboxFull: On an event loop, if the mailbox of an actor has no room for the message.
+            MailboxFull: On an event loop, if the mailbox of an actor has no capacity for the
+                message.
             MeshStopped: This program has stopped the mesh.
         """
         try:

@@ -125,8 +125,8 @@ def endpoint(
         explicit_response_port: If true, the first parameter of the method is a `Port`, and the
             method replies on it, during the call or later, instead of returning a value.
         instrument: Whether to create a span for each call.
-        idempotent: Whether a call may be repeated if its process dies before it replies: `map` does
-            so.
+        idempotent: Whether `map` may repeat a call if the process of the actor dies before it
+            replies.
 
     Example:
         >>> from mesh_core import Actor, endpoint

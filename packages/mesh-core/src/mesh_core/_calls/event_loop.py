@@ -60,7 +60,7 @@ _PAUSE_S = 0.05
 def load_asyncio() -> Any:
     """Import asyncio on first use and return the module.
 
-    Its import takes as long as that of Mesh, and most programs never run an event loop.
+    Importing asyncio takes as long as importing Mesh, and most programs run no event loop.
     """
     global _asyncio
     if _asyncio is None:
@@ -94,7 +94,7 @@ def is_on_event_loop() -> bool:
 
 
 def runs_here(loop: asyncio.AbstractEventLoop) -> bool:
-    """Return whether this thread runs the loop; False as well if the loop does not tell."""
+    """Return whether this thread runs the loop; False also if that is unknown."""
     return getattr(loop, "_thread_id", None) == threading.get_ident()
 
 

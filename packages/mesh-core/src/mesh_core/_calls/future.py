@@ -189,7 +189,7 @@ class Future(Generic[R]):
         return f"<{type(self).__name__}{self._subject()}: {state}>"
 
     def _repr_html_(self) -> str:
-        """Return the state, and the value if it is there, for notebooks."""
+        """Return the state, and the value once it is available, for notebooks."""
         # Only notebooks need it.
         from mesh_core._shapes.html_table import html_table  # noqa: PLC0415
 
@@ -202,7 +202,7 @@ class Future(Generic[R]):
         return html_table(title, [], [[repr(self._outcome)]])
 
     def _subject(self) -> str:
-        """Return what the future is the result of, for its representation."""
+        """Return a description of the operation behind the future, for its representation."""
         return ""
 
     if not TYPE_CHECKING:
@@ -312,7 +312,7 @@ def _on_own_loop(
     loop = running_loop()
 
     def call(future: Future[Any]) -> None:
-        # A closed loop waits for nothing.
+        # No task of a closed loop waits for the future.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(callback, future)
 

@@ -48,7 +48,7 @@ async def _call_when_done(
     try:
         future = _with_values(verb, args, kwargs)
     except MailboxFull:
-        # A thread may wait for room in the mailbox.
+        # A thread may block until the mailbox has capacity.
         future = await run_beside(lambda: _with_values(verb, args, kwargs))
     return await future
 
@@ -56,7 +56,7 @@ async def _call_when_done(
 def _with_values(
     verb: Callable[..., Future[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Future[Any]:
-    """Make a call with the values of its futures, all of which are done."""
+    """Make a call with the values of its futures, which must all be done."""
     values = [one.get() if isinstance(one, Future) else one for one in args]
     named = {key: one.get() if isinstance(one, Future) else one for key, one in kwargs.items()}
     return verb(*values, **named)

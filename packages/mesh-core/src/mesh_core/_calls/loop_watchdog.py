@@ -28,7 +28,7 @@ _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
 def watch_loop(loop: LoopThread) -> None:
-    """Report each line of the program that blocks the loop, once, from a thread of its own."""
+    """Report each line of the program that blocks the loop, once, from a separate thread."""
     threading.Thread(target=_watch, args=(loop,), name="mesh-loop-watch", daemon=True).start()
 
 

@@ -34,11 +34,11 @@ class OwnThread:
     def _live(self) -> None:
         while (job := self._work.get()) is not None:
             job.run()
-            # Release what the job holds, such as a port, before waiting for the next job.
+            # Release the resources of the job, such as a port, before waiting for the next job.
             del job
 
     async def run(self, function: Callable[[], R]) -> R:
-        """Run a function on the thread and wait for it; raise what it raises."""
+        """Run a function on the thread and wait for it; propagate its exception."""
         job = _Job(running_loop(), function)
         self._work.put(job)
         return await job.done  # type: ignore[no-any-return]
@@ -49,7 +49,7 @@ class OwnThread:
 
 
 async def run_beside(function: Callable[[], R]) -> R:
-    """Run a function on a new thread and wait for it; raise what it raises."""
+    """Run a function on a new thread and wait for it; propagate its exception."""
     thread = OwnThread("mesh-beside")
     try:
         return await thread.run(function)
@@ -78,7 +78,7 @@ class _Job:
         try:
             self._loop.call_soon_threadsafe(self._settle)
         except RuntimeError:
-            # The loop is closed, so nothing waits for the result.
+            # The loop is closed, so no task waits for the result.
             return
 
     def _settle(self) -> None:

@@ -1,9 +1,9 @@
 """Tracking of ports in messages in transit, so that waiters learn of dropped messages.
 
 A pickled port carries a label: bytes that can be found without unpickling. The sender of a message
-notifies the process that waits for the port of the processes that the message goes to. Each of
-those processes reports the arrival of the port. A process that dies before that, or that drops the
-message, will never send on the port.
+informs the process that waits for the port about the receiving processes. Each receiver reports the
+arrival of the port. A receiver that dies before it reports the arrival, or that drops the message,
+will never send on the port.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Label", "drop_ports", "labelled", "note_ports", "recall_ports"]
 
-#: The transit number, then the address of the port: five numbers, the first of which is the process
-#: that waits for the port.
+#: The transit number, then the address of the port: five numbers, starting with the process that
+#: waits for the port.
 _LABEL = Struct("<6Q")
 #: Handlers of the agent's methods, for direct calls within this process.
 _HERE = {

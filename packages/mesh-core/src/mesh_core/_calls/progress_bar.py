@@ -47,7 +47,7 @@ class ProgressBar:
             self._rich.advance(self._task)
 
     def close(self) -> None:
-        """Leave the bar as it is, and end its line; later calls do nothing."""
+        """Keep the current state of the bar, and end its line; later calls do nothing."""
         if self._tqdm is not None:
             self._tqdm.close()
         else:

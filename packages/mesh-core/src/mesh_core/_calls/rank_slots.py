@@ -40,7 +40,7 @@ class RankSlots:
         self._mesh = mesh
         self._calls_max = calls_max
         self._loads = [0] * len(mesh)
-        # The live ranks that have room for another call, by load; each dictionary is a queue.
+        # The live ranks that have a free slot, by load; each dictionary is a queue.
         self._by_load: list[dict[int, None]] = [{} for _ in range(calls_max)]
         self._by_load[0].update(dict.fromkeys(range(len(mesh))))
         self._lost: dict[int, _LostRank] = {}
@@ -87,7 +87,7 @@ class RankSlots:
         return _PROBE_S if self._lost else None
 
     def _move(self, rank: int, change: int) -> None:
-        """Change the load of a rank, and put the rank where `take` finds it if it has room."""
+        """Change the load of a rank, and offer the rank to `take` if it has a free slot."""
         load = self._loads[rank]
         if load < self._calls_max:
             self._by_load[load].pop(rank, None)

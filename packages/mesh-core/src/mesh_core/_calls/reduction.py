@@ -60,7 +60,7 @@ class _Part(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """What the first process of a host needs.
+    """A request to the first process of a host.
 
     Attributes:
         endpoint: The endpoint to call.
@@ -136,7 +136,7 @@ def reduce_call(
 
     async def outcome() -> R:
         try:
-            # `combine` may take long, and the event loop serves others meanwhile.
+            # `combine` may take long, and must not block the event loop.
             part = await run_beside(lambda: _combined(futures, combine))
         except load_asyncio().CancelledError:
             _cancel(futures)
@@ -152,7 +152,8 @@ class _Served:
     """A reduction that this process serves for another one.
 
     The thread that serves it publishes its calls before it reads `is_cancelled`. The thread that
-    cancels it sets `is_cancelled` before it reads the calls. So one of the two cancels them.
+    cancels it sets `is_cancelled` before it reads the calls. Therefore one of them cancels the
+    calls.
     """
 
     def __init__(self) -> None:
@@ -167,7 +168,7 @@ _served: dict[tuple[int, int], _Served] = {}
 def serve_reduction(
     runtime: Runtime, message: Message, body: bytes, buffers: Sequence[Buffer]
 ) -> None:
-    """Reply with the combined results of some hosts, on a thread of its own."""
+    """Reply with the combined results of some hosts, on a separate thread."""
     caller = message.from_proc, message.from_port
     served = _served[caller] = _Served()
 
@@ -192,7 +193,7 @@ def serve_reduction(
 
 
 def cancel_reduction(message: Message) -> None:
-    """Cancel the calls of a reduction that its caller has given up."""
+    """Cancel the calls of a reduction that its caller has abandoned."""
     served = _served.get((message.from_proc, message.from_port))
     if served is not None:
         served.is_cancelled = True

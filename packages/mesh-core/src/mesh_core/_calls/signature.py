@@ -1,4 +1,4 @@
-"""What the signature of a method tells about its calls."""
+"""Properties of calls that follow from the signature of a method."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Arity:
 
 
 def _wrapped_names(method: Any, skip: int) -> tuple[str, ...]:
-    """Return the names of the positional parameters of what a decorator has wrapped, if known."""
+    """Return the names of the positional parameters of the innermost wrapped function, if known."""
     while getattr(method, "__wrapped__", None) is not None:
         method = method.__wrapped__
     code = getattr(method, "__code__", None)

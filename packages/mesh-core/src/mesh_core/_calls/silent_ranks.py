@@ -25,7 +25,7 @@ _Condition = tuple[str, str]
 
 
 def describe_silent(mesh: Any, reply: int, timeout_s: float | None) -> str:
-    """Describe the processes that have not replied to a call, for the end of an error message.
+    """Describe the processes that have not replied to a call, as the end of an error message.
 
     Args:
         mesh: The mesh that was called.

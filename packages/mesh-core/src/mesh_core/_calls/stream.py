@@ -151,7 +151,7 @@ class ReplyStream(Generic[R]):
 
 
 class PromisedFuture(CallFuture[R]):
-    """The next reply of a stream to arrive, for an event loop that must not wait for it.
+    """The next reply of a stream, on an event loop, which must not block until it arrives.
 
     Futures of one stream get replies in the order in which the futures were yielded.
     """

@@ -1,4 +1,4 @@
-"""Warnings about exceptions of calls whose futures were dropped before anybody looked at them."""
+"""Warnings about exceptions of calls whose futures were dropped without being read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _warned: set[str] = set()
 
 
 def warn_of_unread(message: Message) -> None:
-    """Warn about an exception that nobody will see, once per exception and place."""
+    """Warn about an unread exception, once for each traceback."""
     error = decode_exception(message.body)
     traceback = error.exception_formatted
     if traceback in _warned or len(_warned) >= _WARNINGS_MAX:

@@ -1,1 +1,1 @@
-"""Cases: what actors received before a failure, in one data-only file."""
+"""Cases: the messages of actors before a failure, in one data-only file."""

@@ -58,7 +58,7 @@ COUNTED_LOG_LEN_MAX = 8 << 20
 # Parsed JSON takes many times the memory of its text, and lines are parsed one at a time.
 LINE_LEN_MAX = 8 << 20
 # Payloads up to this length are in the line of their entry: a member of a zip file takes 220 bytes,
-# and the time to create one is that of many lines.
+# and creating one takes as long as writing many lines.
 INLINE_LEN_MAX = 512
 _HASH_LEN = 64
 _SAMPLE_LEN = 64 << 10
@@ -79,7 +79,7 @@ _DAMAGED = "the file is damaged or no case: copy it again from the machine that 
 
 
 class CaseSummary(NamedTuple):
-    """What the manifest of a case contains.
+    """The content of the manifest of a case.
 
     Attributes:
         case: The case, whose actors have no entries.
@@ -211,7 +211,7 @@ class _Writer:
         self._content_len = 0
 
     def write(self, case: Case) -> None:
-        # The manifest is first, so a file whose copy is incomplete shows what it was.
+        # The manifest is first, so an incomplete copy of a file can still be identified.
         self._add(MANIFEST, dump_json(_manifest(case), MANIFEST), MANIFEST_LEN_MAX)
         if sum(len(actor.entries) for actor in case.actors) > ENTRIES_MAX:
             raise InvalidPart("the actors", f"they have more than {ENTRIES_MAX} entries")

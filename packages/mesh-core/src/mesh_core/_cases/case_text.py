@@ -27,11 +27,11 @@ _HEADER = ("FILE", "TIME", "REASON", "ACTORS", "SIZE")
 
 
 class Selection:
-    """What to show of a case.
+    """The parts of a case to show.
 
     Args:
         actors: The indexes of the actors whose entries are shown.
-        entries_max: The maximum number of their entries, of which the last are shown, or None.
+        entries_max: The maximum number of entries to show, counted from the last; None for all.
     """
 
     def __init__(self, actors: tuple[int, ...], entries_max: int | None) -> None:
@@ -42,7 +42,7 @@ class Selection:
 def list_cases(folder: str) -> list[dict[str, Any]]:
     """Return a description of each case in a folder, the oldest first.
 
-    A file that cannot be read is described by an error, so it hides no other.
+    A file that cannot be read is listed with an error, so that the other files are listed too.
 
     Raises:
         CaseError: The folder cannot be read.

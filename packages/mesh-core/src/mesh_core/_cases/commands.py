@@ -1,4 +1,4 @@
-"""The commands that read cases, `list`, `show` and `diff`, and the one that saves a case."""
+"""The commands `list`, `show` and `diff`, which read cases, and `save`, which saves one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run_command(arguments: list[str] | None, description: str | None) -> int:
 
     Args:
         arguments: The arguments, by default those of the process.
-        description: What the help of the command says first.
+        description: The first text in the help of the command.
     """
     options = _parser(description).parse_args(arguments)
     try:
@@ -50,7 +50,7 @@ def run_command(arguments: list[str] | None, description: str | None) -> int:
             print(_encodable(line, sys.stdout))
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader, such as `head`, has what it wants. Python would report the error at exit.
+        # The reader, such as `head`, has closed the pipe. Python would report the error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

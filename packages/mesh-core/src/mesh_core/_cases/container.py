@@ -1,8 +1,8 @@
 """The zip file around a case, read as if an attacker had written it.
 
-Python's `zipfile` allocates memory for whatever a file declares, so the end of the file is examined
-before `zipfile` gets it, and members are decompressed piece by piece. Names of members are never
-used as paths.
+Python's `zipfile` allocates memory for any size that a file declares, so the end of the file is
+checked before `zipfile` opens it, and members are decompressed piece by piece. Names of members are
+never used as paths.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["CONTENT_LEN_MAX", "FILE_LEN_MAX", "MANIFEST", "MEMBERS_MAX", "Container"]
 
 MANIFEST = "case.json"
-# Below the limits from which a zip file needs the fields of ZIP64, which this reader refuses.
+# Below the limits at which a zip file needs the fields of ZIP64, which this reader rejects.
 FILE_LEN_MAX = 1 << 30
 MEMBERS_MAX = 60_000
 # Maximum length of all members together after decompression.
@@ -125,7 +125,7 @@ class Container:
         return content.getvalue()
 
     def _check_end(self) -> None:
-        """Check the end record, which has the length of what `zipfile` reads next."""
+        """Check the end record, which has the length of the directory that `zipfile` reads next."""
         if self.file_len > FILE_LEN_MAX:
             problem = f"it has {self.file_len} bytes, more than {FILE_LEN_MAX}"
             raise InvalidPart("the file", problem)
@@ -158,7 +158,7 @@ class Container:
         members: dict[str, ZipInfo] = {}
         total = 0
         for member in self._zip.infolist():
-            # `filename` is what zipfile made of the name: cut at a NUL, for example.
+            # `filename` is the name after changes by zipfile, which for example cuts it at a NUL.
             name = member.orig_filename
             shown = ascii(name[:100])
             if name != member.filename or _NAME.fullmatch(name) is None:

@@ -24,7 +24,7 @@ __all__ = ["difference_lines"]
 _TEXT_LEN_MAX = 1_000
 # Calls that an actor makes outside of a message are compared before its messages.
 _OUTSIDE = -1
-# What `Renderer` writes for a class of the main script.
+# The text that `Renderer` writes for a class of the main script.
 _CLASS_MARK = "pickled by value"
 _STEP_ORDER = {"message": 0, "call": 1, "reply": 1, "timeout": 1, "outcome": 2}
 
@@ -34,8 +34,8 @@ class _Step(NamedTuple):
 
     Attributes:
         order: The position among the steps of a message.
-        what: What happened, without the payloads.
-        secret: What is compared and not shown.
+        what: The event as text, without the payloads.
+        secret: A value that is compared but not shown.
         payloads: The payloads.
         form: How the payloads are rendered: `arguments` or `value`.
     """

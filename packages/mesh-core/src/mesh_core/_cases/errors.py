@@ -30,8 +30,8 @@ class InvalidPart(ValueError):
 
     Attributes:
         part: The part of the file, such as `case.json`.
-        problem: What is wrong with it.
-        remedy: What to do, if that depends on the problem, or empty.
+        problem: The problem with the part.
+        remedy: The action that the user can take, if it depends on the problem; otherwise empty.
     """
 
     def __init__(self, part: str, problem: str, remedy: str = "") -> None:

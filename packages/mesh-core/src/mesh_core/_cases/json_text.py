@@ -1,4 +1,4 @@
-"""JSON without the liberties of Python's parser, for files from strangers."""
+"""A strict JSON parser for untrusted files; Python's parser accepts more than JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["DEPTH_MAX", "dump_json", "is_plain", "parse_json"]
 
 # Maximum depth of nested lists and objects.
 DEPTH_MAX = 32
-# Maximum number of digits of an integer, far below the number from which Python needs long for it.
+# Maximum number of digits of an integer; parsing one with far more digits takes Python very long.
 _DIGITS_MAX = 100
 _INT_MAX = 10**_DIGITS_MAX
 

@@ -1,6 +1,6 @@
 """The outline of a pickled value: plain data, and names in place of everything else.
 
-The opcodes of a pickle are followed without importing, creating or calling what they name. The
+The opcodes of a pickle are followed without importing, creating or calling any object. The
 result contains None, bool, int, float, str, bytes, list and tuple as they are, `Pairs` for a dict,
 `Items` for a set, and `Elided`, `Named`, `Made` and `Buffer` for the rest. It may contain itself.
 """
@@ -65,10 +65,10 @@ class Made:
     """An object that unpickling would create.
 
     Attributes:
-        maker: What would be called: `Named`, or something else in a pickle that is damaged.
+        maker: The callable: `Named`, or any other value in a damaged pickle.
         args: The arguments.
-        state: What would be set on the object afterwards, or None.
-        items: What would be added to it: items, or keys and values in turn.
+        state: The state that unpickling would set on the object, or None.
+        items: The elements that unpickling would add: items, or alternating keys and values.
     """
 
     def __init__(self, maker: Any, args: Any) -> None:
@@ -87,7 +87,7 @@ def outline(stream: PickleStream, buffers: Iterable[bytes | Omitted]) -> Any:
 
     Raises:
         ValueError: The stream is not a pickle, or is too long.
-        LookupError: It takes something from an empty stack, or refers to nothing.
+        LookupError: It takes a value from an empty stack, or has a reference without a target.
     """
     machine = _Machine(buffers)
     for name, argument in read_opcodes(stream):

@@ -50,12 +50,12 @@ class Opcode(NamedTuple):
 
 
 class PickleStream:
-    """A stream in several parts, of which some may be unknown; a file for `pickletools`.
+    """A stream of several parts, some of them possibly unknown; a file for `pickletools`.
 
     Args:
         parts: The parts of the stream.
         argument_len_max: Longer arguments of opcodes are skipped.
-        len_max: Maximum number of bytes to read, without those that are skipped.
+        len_max: Maximum number of bytes to read, not counting skipped bytes.
     """
 
     def __init__(

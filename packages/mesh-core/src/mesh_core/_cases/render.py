@@ -1,6 +1,6 @@
 """Payloads as text for people, without decoding them.
 
-Nothing is imported, created or called, whatever a payload contains: see `pickle_outline`.
+No object of a payload is imported, created or called: see `pickle_outline`.
 """
 
 from __future__ import annotations

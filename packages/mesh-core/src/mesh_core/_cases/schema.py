@@ -1,7 +1,7 @@
-"""The types and limits of everything in a case, for the writer and the reader of its file.
+"""The types and limits of everything in a case, used by the writer and the reader of its file.
 
-The annotations of `Case` describe what a valid case contains. A case that was read from a file has
-arbitrary JSON values in its place until these functions have accepted it.
+The annotations of `Case` describe a valid case. In a case that was read from a file, the attributes
+may have arbitrary JSON values until these functions have validated it.
 """
 
 from __future__ import annotations

@@ -282,7 +282,7 @@ class _Layers:
         return config
 
     def set_runtime(self, settings: dict[str, Any]) -> None:
-        """Add settings to those that `configure` set earlier."""
+        """Add settings to the settings of earlier calls of `configure`."""
         with self._lock:
             self.runtime = {**self.runtime, **settings}
             self._changed()

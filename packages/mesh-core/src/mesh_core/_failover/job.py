@@ -1,4 +1,4 @@
-"""The job as its successor gets it: handles of everything the previous program owned, by name."""
+"""The job that a successor receives: handles of all meshes of the previous program, by name."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Job:
     """A job that this program has taken over and now owns.
 
     Attributes:
-        hosts: The workers; if they were attached in several calls, those of the first call.
+        hosts: The workers; if they were attached in several calls, the workers of the first call.
         host_meshes: The workers, with one mesh for each call that attached some.
         procs: The meshes of processes on them, by name.
         actors: The meshes of actors, by name.

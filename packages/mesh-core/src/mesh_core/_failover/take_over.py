@@ -27,7 +27,7 @@ def take_over(
     Until then the request is repeated, for `attach_timeout_s`.
 
     Args:
-        workers: The addresses of some workers of the job, of which at least one must be alive; the
+        workers: The addresses of some workers of the job. At least one of them must be alive; the
             other workers are found through it. Successors that may run concurrently must pass them
             in the same order.
         credentials: The credentials of the job, with the role `controller`.

@@ -197,7 +197,7 @@ class HostAgent:
         self._host.wait_until_warm(limit_s)
 
     def _modules_for(self, request: StartRequest) -> tuple[str, ...]:
-        """Return the modules that processes need, with those that were requested before."""
+        """Return the modules that processes need, including the modules of earlier requests."""
         return tuple(dict.fromkeys((*self._preloaded, *request.preload)))
 
     def _spec(
@@ -379,7 +379,7 @@ class HostAgent:
         self.flush_output()
 
     def flush_output(self) -> None:
-        """Wait until the program has shown what the processes have printed."""
+        """Wait until the program has shown the output of the processes."""
         self._host.flush(_FLUSH_S)
         self._remote_log.flush(_FLUSH_S)
         self._printer.flush()
@@ -396,7 +396,7 @@ class HostAgent:
         return {number: self._slots[number].request for number in self.living()}
 
     def start_early(self, processes: bytes) -> None:
-        """Start processes that will continue those of a host that is about to move here.
+        """Start the processes that will replace the processes of a host that is about to move here.
 
         This machine cannot communicate with other hosts yet. A process with a bootstrap is
         therefore not started, because the bootstrap may call actors.
@@ -529,7 +529,7 @@ class HostAgent:
         )
 
     def _waits_for(self) -> str:
-        """Describe the processes of this host that should exit and have not."""
+        """Describe the processes of this host that should have exited but are still alive."""
         with self._changed:
             ending = [n for n, slot in self._slots.items() if slot.is_alive and slot.is_stopping]
         if not ending:
@@ -665,7 +665,7 @@ class HostAgent:
             failure_id = self._runtime.engine.new_port()
             detail = FailureDetail(failure_id, PROC_DIED, fields, None, table.owner[0])
             if effective().record is not None:
-                # What its actors received is still here.
+                # This host still has the log of its actors.
                 self._runtime.tell_agent(
                     _ROOT, "case_wanted", proc, report.incarnation, 0, 0, _death_of(report)
                 )

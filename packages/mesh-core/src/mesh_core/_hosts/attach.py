@@ -54,8 +54,8 @@ def attach_to_workers(
             `Credentials.local`.
         name: The name of the dimension. Default: `hosts`.
         gateway: The address of a worker that forwards connections to the others, which this program
-            cannot reach itself. It resolves their names, cannot read the forwarded data, and may be
-            one of `workers` or not.
+            cannot reach itself. It resolves their names, cannot read the forwarded data, and may
+            be one of `workers`.
         ca: Accepted for programs written for Monarch, in which case it must be
             `trust_all_connections`.
         standby: The number of workers, counted from the end, that are reserved as standby workers
@@ -78,7 +78,7 @@ def attach_to_workers(
             twice, credentials are missing for another machine or for `orphan_grace_s`, `observer`
             is combined with `standby` or `orphan_grace_s`, or `worker_ids` is combined with
             `standby` or has another length than `workers`.
-        CredentialsError: The credentials have expired, or those of the user are not available.
+        CredentialsError: The credentials have expired, or the user has no usable credentials.
     """
     if ca not in (None, "trust_all_connections"):
         raise ValueError(f"ca {ca!r} is not known: leave it out")
@@ -96,10 +96,11 @@ def attach_to_workers(
 
 
 def add_standby_workers(hosts: HostMesh, workers: Sequence[str] | HostMesh) -> None:
-    """Reserve more workers, which replace hosts that die, as those of `standby=` do.
+    """Reserve more workers to replace hosts that die, like the workers of `standby=`.
 
-    For example, a machine that was replaced and is back becomes a standby worker. A worker need not
-    be reachable yet. The credentials, the gateway and the configuration are those of the hosts.
+    For example, a machine that was replaced and is available again can become a standby worker. A
+    worker does not have to be reachable yet. The workers use the credentials, the gateway and the
+    configuration of the hosts.
 
     Args:
         hosts: Hosts to which this program is attached.

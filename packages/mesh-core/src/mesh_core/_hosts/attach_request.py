@@ -46,9 +46,9 @@ class AttachRequest:
         job: The job, 16 bytes.
         token: The secret of the job, 32 bytes.
         host: The number of the host in the job.
-        owner: The requester, as text for people.
+        owner: The requester, as readable text.
         lease_s: The lease: seconds without a sign of life of the client after which the worker
-            leaves the job. Once it has taken over a host that moves, that of `config` applies.
+            leaves the job. Once it has taken over a host that moves, the lease of `config` applies.
         generation: The minimum number of programs that have run the job before this one.
         orphan_grace_s: The orphan grace period: seconds for which the worker keeps the job for a
             successor of the client; 0 disables it.
@@ -59,10 +59,10 @@ class AttachRequest:
         path: The module search path of the client. The worker also uses the entries that exist on
             its machine.
         worker_id: The id of the only worker that may accept; empty for any worker.
-        versions: The versions of Python and of packages of the client; empty if the client does not
-            want them compared.
-        preload: The modules that the processes of the job will need. With `hold`, they are imported
-            meanwhile; with `serve`, the reply is sent when they are imported.
+        versions: The versions of Python and of packages of the client; empty to skip their
+            comparison.
+        preload: The modules that the processes of the job will need. With `hold`, the worker
+            imports them while it is reserved; with `serve`, it replies after the imports.
         processes: For a host that is about to move here, the processes to start before the reply:
             their start requests by slot, as a compressed pickle; empty for none. Only a worker that
             serves the job reads it.
@@ -257,7 +257,7 @@ class AttachReply:
 
 
 def this_program() -> str:
-    """Return a name of this process for people on other machines."""
+    """Return a readable name of this process for users of other machines."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_standby_workers", "attach_workers", "set_gateway"]
 
-# When to name the hosts that have not joined, and how many of them.
+# When the warning names the hosts that have not joined, and the maximum number of names.
 _REPORT_AFTER_S = 2.0
 _REPORTED_MAX = 8
 

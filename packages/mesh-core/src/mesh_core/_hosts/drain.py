@@ -1,13 +1,13 @@
-"""Moves of hosts to other machines: the part of the program, which directs them.
+"""Moves of hosts to other machines, as coordinated by the program.
 
 1. A standby worker prepares to serve as the next epoch of the host, and starts the processes that
-   will continue those of the host. The host still works.
-2. All other hosts hold their messages to the host, and the host completes what it has received. If
-   it does not come to rest soon, because an endpoint runs for long or waits for a message that is
-   held, the messages are released for a while, and this step is repeated.
-3. The old machine hands over the state of its frozen actors. Up to here, everything can be undone.
-4. The new machine takes the place of the old one for all hosts, restores the actors, and gets the
-   held messages.
+   will replace the processes of the host. The host continues to serve.
+2. All other hosts hold their messages to the host, and the host completes the messages that it has
+   received. If it does not come to rest soon, because an endpoint runs for long or waits for a
+   message that is held, the messages are released for a while, and this step is repeated.
+3. The old machine hands over the state of its frozen actors. Until then, the move can be undone.
+4. The new machine replaces the old one for all hosts, restores the actors, and receives the held
+   messages.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def drain_host(runtime: Runtime, host: int, worker: str | None, timeout_s: float
     Raises:
         DrainFailed: The host was not at rest in time, or something on it cannot move.
         HostDied: No machine is available, or one of the two has died.
-        RuntimeError: The host is the one of the program, was shut down, or is shared by other
+        RuntimeError: The host is the host of the program, was shut down, or is shared by other
             sessions.
         ValueError: The address is malformed.
     """
-    # A thread of its own, because an interruption by Ctrl-C must not leave half a move.
+    # A separate thread, because an interruption by Ctrl-C must not leave half a move.
     with ThreadPoolExecutor(1, "mesh-drain") as thread:
         thread.submit(_drain, runtime, host, worker, timeout_s).result()
 
@@ -112,7 +112,7 @@ def _move_to(
     """Let a worker prepare to serve as the host, and move the host there."""
     config = place.config
     limit_s = config.host_lease_s if is_spare else config.attach_timeout_s
-    # It does not hear from the program until the host has moved.
+    # The program does not communicate with it until the host has moved.
     lease_s = config.host_lease_s + timeout_s
     taken = request_until_taken(
         runtime,
@@ -160,7 +160,7 @@ def _move(runtime: Runtime, place: Place, successor: Place, taken: Taken, timeou
                 f"the host did not come to rest within {timeout_s:g} s ({busy}): it serves as "
                 "before, so drain it later, or with a longer timeout"
             )
-        # What waits for held messages completes now.
+        # Endpoints that wait for held messages complete now.
         time.sleep(min(hold_s, left_s))
         hold_s = min(2 * hold_s, _HOLD_MAX_S)
 
@@ -168,7 +168,7 @@ def _move(runtime: Runtime, place: Place, successor: Place, taken: Taken, timeou
 def _try_to_move(
     runtime: Runtime, place: Place, successor: Place, taken: Taken, hold_s: float, until: float
 ) -> str | None:
-    """Move the host if it comes to rest within a time; otherwise return what still runs on it."""
+    """Move the host if it comes to rest within a time; otherwise return an activity on it."""
     assert runtime.host_agent is not None
     host = place.host
     others = [other for other in runtime.places.living() if other != host]

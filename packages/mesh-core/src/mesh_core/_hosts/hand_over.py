@@ -1,10 +1,10 @@
-"""The part of the old machine in a move of its host: it comes to rest and hands over its state.
+"""The role of the old machine in a move of its host: it comes to rest and hands over its state.
 
-All other hosts hold their messages meanwhile. What has arrived before is served, including the
-calls that it leads to within the host, until nothing is left to do. Then the actors freeze. A
-message in transit is never overlooked: every process counts what has arrived, and reports whether
-everything that it has sent was received. If two reports of all processes in sequence are equal, and
-all are quiet, nothing was in transit in between.
+During the move, all other hosts hold their messages to the host. The host serves the messages that
+have already arrived, and the calls within the host that result from them, until it is idle. Then
+the actors freeze. To detect messages in transit, every process counts the messages that it has
+received, and reports whether all messages that it has sent were received. If two consecutive
+reports of all processes are equal, and all processes are idle, no message was in transit.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class HandOver:
         self._agent = host_agent
 
     def come_to_rest(self, limit_s: float) -> str | None:
-        """Freeze all actors when nothing is left to do; otherwise return what is.
+        """Freeze all actors as soon as the host is idle; otherwise return the remaining activity.
 
         Args:
             limit_s: The maximum time, in seconds.
@@ -83,19 +83,19 @@ class HandOver:
         return found
 
     def let_go(self) -> None:
-        """Drop all actors, whose states have been read, and expect the end of their processes."""
+        """Drop all actors, whose states have been read, and expect their processes to exit."""
         self._tell_all("move_release")
         self._agent.flush_output()
         self._await_rest()
         self._agent.expect_end()
 
     def _freeze(self) -> str | None:
-        """Freeze all actors; return what still happens, if anything does."""
+        """Freeze all actors; return the remaining activity, if any."""
         self._tell_all("move_freeze")
         return self._await_rest()
 
     def _await_rest(self) -> str | None:
-        """Wait until nothing is in transit between frozen actors; return what is, after a while."""
+        """Wait until no message is in transit; after a limit, return the remaining activity."""
         before: list[int] | None = None
         busy: str | None = None
         for _ in range(_LOOKS_MAX):
@@ -107,7 +107,7 @@ class HandOver:
         return busy or "messages keep arriving"
 
     def _look(self, *, is_frozen: bool) -> tuple[list[int], str | None]:
-        """Return how much has arrived in each process, and what one of them still does."""
+        """Return the count of messages received by each process, and an activity of one of them."""
         procs = self._procs()
         counts: list[int] = []
         busy: str | None = None

@@ -1,4 +1,4 @@
-"""Requests to a worker to serve as a host of the job, and what follows when it accepts."""
+"""Requests to a worker to serve as a host of the job, and the steps after it accepts."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _warn_of(welcome: AttachReply) -> None:
 
 
 def _refusal(place: Place, error: PermissionError) -> str:
-    """Describe why the program and the process at the worker's address do not trust each other."""
+    """Describe why the program and the process at the worker's address cannot authenticate."""
     if not place.keys.is_local:
         return f"{place.address} cannot be reached: {error}"
     return (

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Journal", "start_journal"]
 
-# Standby workers have numbers below those of all hosts.
+# The numbers of standby workers are below the numbers of all hosts.
 _FIRST_STANDBY = -(1 << 64)
 # The request that spawned a mesh is stored up to this size.
 _REQUEST_BYTES_MAX = 1 << 20

@@ -1,4 +1,4 @@
-"""One attached host of a program: its current machine, and those that it had before."""
+"""One attached host of a program: its current machine and its previous machines."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Places"]
 
-# The number of leases for which a machine that was declared dead is notified. It leaves by itself
-# after one lease.
+# The number of leases for which a machine that was declared dead is notified. Without a
+# notification, it leaves after one lease.
 _FENCE_LEASES = 2
 
 
@@ -43,7 +43,7 @@ class Places:
         self._places: dict[int, Place] = {}
         self._changed = threading.Condition()
         self.standby: StandbyWorkers = StandbyWorkers(runtime)
-        # Held while a host moves, because every host has to know of that.
+        # Held while a host moves, because all hosts must be notified of the move.
         self.changing: threading.RLock = threading.RLock()
 
     def add(
@@ -187,7 +187,7 @@ class Places:
             return True
 
     def withdrew(self, host: int, epoch: int | None = None) -> Place | None:
-        """Record that a machine leaves by itself and needs no fencing; None if it had not joined.
+        """Record that a machine leaves voluntarily, without fencing; None if it had not joined.
 
         Args:
             host: The number of the host.

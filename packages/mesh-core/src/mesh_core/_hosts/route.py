@@ -12,7 +12,7 @@ __all__ = ["Route", "ways"]
 
 
 class Route:
-    """The route of the program to a host, from which the routes of other hosts are derived.
+    """The route from the program to a host; the routes between hosts are derived from it.
 
     Attributes:
         addresses: The addresses on which the host listens, each as `name:port`.

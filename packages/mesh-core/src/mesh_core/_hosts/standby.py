@@ -1,9 +1,8 @@
 """Standby workers, which a job reserves to replace hosts that die.
 
-A standby worker serves nothing. The program renews the reservation of its
-worker periodically. Until the reservation expires, the worker serves no other program; after the
-program is gone, it becomes available. If the job has an orphan grace period, the reservation
-includes it.
+A standby worker serves no job. The program renews the reservation of the worker periodically. Until
+the reservation expires, the worker serves no other program. After the program is gone, the worker
+becomes available. If the job has an orphan grace period, the reservation includes it.
 """
 
 from __future__ import annotations

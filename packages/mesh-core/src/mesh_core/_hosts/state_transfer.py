@@ -1,8 +1,8 @@
-"""The large parts of the state of a host that moves, on their way through the program.
+"""Transfer of the large parts of a moving host's state through the program.
 
 Both machines have the same number in the job, so they cannot address each other: the program reads
-everything from the old machine before the new one takes its place, and writes it after that. It
-does both in pieces, some of which are always under way.
+everything from the old machine before the new one replaces it, and writes it after that. It reads
+and writes in pieces, and keeps several requests in flight.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class StateTransfer:
         """Read the large parts from the old machine.
 
         Args:
-            until: The time of the monotonic clock at which this is given up.
+            until: The deadline, as a time of the monotonic clock.
 
         Raises:
             DrainFailed: The time is over, or a process has died.
@@ -115,7 +115,7 @@ class StateTransfer:
             yield self._call(slot, "move_write", actor, part, start, PickleBuffer(piece))
 
     def _pieces(self) -> Iterator[tuple[int, int, int, int, memoryview]]:
-        """Yield process, actor, part and position of each piece, in turn over the processes."""
+        """Yield process, actor, part and position of each piece, alternating between processes."""
         of_slots: dict[int, list[tuple[int, int, int, int, memoryview]]] = {}
         for (slot, actor, part), memory in self._parts.items():
             for start in range(0, memory.nbytes, _PIECE_BYTES):

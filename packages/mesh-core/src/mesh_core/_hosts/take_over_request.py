@@ -23,7 +23,7 @@ class TakeOverRequest:
 
     Attributes:
         claim: The id of this attempt; a worker replies to a repeated request in the same way.
-        owner: The requester, as text for people.
+        owner: The requester, as readable text.
         job: The job, 16 bytes; None for the first worker, which replies with the job that it keeps.
         generation: The generation that the first worker has granted; 0 in the first request.
         lease_s: Seconds without a sign of life of the successor after which the worker starts
@@ -124,7 +124,7 @@ class Refusal:
     """The reason why a worker does not accept a successor.
 
     Attributes:
-        why: The reason, as text for people.
+        why: The reason, as readable text.
         is_final: Whether a retry would be refused, too.
         is_rival: Whether another live successor has the worker.
     """

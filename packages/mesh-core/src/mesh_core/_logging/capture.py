@@ -20,7 +20,7 @@ from mesh_core._system.stdio import PID_TAG, STDERR_TAG, STDOUT_TAG
 LINE_LEN_MAX = 64 * 1024
 
 _CUT_MARK = f" [cut: the line is longer than {LINE_LEN_MAX // 1024} KiB]"
-# Interval at which an update of a progress bar, which rewrites its line, is let through.
+# Interval at which an update of a progress bar, which rewrites its line, is passed on.
 _PROGRESS_INTERVAL_S = 1.0
 _READ_LEN = 1 << 18
 _TOKEN = re.compile(rb"([\n\r\xfe\xff])")
@@ -30,8 +30,8 @@ _SPECIAL = re.compile(rb"[\r\xfe\xff]")
 class LineSplitter:
     """Splits the content of a shared pipe into lines of stdout and stderr.
 
-    After a carriage return, the next text overwrites the line, as on a terminal. So that a progress
-    bar visibly advances, the overwritten text counts as a line once per second.
+    After a carriage return, the next text overwrites the line, as on a terminal. The overwritten
+    text counts as a line once per second, so that a progress bar visibly advances.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -200,7 +200,7 @@ class LogForwarder:
     """Passes lines to a callback on a separate thread, so that a slow one delays nothing else.
 
     The queue is bounded: while `is_full`, the owner of the pipes stops reading them, so their
-    writers block. `on_room` is called when the queue has room again.
+    writers block. `on_room` is called when the queue has capacity again.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class LogForwarder:
 
     @property
     def is_full(self) -> bool:
-        """Whether the queue is full; lines that are put nevertheless are kept."""
+        """Whether the queue is full; it keeps lines that are put while it is full."""
         return self._line_count >= self._queue_len_max or self._char_count >= self._queue_chars_max
 
     def put(self, lines: list[LogLine]) -> None:
@@ -301,7 +301,7 @@ def wait_while_moving(
     position: Callable[[], int],
     limit_s: float,
 ) -> bool:
-    """Wait for a condition as long as there is progress; return whether the condition became true.
+    """Wait for a condition while progress is made; return whether the condition became true.
 
     Args:
         condition: Held by the caller, and notified when the condition may be true.

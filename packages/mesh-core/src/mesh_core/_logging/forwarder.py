@@ -22,8 +22,9 @@ _BATCH_CHARS_MAX = 1 << 20
 class RemoteLog:
     """Sends lines in batches; the next batch is sent when the previous one has been shown.
 
-    A quiet host therefore sends its lines immediately, and a busy host sends many at a time. A
-    program that shows lines slowly blocks their writers and does not run out of memory.
+    A host with little output therefore sends its lines immediately, and a host with much output
+    sends many at a time. A program that shows lines slowly blocks their writers and does not run
+    out of memory.
 
     Args:
         show: Sends a batch and returns when it has been shown; its exceptions are ignored.
@@ -72,7 +73,7 @@ class RemoteLog:
             try:
                 self._show(batch)
             except Exception:
-                # The program no longer exists, so nothing reads the lines.
+                # The program no longer exists, so the lines have no reader.
                 continue
             finally:
                 with self._changed:

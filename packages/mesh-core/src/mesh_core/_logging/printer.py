@@ -118,7 +118,7 @@ class LogPrinter:
         self._wake_thread()
 
     def _print_held(self, name: str) -> None:
-        """Print all repeats of a process, and those of others that must precede them."""
+        """Print all repeats of a process, and the repeats of others that must precede them."""
         if name in self._held:
             self._print_groups(self._held[name][-1])
 

@@ -44,7 +44,7 @@ class ActorMesh(PlacedMesh, Generic[A]):
         window: int,
         whole: Region | None = None,
     ) -> None:
-        # All processes of the table, of which `region` is a part.
+        # All processes of the table; `region` is a subset of them.
         self._procs = procs
         self._runtime = procs._runtime
         self._port = self._uid = port

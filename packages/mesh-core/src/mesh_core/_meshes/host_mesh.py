@@ -41,7 +41,7 @@ _PROGRAM_HOST = (0,)
 
 
 class HostMesh(ContextMesh):
-    """Machines. `this_host()` is the one on which the caller runs."""
+    """A mesh of machines; `this_host()` returns the machine of the caller."""
 
     def __init__(
         self,
@@ -208,16 +208,16 @@ class HostMesh(ContextMesh):
         )
 
     def preload(self, *modules: str) -> None:
-        """Start to import modules on every host, for processes that are started later.
+        """Start to import modules on every host, so that processes start faster later.
 
         Returns immediately. A module that takes long to import, such as torch, is otherwise
-        imported twice one after the other: by the program, and then for its first process. Call
-        this before the program imports it: both imports then take place at the same time. Standby
-        workers import installed packages, too, so that a host that replaces another one need not.
+        imported twice in sequence: by the program, and then for its first process. Call this before
+        the program imports the module: both imports then run concurrently. Standby workers import
+        installed packages too, so that a replacement host does not have to.
 
         Args:
-            *modules: The names of the modules. One that cannot be imported before a fork, or that
-                does not exist on a host, is left to the processes that need it.
+            *modules: The names of the modules. If a module cannot be imported before a fork, or
+                does not exist on a host, the processes that need it import it themselves.
 
         Raises:
             ValueError: One of the names is not the name of a module.
@@ -243,7 +243,7 @@ class HostMesh(ContextMesh):
     def with_python_executable(self, path: str) -> HostMesh:
         """Return the same hosts with another interpreter for their processes.
 
-        Processes that actors in them spawn on their `this_host()` use that interpreter, too.
+        Processes that their actors spawn on `this_host()` also use that interpreter.
         """
         command = BootstrapCommand.default()
         changed = BootstrapCommand(path, args=command.args, env=command.env)
@@ -273,7 +273,7 @@ class HostMesh(ContextMesh):
         return tuple(places.worker_id(self._hosts[rank]) for rank in self._region)
 
     def _agents(self) -> ProcMesh:
-        """Return the agents of these hosts as a mesh, by whose ranks failures are reported."""
+        """Return the agents of these hosts as a mesh; failures are reported by its ranks."""
         hosts = tuple((self._hosts[at], 0) for at in self._region)
         region = Region.row_major(self._region.labels, self._region.sizes)
         owner = owner_here()
@@ -286,7 +286,7 @@ class HostMesh(ContextMesh):
         return epoch_of(self._hosts[rank] for rank in self._region)
 
     def replace(self, rank: int | Point, worker: str | None = None) -> None:
-        """Replace a dead machine by another one, with everything that the caller had on it.
+        """Replace a dead machine by another one, and restart the caller's processes there.
 
         Returns when the machine has joined. The caller's processes and their actors are started
         there again. All handles of hosts, processes and actors stay valid: messages sent from now
@@ -295,7 +295,7 @@ class HostMesh(ContextMesh):
         Args:
             rank: The host to replace.
             worker: The address of the worker on the other machine. Default: a standby worker or, if
-                none is left, the previous worker if it is back.
+                none is left, the previous worker if it is available again.
 
         Raises:
             IndexError: The rank does not exist.
@@ -314,12 +314,13 @@ class HostMesh(ContextMesh):
         """Move a host to another machine while its actors are in use, without a failed call.
 
         Returns when its processes run on the other machine, with the state that their actors had.
-        All handles stay valid. Calls to the actors wait meanwhile; each is executed once, before or
-        after the move. The old machine then leaves the job.
+        All handles stay valid. During the move, calls to the actors wait; each is executed once,
+        before or after the move. The old machine then leaves the job.
 
         An actor moves between two messages, as a pickled object: define `__getstate__` and
-        `__setstate__` for attributes that cannot be pickled. What else a process contains, such as
-        module variables and threads of its own, does not move; `bootstrap` runs again.
+        `__setstate__` for attributes that cannot be pickled. Everything else in a process, such as
+        module variables and threads that the program started, does not move; `bootstrap` runs
+        again.
 
         Args:
             rank: The host to move.
@@ -330,7 +331,7 @@ class HostMesh(ContextMesh):
         Raises:
             DrainFailed: An endpoint did not return in time, the state of an actor cannot be
                 pickled, or the machine of the program has too little memory for the state of the
-                host, which passes through it. The host serves as before.
+                host, which passes through it. The host continues to serve.
             HostDied: No machine is available, or one of the two has died; the message contains the
                 reason.
             IndexError: The rank does not exist.
@@ -368,7 +369,7 @@ class HostMesh(ContextMesh):
     def detach(self) -> Future[None]:
         """Stop every process of the caller on these hosts and release their workers.
 
-        The workers wait for the next job, including those that run until they are shut down.
+        All workers wait for the next job, even workers that run until they are shut down.
         """
         if self._is_over:
             return ENDED
@@ -414,7 +415,7 @@ def _restore_host_mesh(
 
 
 def _revive_all(host: int) -> None:
-    """Start everything again that the caller had on a host."""
+    """Restart all processes that the caller had on a host."""
     current = runtime()
     for mesh in current.ownership.children_of(owner_here()[1]):
         if not isinstance(mesh, ProcMesh) or mesh._uid in current.stopped_meshes:
@@ -440,7 +441,7 @@ def this_host() -> HostMesh:
     """Return the host of the caller, as a mesh of one without dimensions.
 
     In a process that was spawned on hosts with another Python executable, processes of the returned
-    mesh use that executable, too.
+    mesh also use that executable.
     """
     identity = runtime().identity
     command = None if identity.table is None else identity.table.command

@@ -1,4 +1,4 @@
-"""What the owner of a mesh knows of it, in a form in which another process can take it over."""
+"""The knowledge of an owner about a mesh, in a form that another process can take over."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class ClosedActor(NamedTuple):
     port: int
     """The port of its mesh."""
     code: int
-    """What callers of the actor get."""
+    """The fault code that callers of the actor get."""
     detail: bytes
     """The encoded failure that they get."""
 

@@ -45,7 +45,7 @@ class _PoolWorker(Actor):
     def __init__(
         self, initializer: type[SentFunction] | Callable[..., object] | None, initargs: Any
     ) -> None:
-        # What the initializer has assigned to globals of the script, by name.
+        # The values that the initializer has assigned to globals of the script, by name.
         self._assigned: dict[str, Any] = {}
         self._known: set[Any] = set()
         if initializer is not None:
@@ -116,7 +116,7 @@ class _SentFunctions:
         self._classes: dict[Callable[..., Any], type[SentFunction]] = {}
 
     def sent(self, function: Callable[..., Any]) -> type[SentFunction] | Callable[..., Any]:
-        """Return what to send for a function."""
+        """Return the object to send for a function."""
         if not isinstance(function, FunctionType) or is_importable(function):
             return function
         made = self._classes.get(function)
@@ -187,7 +187,7 @@ class ProcPool(Executor):
         """Run a function in the next idle process; functions wait in the order of submission.
 
         Returns:
-            A future of `concurrent.futures`. It raises what the function raises, `TypeError` if the
+            A future of `concurrent.futures`. It raises errors of the function, `TypeError` if the
             function or its arguments cannot be pickled, and `ProcDied` or `HostDied` if the process
             dies while it runs the function.
 

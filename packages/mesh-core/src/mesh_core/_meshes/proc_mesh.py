@@ -274,8 +274,9 @@ class ProcMesh(PlacedMesh, ContextMesh):
     def kill(self, rank: int | Point) -> None:
         """Send SIGKILL to the process of a rank, for example because it hangs.
 
-        The process need not reply, and may be stopped. Its death is reported as any other, as
-        `ProcDied`, after this function has returned. Nothing happens if the process is dead.
+        This works even if the process does not reply or was stopped by a signal. The death is
+        reported like any other, as `ProcDied`, after this function has returned. If the process
+        is dead already, the call has no effect.
 
         Raises:
             HostDied: Its host is dead.

@@ -95,7 +95,7 @@ def check_name_and_class(name: object, cls: object) -> None:
 
 
 def checked_dims(dims: Mapping[str, int], taken: tuple[str, ...]) -> dict[str, int]:
-    """Return the new dimensions of processes, which follow those that are taken.
+    """Return the new dimensions of processes, which follow the taken dimensions.
 
     Raises:
         ValueError: A name or a size is invalid, or a name is taken.

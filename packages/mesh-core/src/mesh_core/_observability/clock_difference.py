@@ -8,14 +8,14 @@ if TYPE_CHECKING:
 
 __all__ = ["clock_difference_ns"]
 
-# The thread may be interrupted between two readings, and then they differ by milliseconds.
+# If the thread is interrupted between two readings, they differ by milliseconds.
 _READINGS = 5
 
 
 def clock_difference_ns(one: Callable[[], int], other: Callable[[], int]) -> int:
     """Return by how many nanoseconds a clock is ahead of another one.
 
-    The reading that took the least time counts.
+    The function uses the reading that took the least time.
     """
     readings = []
     for _ in range(_READINGS):

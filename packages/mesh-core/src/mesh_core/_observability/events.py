@@ -339,8 +339,8 @@ class EventStream:
             len_max: Maximum number of events to retain until they are read; by default the
                 setting `event_ring_len_max`.
             since_start: Whether to begin with the first messages of this process. This requires
-                that there was no subscriber in this process before, and that messages were recorded
-                in the process that spawned it.
+                that this process had no subscriber before, and that messages were recorded in the
+                process that spawned it.
 
         Raises:
             ValueError: A kind is unknown, or `len_max` is less than 1.

@@ -46,11 +46,11 @@ class MessageLog:
     program starts another job.
 
     Args:
-        waiting_max: Maximum number of messages that wait while no file has room; beyond that, the
+        waiting_max: Maximum number of messages that wait while all files are full; beyond that, the
             oldest are dropped and counted.
         since_start: Whether to begin with the first messages of this process. This requires that
-            there was no subscriber in this process before, and that messages were recorded in the
-            process that spawned it.
+            this process had no subscriber before, and that messages were recorded in the process
+            that spawned it.
 
     Attributes:
         HEADER: The header of a file: a marker that the owner of the log chooses, the offset to add

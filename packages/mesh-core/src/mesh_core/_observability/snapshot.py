@@ -38,7 +38,7 @@ def snapshot() -> list[Event]:
             )
         )
     for port, cell in current.actors.copy().items():
-        # An actor whose `__init__` still runs has recorded its start, too.
+        # An actor whose `__init__` is still running has also recorded its start.
         if not cell.is_ended:
             fields = {"class_name": cell.class_name}
             found.append(

@@ -80,7 +80,7 @@ class TraceContext:
     Attributes:
         trace_id: The id of the trace: 32 hexadecimal digits.
         span_id: The id of the span: 16 hexadecimal digits.
-        is_sampled: Whether the origin of the trace wants it to be recorded.
+        is_sampled: Whether the origin of the trace requests that it be recorded.
 
     Args:
         trace_id: See above.
@@ -115,7 +115,7 @@ class TraceContext:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether the origin of the trace wants it to be recorded."""
+        """Whether the origin of the trace requests that it be recorded."""
         return bool(self._encoded[24] & _SAMPLED)
 
     @property

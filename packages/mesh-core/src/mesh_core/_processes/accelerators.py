@@ -24,7 +24,7 @@ class Accelerators(NamedTuple):
     variable: str = ""
     """The environment variable that selects devices."""
     settings: Mapping[str, str] = {}
-    """Variables that give the indexes their meaning."""
+    """Variables that determine the meaning of the indexes."""
 
     def selecting(self, names: Sequence[str]) -> dict[str, str]:
         """Return the variables that restrict a process to the named devices."""
@@ -65,7 +65,7 @@ def _find_nvidia(root: Path) -> list[Accelerator]:
     nodes = []
     for folder in sorted((root / "proc/driver/nvidia/gpus").glob("*")):
         minor = re.search(r"Device Minor:\s*(\d+)", _text(folder / "information"))
-        # A container sees the information of all devices, but only the files of its own.
+        # A container sees the information of all devices, but only the device files assigned to it.
         if minor and (root / f"dev/nvidia{minor[1]}").exists():
             nodes.append(_memory_node(root, folder.name))
     return _numbered(nodes)

@@ -20,7 +20,7 @@ _NODE_COUNT_MAX = 1024
 
 
 class Binding(NamedTuple):
-    """What a process may use; None means no restriction."""
+    """The hardware that a process may use; None means no restriction."""
 
     cpus: frozenset[int] | None = None
     memory_nodes: frozenset[int] | None = None

@@ -55,5 +55,5 @@ def _bytes_of(limit: object) -> int | None:
 
 
 def byte_size_text(count: int) -> str:
-    """Return a size for people, such as `1.5 GiB` or `200 MiB`."""
+    """Return a size as readable text, such as `1.5 GiB` or `200 MiB`."""
     return f"{count / _GIB:.1f} GiB" if count >= _GIB else f"{count / _MIB:.0f} MiB"

@@ -23,7 +23,7 @@ _EXIT_CANNOT_START = 127
 
 
 class ChildInheritance(NamedTuple):
-    """What a process inherits from its template."""
+    """The resources that a process inherits from its template."""
 
     link: Link
     """To the supervisor; used only to report why the process could not be set up."""
@@ -83,7 +83,7 @@ def apply_changes(changes: Mapping[str, str | None]) -> None:
 
 
 def _find_parent(inherited: ChildInheritance) -> None:
-    """Wait until the supervisor is the parent, and bind this process to its life.
+    """Wait until the supervisor is the parent, and bind this process to its lifetime.
 
     The signal for the parent's death must not be requested earlier, because it would arrive when
     the intermediate process exits.

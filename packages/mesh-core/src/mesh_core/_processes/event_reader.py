@@ -18,7 +18,7 @@ _LOOK_S = 0.5
 
 
 class EventReader:
-    """Reads links to supervisors and logs of processes, and sleeps while nothing arrives.
+    """Reads links to supervisors and logs of processes, and sleeps while no data arrives.
 
     Logs have a separate epoll inside the main one, so that reading can pause for all of them while
     the forwarder is full. Links are always served.
@@ -75,7 +75,7 @@ class EventReader:
             self._forwarder.put(log.finish())
 
     def drain_log(self, log: ProcLog) -> None:
-        """Read what a process has written so far; must be called on the thread of the reader."""
+        """Read the output of a process so far; must be called on the thread of the reader."""
         if self._logs.get(log.fileno()) is log:
             self._forwarder.put(log.drain())
 
@@ -170,7 +170,7 @@ class EventReader:
             if self._forwarder.is_full:
                 self._epoll.unregister(self._log_epoll.fileno())
                 self._reads_logs = False
-                self._wake()  # The forwarder may have room again already.
+                self._wake()  # The forwarder may have capacity again already.
                 return
 
     def _forget_log(self, log: ProcLog) -> None:

@@ -1,7 +1,7 @@
-"""The directory in which the processes of a host find each other.
+"""The directory through which the processes of a host find each other.
 
 It is created when the first process is about to start, together with the process supervisor that
-removes it. A program that is killed earlier leaves nothing behind. If the supervisor is killed
+removes it. A program that is killed earlier leaves no directory. If the supervisor is killed
 together with the program, the next program of the same user removes the directory. The processes of
 a job share a lock on it, which the kernel releases with the last of them: a directory without a
 lock has no living process.
@@ -90,7 +90,7 @@ def hold(path: str | Path) -> int:
     """
     directory = os.open(path, _OPEN)
     try:
-        # Some network file systems do not support locks; then nothing removes the directory either.
+        # Some network file systems do not support locks; then no program removes the directory.
         # The call blocks only for a program that removes the directory.
         with suppress(OSError):
             fcntl.flock(directory, fcntl.LOCK_SH)

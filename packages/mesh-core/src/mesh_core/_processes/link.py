@@ -26,7 +26,7 @@ _ANCILLARY_LEN = socket.CMSG_SPACE(4 * 253)  # The kernel passes at most 253 at 
 class Link:
     """One end of a socket pair that carries whole messages.
 
-    Sending never blocks: the link buffers what the socket does not accept, and the owner calls
+    Sending never blocks: the link buffers data that the socket does not accept, and the owner calls
     `flush` when the socket is writable. The link owns the descriptors that are passed to `send`.
     Any thread may send; one thread receives.
     """

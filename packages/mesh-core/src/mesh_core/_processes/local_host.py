@@ -92,7 +92,7 @@ class LocalHost:
     """Starts, monitors and stops the processes of this host, and forwards their output.
 
     Every process descends from a process supervisor, a child of the controller, which kills all of
-    them when the controller is gone, for whatever reason.
+    them when the controller is gone, for any reason.
 
     Args:
         job_dir: Removed with its content when the host is closed or the controller dies.
@@ -403,7 +403,7 @@ class LocalHost:
     # A stopped supervisor.
 
     def _look(self, passed_s: float) -> None:
-        """Check whether the supervisor is stopped; if so, do what cannot wait for it."""
+        """Check whether the supervisor is stopped; if so, perform its urgent tasks."""
         with self._lock:
             supervisor = self._supervisor
             procs = dict(self._procs)

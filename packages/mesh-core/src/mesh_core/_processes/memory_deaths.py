@@ -1,6 +1,6 @@
 """Recognizes processes that the kernel has killed because memory ran out.
 
-The kernel kills such a process with SIGKILL, which does not tell why. It also counts these kills,
+The kernel kills such a process with SIGKILL, which has no reason. It also counts these kills,
 for each memory cgroup and for the whole machine. A process that ended by SIGKILL was killed for
 this reason if one of the counters that concern it has increased.
 """
@@ -16,13 +16,13 @@ from mesh_core._processes.byte_size import byte_size_text
 __all__ = ["MemoryDeaths"]
 
 _ROOT = Path("/sys/fs/cgroup")
-# Limits above this, in bytes, mean that there is none.
+# Limits above this, in bytes, mean that memory is not limited.
 _NO_LIMIT = 1 << 60
 # The number of processes of a cgroup among which the largest is searched.
 _SEARCHED_MAX = 500
 _MIB = 1 << 20
-# The counter of the machine includes kills in other cgroups. A process that never had this much
-# memory is not the one that the kernel chooses if the machine runs out of it.
+# The counter of the machine includes kills in other cgroups. If the machine runs out of memory, the
+# kernel does not choose a process that never had this much memory.
 _CHOSEN_BYTES_MIN = 100 * _MIB
 
 
@@ -139,7 +139,7 @@ def _peak(peak_bytes: int) -> str:
 
 
 def _number_in(path: Path, name: str) -> int:
-    """Return the number that follows a name in a file; 0 if it is not there."""
+    """Return the number that follows a name in a file; 0 if the name is missing."""
     with suppress(OSError, ValueError):
         for line in path.read_text().splitlines():
             words = line.split()

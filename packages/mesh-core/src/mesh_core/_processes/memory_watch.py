@@ -1,9 +1,10 @@
 """Processes whose memory is limited: each is measured several times a second.
 
-A process is killed when it exceeds its limit. Decision 0052 says why this is not left to cgroups.
-The resident memory of a process and its descendants counts. Their sum counts what they share more
-than once, such as the modules of the template. It is therefore only a first, cheap bound. Close to
-the limit, the proportional set size (PSS) is read, which divides shared memory among its users.
+A process is killed when it exceeds its limit. Decision 0052 explains why cgroups do not enforce the
+limit. The limit applies to a process and its descendants together. The sum of their resident memory
+counts shared memory more than once, such as the modules of the template. It is therefore only an
+upper bound, which is cheap to compute. Close to the limit, the watch reads the proportional set
+size (PSS), which divides shared memory among its users.
 """
 
 import contextlib
@@ -20,8 +21,8 @@ from mesh_core._system import kernel as _kernel
 
 __all__ = ["MemoryWatch"]
 
-# The time between two looks: 0.1 s, unless a look takes more than 5% of that, as on a machine with
-# thousands of processes.
+# The time between two measurements: 0.1 s, unless a measurement takes more than 5% of that, as on a
+# machine with thousands of processes.
 _INTERVAL_S = (0.1, 0.2)
 _LOOK_SHARE = 0.05
 _WARN_SHARE = 0.9
@@ -30,7 +31,7 @@ _REARM_SHARE = 0.8
 # Reading PSS takes about 2 ms for each GiB. It takes at most this share of the time, unless the
 # memory has grown enough to reach a limit.
 _EXACT_SHARE = 0.05
-# The time that a process has to say which line it executes before it is killed.
+# The time that a process has to report the line that it executes before it is killed.
 _PLACE_S = 0.25
 
 
@@ -95,7 +96,7 @@ class MemoryWatch:
             self._trees.remove(pid)
 
     def look(self) -> None:
-        """Measure all processes if it is time; warn, or kill those that exceed their limits."""
+        """Measure all processes if it is time; warn, or kill processes above their limits."""
         began = self._clock()
         if not self._limited or began < self._look_at:
             return
@@ -137,8 +138,8 @@ class MemoryWatch:
             self._on_exceeded(
                 limited.pid, f"it exceeded its memory limit of {limit}: it had {text}"
             )
-            # Its descendants may have left its process group. The first one goes first, so that it
-            # does not see them die.
+            # Its descendants may have left its process group. The process is killed before them,
+            # so that it does not see them die.
             for pid in pids:
                 _kernel.kill_quietly(pid, signal.SIGKILL)
         elif found.total >= limited.limit * _WARN_SHARE and not limited.is_warned:
@@ -159,7 +160,7 @@ class MemoryWatch:
             return _Measurement(resident, sizes)
         now = self._clock()
         if limited.exact is not None and now < limited.exact_at:
-            # What has been added since then belongs to these processes alone, as a rule.
+            # Memory that was added since then usually belongs to these processes alone.
             exact, before = limited.exact
             bound = exact + max(0, resident - before)
             if bound < limited.limit * (1.0 if limited.is_warned else _WARN_SHARE):

@@ -150,7 +150,7 @@ class Exited(NamedTuple):
     status: int
     """As from wait(2); meaningless without a pid."""
     why: str | None
-    """What is known beyond the status."""
+    """Further details about the exit."""
 
 
 class Stopped(NamedTuple):
@@ -174,11 +174,11 @@ class MemoryHigh(NamedTuple):
     slot: int
     incarnation: int
     text: str
-    """What it uses, as a sentence about `it`."""
+    """Its memory usage, as a sentence whose subject is `it`."""
 
 
 class Denied(NamedTuple):
-    """Supervisor to controller: this module is no longer preloaded, for this reason."""
+    """Supervisor to controller: a module is no longer preloaded, and the reason."""
 
     module: str
     why: str

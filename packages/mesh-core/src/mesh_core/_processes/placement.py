@@ -11,7 +11,7 @@ AUTO = "auto"
 
 
 class Hardware(NamedTuple):
-    """What the processes of a host share."""
+    """The hardware that the processes of a host share."""
 
     cpus: frozenset[int]
     """The processors that the host may use."""
@@ -28,14 +28,15 @@ def hardware_here() -> Hardware:
 def resolve(words: Mapping[str, str], index: int, count: int, hardware: Hardware) -> dict[str, str]:
     """Replace each `auto` of a binding by the share of one process.
 
-    Accelerators are divided evenly. The memory nodes are those of the process's accelerators, or an
-    even share. The processors of these nodes are divided among the processes that use them.
+    Accelerators are divided evenly. A process gets the memory nodes of its accelerators, or else an
+    even share of the nodes. The processors of these nodes are divided among the processes that use
+    them.
 
     Args:
         words: The binding, as for `parse_binding`.
         index: The number of the process on its host.
         count: The number of processes that share the host.
-        hardware: What they share.
+        hardware: The hardware that they share.
 
     Raises:
         ValueError: The accelerators cannot be divided evenly.

@@ -25,7 +25,7 @@ class ProcSpec(NamedTuple):
     entry: bytes
     """Passed to `mesh_core._program.launch.main` in the process."""
     command: BootstrapCommand | None = None
-    """What to execute; None to fork from a template."""
+    """The command to execute; None to fork from a template."""
     env: Mapping[str, str | None] = _UNCHANGED
     """Changes to the controller's environment; None removes a variable."""
     bind: Mapping[str, str] | None = None

@@ -1,12 +1,12 @@
-"""The descendants of some processes, found again and again at little cost.
+"""The descendants of some processes, found repeatedly at little cost.
 
 A process is a descendant if its parent is one, or if it belongs to the session of the first
 process, which every process of a mesh leads. The session finds a process whose parent has exited. A
 process stays a descendant once it has been found, so a daemon that leaves its parent and its
-session counts too, unless it does so before the first look.
+session counts too, unless it leaves before the first scan.
 
-The kernel cannot list descendants. A look therefore lists all pids of the machine, but reads only
-those that it has not seen before.
+The kernel cannot list descendants. A scan therefore lists all pids of the machine, but reads only
+the processes that it has not seen before.
 """
 
 import os
@@ -16,10 +16,10 @@ from mesh_core._system import kernel as _kernel
 
 __all__ = ["ProcessTrees"]
 
-# After this number of looks the pids of other processes are read again, because they may have been
+# After this number of scans, the pids of other processes are read again, because they may have been
 # reused.
 _LOOKS_PER_SCAN = 20
-# After a longer pause, such as that of a stopped supervisor, any pid may have been reused.
+# After a longer pause, for example if the supervisor was stopped, any pid may have been reused.
 _PAUSE_S_MAX = 5.0
 
 

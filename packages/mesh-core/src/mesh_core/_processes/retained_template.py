@@ -1,9 +1,9 @@
-"""A retained template: a copy of a template that outlives the job, for the worker's next job.
+"""A retained template: a copy of a template that outlives the job and serves the next one.
 
 The imports of its processes take most of the time in which a program starts. A template that has
 imported packages leaves a fork of itself with the worker. This retained template holds installed
-modules and nothing else of the program. The supervisor of a later job is forked from it if that
-job's processes need these modules in the same execution environment. Any further modules are
+modules, but no other state of the program. The supervisor of a later job is forked from it if the
+processes of that job need these modules in the same execution environment. Any further modules are
 imported as usual.
 
 A retained template is a leaf of the process tree of a job that ends. The supervisor of that job

@@ -2,7 +2,7 @@
 
 The supervisor is a small single-threaded child process of the controller. It owns the templates
 that fork processes, becomes the parent of the forked processes, and reports each exit immediately.
-When the controller is gone, for whatever reason, it kills all processes. It never runs user code,
+When the controller is gone, for any reason, it kills all processes. It never runs user code,
 so user code cannot delay it.
 """
 

@@ -1,4 +1,4 @@
-"""A template: a warm interpreter with a single thread, from which processes are forked.
+"""A template: a warm single-threaded interpreter that forks processes.
 
 The supervisor forks the first template before any user module is imported. Templates that hold user
 modules are forked from the first one. Each import runs in a separate fork, which becomes the
@@ -6,9 +6,9 @@ template if the import proves safe and is killed otherwise. An import therefore 
 template, whether it starts threads, opens a GPU, hangs or crashes.
 
 A template forks through an intermediate process (the *forker*): a short-lived fork of itself that
-forks the processes of a batch and exits, whereupon the supervisor becomes their parent. The
-supervisor is thus the parent of every process and detects its exit immediately, while templates
-import and fork, start and exit.
+forks the processes of a batch and exits. The supervisor then becomes the parent of these processes.
+It is therefore the parent of every process and detects its exit immediately, regardless of which
+templates start, import, fork or exit.
 """
 
 import contextlib
@@ -110,7 +110,7 @@ class _Template:
         self._adopt_supervisor()
 
     def _adopt_supervisor(self) -> None:
-        """Bind the life of this template to its parent, or exit if the parent is already dead."""
+        """Bind the lifetime of this template to its parent; exit if the parent is already dead."""
         parent = os.getppid()
         _kernel.die_with_parent(signal.SIGKILL)
         if os.getppid() != parent:
@@ -344,7 +344,7 @@ def why_threads(what: str) -> str:
 
 
 def enter(world: World) -> None:
-    """Set environment, paths, arguments and working directory to those of the controller."""
+    """Adopt the environment, paths, arguments and working directory of the controller."""
     if dict(os.environ) != world.env:
         apply_changes(dict.fromkeys(os.environ.keys() - world.env.keys()))
         apply_changes(world.env)
@@ -377,7 +377,7 @@ def _import_safely(module: str) -> str:
 
 
 def _reset_signals() -> None:
-    """Undo what imports did to signals, so that processes start with default handling."""
+    """Undo changes of imports to signals, so that processes start with default handling."""
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)

@@ -1,7 +1,7 @@
-"""Hides the frames of Mesh in the tracebacks of exceptions that nothing catches.
+"""Hides the frames of Mesh in the tracebacks of uncaught exceptions.
 
-The frames are hidden only while the traceback is printed: the exception keeps all of them, and so
-does the debugger. They are printed, too, if the setting `full_tracebacks` is on, and if the
+The frames are hidden only while the traceback is printed: the exception keeps all of them, and a
+debugger shows them. They are also printed if the setting `full_tracebacks` is on, or if the
 exception indicates a defect of Mesh.
 """
 
@@ -68,7 +68,7 @@ def _is_full() -> bool:
 
 
 def _linked(error: BaseException) -> list[BaseException]:
-    """Return an exception with all those that are printed together with it."""
+    """Return an exception and all exceptions that are printed together with it."""
     found = [error]
     for one in found:  # the list grows during the iteration
         linked = [one.__cause__, None if one.__suppress_context__ else one.__context__]

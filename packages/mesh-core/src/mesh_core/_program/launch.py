@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ProcLifecycle", "main", "serve"]
 
-# The time that an exiting process waits for others to read what it has sent.
+# The time that an exiting process waits for others to read its messages.
 _DRAIN_LIMIT_S = 1.0
 
 
@@ -38,14 +38,14 @@ def main(entry: bytes) -> int:
     Args:
         entry: The packed description of the process from the agent of the host.
     """
-    # Only the thread that crashed is dumped, because the last lines of the log go into the error.
+    # Only the crashed thread is dumped, because the error contains the last lines of the log.
     faulthandler.enable(2, all_threads=False)
     _show_logging()
     pickle_script_by_value()
     lifecycle = ProcLifecycle()
     runtime = serve(pickle.loads(entry), lifecycle)
     lifecycle.over.wait()
-    # The last replies may still wait for room in a socket.
+    # The last replies may still wait until a socket buffer has space.
     runtime.engine.drain(_DRAIN_LIMIT_S)
     return lifecycle.exit_status
 
@@ -95,7 +95,7 @@ def _set_up(runtime: Runtime, bootstrap: bytes) -> BaseException | None:
     """Run the user's `bootstrap` before any actor, and return the exception that it raised.
 
     The agent runs on a separate thread during that time and on another one afterwards. Threads of
-    actors therefore inherit what `bootstrap` has set for its own thread, such as its processors.
+    actors therefore inherit the thread settings that `bootstrap` has made, such as its processors.
     """
     if not bootstrap:
         return None

@@ -1,4 +1,4 @@
-"""Recording of actors: what a program requests, and how a process of a mesh starts it."""
+"""Recording of actors: the functions of a program, and the start in a process of a mesh."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _ROOT = 0
 
 
 def start_recording(current: Runtime) -> None:
-    """Record what the actors of this process receive, if the configuration says so.
+    """Record the actors of this process if the configuration enables it.
 
-    A process whose log cannot be created, or not be continued, goes on without a recording, and
-    logs the reason.
+    If the log of a process cannot be created or continued, the process logs the reason and
+    continues without a recording.
     """
     config = effective()
     if config.record is None:
         return
-    # Most programs record nothing.
+    # Most programs do not record actors.
     from mesh_core._recording.log import folder_of  # noqa: PLC0415
     from mesh_core._recording.recording import ProcessRecording  # noqa: PLC0415
     from mesh_core._recording.stop import warn_not_recorded, warn_stopped  # noqa: PLC0415
@@ -67,7 +67,7 @@ def accept_save_requests(current: Runtime) -> None:
     """
     if current.save_requests is not None:
         return
-    # Most programs record nothing.
+    # Most programs do not record actors.
     from mesh_core._recording.save_requests import SaveRequests  # noqa: PLC0415
 
     try:
@@ -86,7 +86,7 @@ def record(
     """Record the actors of processes that are started from now on.
 
     Each process keeps the newest entries within its budget. When an actor raises an exception or
-    its process dies, a case is saved: one file from which `python -m mesh_core.replay` runs the
+    its process dies, a case is saved: one file with which `python -m mesh_core.replay` runs the
     actor again. The same settings can be given as `record`, `record_bytes_max`, `record_dir` and
     `record_redact` of the configuration, for example in the environment as `MESH_RECORD=*`.
 
@@ -114,7 +114,7 @@ def record(
 
 
 def save_case(mesh: Any, reason: str = "requested by the program") -> Path:
-    """Save what an actor has received so far, although it has not failed.
+    """Save a case of an actor that has not failed, with its messages so far.
 
     Args:
         mesh: A mesh of one actor, such as `workers.slice(gpus=3)`.

@@ -39,7 +39,7 @@ __all__ = ["UnhandledFailure", "end_all", "start_root"]
 _FAULT_SIGNAL = signal.SIGRTMAX - 7
 # How long endpoints may still run after the program itself has failed.
 _HURRY_S = 1.0
-# The time to save what recorded actors received, while their hosts are still there.
+# The time to save the cases of recorded actors, while their hosts are still available.
 _CASES_LIMIT_S = 10.0
 # The time beyond the grace periods to kill and reap the rest.
 _LEAVE_LIMIT_S = 3.0
@@ -73,8 +73,8 @@ class Program(Lifecycle):
         )
         runtime = assemble(identity, self)
         runtime.engine.skip_ports(self._job_count)
-        # Slots contain the generation in the same bits, so they differ from those of the previous
-        # program.
+        # Slots contain the generation in the same bits, so they differ from the slots of the
+        # previous program.
         runtime.host_agent = HostAgent(runtime, max(self._first_slot, identity.incarnation + 1))
         runtime.start_agent()
         if effective().record is not None:
@@ -181,7 +181,7 @@ def start_root(
 
 
 def _save_cases(runtime: Runtime, limit_s: float) -> None:
-    """Save what recorded actors received before failures that were reported so far."""
+    """Save the cases of recorded actors for the failures that were reported so far."""
     # The agent replies after it has handled the reports that came before.
     runtime.ask_agent(runtime.me, "wake", timeout=limit_s)
     if runtime.case_collector is not None:

@@ -1,1 +1,1 @@
-"""Recording: what each actor receives, in a bounded log that outlives its process."""
+"""Recording: the messages of each actor, in a bounded log that outlives its process."""

@@ -1,4 +1,4 @@
-"""What one actor of this process receives, as entries of the log."""
+"""The recording of one actor of this process, as entries of the log."""
 
 from __future__ import annotations
 
@@ -114,11 +114,11 @@ class ActorRecording:
         self._report(0, text, _place_of(error))
 
     def read(self, number: int, source: str, key: str, produce: Callable[[], Any]) -> Any:
-        """Record what the actor reads from its context, and return it.
+        """Record a value that the actor reads from its context, and return it.
 
         Args:
             number: The number of the message that the actor serves.
-            source: What is read: `time`, `random` or `environ`.
+            source: The source of the value: `time`, `random` or `environ`.
             key: The name of the value.
             produce: Returns the value, which JSON can express.
         """
@@ -128,7 +128,7 @@ class ActorRecording:
         return value
 
     def received(self, channel: int, message: Message) -> Any:
-        """Record what arrived on a channel, and return it with open buffers."""
+        """Record a message that arrived on a channel, and return it with open buffers."""
         opened = self._process.opened(message)
         fields = {
             "kind": opened.kind,

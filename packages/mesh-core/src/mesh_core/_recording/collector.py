@@ -1,7 +1,7 @@
 """Collects the recordings of a failure from all hosts, and saves them as a case.
 
-The collector runs in the program. It reads the log of the process that failed, and those of the
-processes that its actors exchanged messages with, directly or through others.
+The collector runs in the program. It reads the log of the process that failed, and the logs of the
+processes with which its actors exchanged messages, directly or through others.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = ["CaseCollector", "Failure", "case_collector", "case_folder"]
 
 # The time for a host to return a log, whose process may have written much.
 _READ_LIMIT_S = 10.0
-# The number of other processes whose logs are saved with that of the process that failed.
+# The number of other processes whose logs are saved with the log of the failed process.
 _PARTNERS_MAX = 16
 # The length of their payloads in all; a case has a maximum length.
 _PARTNERS_LEN_MAX = 256 << 20
@@ -70,7 +70,7 @@ class Failure(NamedTuple):
         incarnation: The incarnation of the process; 0 for the current one.
         port: The actor; 0 for the one that was busy when the process died.
         number: The message with which it failed; 0 for no message.
-        description: What happened, in one line.
+        description: The failure, in one line.
     """
 
     proc: int
@@ -81,7 +81,7 @@ class Failure(NamedTuple):
 
 
 class CaseCollector:
-    """Saves cases one after another on a thread of its own."""
+    """Saves cases one after another on a separate thread."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -130,7 +130,7 @@ class CaseCollector:
             return None
         port = failure.port or _busy_actor(entries)
         end = _end_of(entries, port, failure.number)
-        # The actors went on while the log was read.
+        # The actors continued while the log was read.
         entries = [one for one in entries if end is None or one.number <= end.number]
         actors = _actors(proc, entries)
         actors.sort(key=lambda found: found[0] != port)
@@ -151,7 +151,7 @@ class CaseCollector:
         first = recorded[0]
         reason = f"{first.mesh}[{first.rank}]: {failure.description}"
         if first.ended:
-            # It does not contain what the reader of the case looks for.
+            # The recording has stopped, so the case does not contain the failure.
             reason += f" ({first.ended})"
         case = Case(
             job=self._runtime.identity.job,
@@ -409,7 +409,7 @@ def _file_of(name: str) -> str | None:
 
 
 def _free_path(folder: Path, mesh: str, description: str) -> Path:
-    """Return a path for a case that tells when, where and what it is."""
+    """Return an unused path for a case that contains its time, mesh and description."""
     when = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     what = re.sub(r"[^A-Za-z0-9]+", "-", f"{mesh} {description}")[:60].strip("-")
     path = folder / f"{when}-{what}.case"

@@ -1,4 +1,4 @@
-"""Reading the log of what the actors of a process receive.
+"""Reading the log of the messages that the actors of a process receive.
 
 The core writes the log to memory-mapped files, which other processes of the host can read, even
 after the process was killed. docs/protocol/recordings.md specifies their format.
@@ -69,7 +69,7 @@ def read_log(files: dict[str, bytes]) -> list[LoggedEntry]:
 def log_files(folder: Path) -> dict[str, bytes]:
     """Return the used parts of the files of a log, by name; empty if the log does not exist.
 
-    The process that writes the log may use a file again in the meantime, which is then left out.
+    The process that writes the log may reuse a file during the read; such a file is left out.
     """
     found: dict[str, bytes] = {}
     try:
@@ -79,7 +79,7 @@ def log_files(folder: Path) -> dict[str, bytes]:
     for path in paths:
         try:
             content = path.read_bytes()
-            # If the file was written again meanwhile, it has another name and mixed content.
+            # If the file was reused during the read, it has another name and mixed content.
             path.lstat()
         except FileNotFoundError:
             continue

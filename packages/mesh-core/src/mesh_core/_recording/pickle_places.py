@@ -1,8 +1,8 @@
 """The places of values in a pickle, found without unpickling it.
 
 Unpickling a message a second time could have effects, for example if it contains a response port,
-which replies when it is dropped. The opcodes are followed instead. Tuples, lists and dicts are
-known with the places of what they contain; every other object is only a place.
+which replies when it is dropped. This module follows the opcodes instead. For tuples, lists and
+dicts, it determines the places of the elements; for every other object, only the place.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Node:
         text: The value of a string.
         items: The items of a tuple or list.
         pairs: The items of a dict.
-        state: What is set on an object after its creation.
+        state: The state that is set on an object after its creation.
     """
 
     __slots__ = ("end", "items", "pairs", "start", "state", "text")
@@ -172,7 +172,7 @@ class _Machine:
             top.items += places
 
     def _replace(self, kind: Any, at: int, end: int) -> None:
-        """Replace the values that an opcode takes by those that it creates."""
+        """Replace the values that an opcode takes by the values that it creates."""
         taken = kind.stack_before
         first = at
         if pickletools.markobject in taken:

@@ -26,11 +26,11 @@ _COUNT_MAX = 500
 
 
 class ProgramCases:
-    """The cases in the folder in which this program saves them, with those of earlier programs.
+    """The cases in the folder of this program, including the cases of earlier programs.
 
-    Cases are read as data from a stranger: nothing that they contain is imported, unpickled or run.
-    Each file is read once, so lists can be requested periodically. Methods can be called in any
-    thread.
+    Cases are read as untrusted data: nothing that they contain is imported, unpickled or run.
+    Each file is read once, so lists can be requested periodically. Methods can be called from
+    any thread.
 
     Example:
         >>> ProgramCases().cases()

@@ -12,14 +12,14 @@ __all__ = ["ContextReader"]
 
 
 class ContextReader(Protocol):
-    """Intercepts what an actor reads from its context."""
+    """Intercepts the reads of an actor from its context."""
 
     def read(self, number: int, source: str, key: str, produce: Callable[[], Any]) -> Any:
         """Return a value that the actor reads.
 
         Args:
             number: The number of the message that the actor serves.
-            source: What is read: `time`, `random` or `environ`.
+            source: The source of the value: `time`, `random` or `environ`.
             key: The name of the value.
             produce: Returns the value, which JSON can express.
         """

@@ -1,7 +1,7 @@
-"""What the actors of this process receive, as entries of its log.
+"""The recording of the actors of this process, as entries of its log.
 
-An actor's entries suffice to run it again elsewhere: how it was created, its messages in the order
-in which it started them, the replies to its own calls, and what it read from its context.
+An actor's entries suffice to run it again elsewhere: its creation, its messages in the order in
+which it started them, the replies to its own calls, and the values that it read from its context.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ProcessRecording:
             description when it fails.
         redact: Patterns for the names of fields whose values are not recorded.
         on_stop: Called once with the cause if the log cannot be continued, for example because the
-            disk is full. The actors go on, without being recorded.
+            disk is full. The actors continue without being recorded.
 
     Raises:
         OSError: The log cannot be created.
@@ -184,7 +184,7 @@ class ProcessRecording:
         return opened
 
     def redacted_value(self, message: Message | OpenMessage) -> Sequence[Buffer]:
-        """Return the parts of a value without what is redacted."""
+        """Return the parts of a value without redacted content."""
         parts = parts_of(message)
         return parts if self.redaction is None or message.code else self.redaction.value(parts)
 

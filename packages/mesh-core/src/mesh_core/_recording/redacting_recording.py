@@ -59,7 +59,7 @@ class RedactingRecording(ActorRecording):
         super().returned(number, body, buffers)
 
     def read(self, number: int, source: str, key: str, produce: Callable[[], Any]) -> Any:
-        """Record what the actor reads from its context, and return it."""
+        """Record a value that the actor reads from its context, and return it."""
         if source != "environ" or not self._redaction.covers(key):
             return super().read(number, source, key, produce)
         value = produce()

@@ -70,7 +70,7 @@ class SaveRequests:
                     request = json.loads(read_line(connection))
                     connection.sendall(json.dumps(self._reply(request)).encode() + b"\n")
                 except (OSError, ValueError):
-                    # The client has disconnected, or only looked whether the program is alive.
+                    # The client has disconnected, or only checked whether the program is alive.
                     continue
 
     def _reply(self, request: Any) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class SaveRequests:
         except (MeshError, OSError) as error:
             return {"error": str(error)}
         except Exception as error:
-            # The program goes on, whatever a request contains.
+            # An invalid request must not end the program.
             return {"error": f"the request failed: {error!r}"}
         return {"path": str(path.absolute())}
 
@@ -97,7 +97,7 @@ class SaveRequests:
             names = sorted({f"{name}[{number}]" for name, number, *_ in actors})
             shown = ", ".join(names[:_NAMES_SHOWN_MAX]) or "none"
             raise NotRecorded(f"{wanted} is not recorded: the recorded actors are {shown}")
-        # An actor that was started again, perhaps in another process, is the one that began last.
+        # If an actor was restarted, perhaps in another process, the latest start counts.
         _, _, proc, incarnation, port, _ = max(found, key=lambda one: one[5])
         failure = Failure(proc, incarnation, port, 0, reason)
         saved = case_collector(self._runtime).save(failure)

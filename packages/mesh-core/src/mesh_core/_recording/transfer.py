@@ -1,4 +1,4 @@
-"""Sends the log of a process, and what is recorded, from a host to the program."""
+"""Sends the log of a process, or the list of recorded actors, from a host to the program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["send_recorded_actors", "send_recording"]
 
 
 def send_recording(runtime: Runtime, message: Message, slot: int, incarnation: int) -> None:
-    """Reply with the files of a log, on a thread of its own; 0 selects the last incarnation."""
+    """Reply with the files of a log, on a separate thread; 0 selects the last incarnation."""
 
     def read() -> object:
         directory = Path(runtime.identity.directory)
@@ -29,7 +29,7 @@ def send_recording(runtime: Runtime, message: Message, slot: int, incarnation: i
 
 
 def send_recorded_actors(runtime: Runtime, message: Message) -> None:
-    """Reply with the recorded actors of this host, on a thread of its own.
+    """Reply with the recorded actors of this host, on a separate thread.
 
     Each is a tuple of its mesh, rank, slot, incarnation, port and the time when it began.
     """

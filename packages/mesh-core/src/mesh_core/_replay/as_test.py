@@ -64,7 +64,7 @@ def write_test_of(
     Args:
         source: The case.
         folder: The directory of the test, which is created if it does not exist.
-        reason: What the test is about, in one line.
+        reason: The subject of the test, in one line.
         text: Returns the text of the test: a function of a title, the name of the copied file, and
             a name for the function.
 

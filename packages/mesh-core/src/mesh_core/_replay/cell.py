@@ -42,20 +42,20 @@ class ReplayCell(ActorCell):
         return number, plan, args, kwargs
 
     def channel_number(self, port: int) -> int:
-        """Tell the engine which channel the actor opens."""
+        """Report to the engine the channel that the actor opens."""
         number = super().channel_number(port)
         engine: Any = self.engine
         engine.opened(port, number)
         return number
 
     def is_held_by(self, current: Serving) -> bool:
-        """Return False: a replay has no deadlocks to look for."""
+        """Return False: a replay does not search for deadlocks."""
         return False
 
     def is_exclusive(self, current: Serving) -> bool:
-        """Return False, for the same reason."""
+        """Return False: see `is_held_by`."""
         return False
 
     def task_of(self, call: tuple[int, int] | None, is_exclusive: bool) -> asyncio.Task[Any] | None:
-        """Return no task, for the same reason."""
+        """Return no task: see `is_held_by`."""
         return None

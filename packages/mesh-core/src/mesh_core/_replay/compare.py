@@ -21,7 +21,7 @@ _DEPTH_MAX = 20
 
 
 def differs(recorded: bytes, body: bytes, buffers: Sequence[Buffer]) -> tuple[str, str] | None:
-    """Compare an encoded value with the recorded one; return how both look if they differ."""
+    """Compare an encoded value with the recorded one; return the text of both if they differ."""
     if recorded == body:
         return None
     try:
@@ -54,7 +54,7 @@ def is_same(one: Any, other: Any, depth: int = 0) -> bool:
         return bool(other != other)
     inherited: Any = object.__eq__
     if type(one).__eq__ is inherited:
-        # Equal only if it is the same object, which says nothing about a copy.
+        # This compares identity, which differs for every copy.
         slots = getattr(one, "__dict__", None)
         return slots is None or is_same(slots, other.__dict__, depth + 1)
     try:

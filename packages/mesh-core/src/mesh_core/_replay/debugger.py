@@ -1,4 +1,4 @@
-"""A replay in pdb, which goes back to an earlier message by running again."""
+"""A replay in pdb, which returns to an earlier message by running the actor again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _GoBack(BaseException):
 
 
 class _Debugger(pdb.Pdb):
-    """Pdb with a command that goes back to the previous message."""
+    """Pdb with a command that returns to the previous message."""
 
     def __init__(self) -> None:
         super().__init__(nosigint=True)

@@ -143,12 +143,12 @@ class ReplayEngine(OfflineEngine):
     def wait(self, port: int, timeout: float | None) -> list[OpenMessage] | None:
         """Return the replies of a call.
 
-        A timeout expires at once if it expired in the recorded run, or if no reply was recorded.
+        A timeout expires immediately if it expired in the recorded run or no reply was recorded.
 
         Raises:
             TimeoutError: The timeout has expired.
             DeadlockError: The recorded wait ended with it.
-            RecordEnded: The recorded run did not get as far as the reply.
+            RecordEnded: The recorded run ended before the reply.
         """
         found = self._replies[port]
         expired = None if timeout is None else self._record.timeout(found.call)
@@ -221,10 +221,10 @@ class ReplayEngine(OfflineEngine):
         return port
 
     def arm_wait(self, _port: int) -> None:
-        """Do nothing: recorded values are there at once."""
+        """Do nothing: recorded values are available immediately."""
 
     def wait_ready(self, port: int, timeout: float | None) -> None:
-        """Return at once: a value was recorded, or the timeout expires.
+        """Return immediately: a value was recorded, or the timeout expires.
 
         Raises:
             RecordEnded: No further value was recorded, and the wait has no timeout.

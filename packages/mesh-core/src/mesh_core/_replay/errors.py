@@ -1,4 +1,4 @@
-"""How a replay can end other than by its last message."""
+"""Errors with which a replay ends before its last message."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NotReplayable(BaseException):
 
 
 class RecordEnded(BaseException):
-    """The actor continues after the end of the record, where nothing is known."""
+    """The actor continues after the end of the record."""
 
 
 # Tracebacks show the public name, such as mesh_core.replay.ReplayError.

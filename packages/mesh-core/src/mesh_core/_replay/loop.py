@@ -31,7 +31,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             while me._ready:
                 self.call_soon(self.stop)
                 self.run_forever()
-                # `stop` itself leaves nothing behind; what ran may have made more ready.
+                # `stop` itself schedules nothing, but the callbacks may have made others ready.
             timers = [one for one in me._scheduled if not one._cancelled]
             first = min((one.when() for one in timers), default=None)
             if first is None or first > until_s:

@@ -31,7 +31,7 @@ _AFTER_S = 3600.0
 
 
 class LoopPlayer:
-    """One run of an actor on an event loop of its own.
+    """One run of an actor on a separate event loop.
 
     Args:
         cell: The actor.
@@ -53,7 +53,7 @@ class LoopPlayer:
         self._call = call
         self._loop = VirtualLoop()
         self._tasks: list[asyncio.Task[None]] = []
-        # What ended the replay in one of the tasks.
+        # The exception that ended the replay in one of the tasks.
         self._stopped: BaseException | None = None
 
     def play(self, until: float) -> None:

@@ -1,4 +1,4 @@
-"""What all engines have in common that run recorded actors without their cluster."""
+"""The common part of all engines that run recorded actors without their cluster."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class OfflineEngine:
         return [OpenMessage(body=b"\x80\x05N.", opened=[], rank=rank) for rank in range(count)]
 
     def guard(self, _port: int) -> None:
-        """Return nothing: a call needs no guard here."""
+        """Return None: a call needs no guard here."""
 
     def forget(self, _port: int) -> None:
-        """Ignore that nobody takes the replies."""
+        """Ignore that the caller has abandoned a call."""
 
     def notify(self, _port: int, _queue: object) -> None:
         """Do nothing: the loop is woken when a reply is delivered."""

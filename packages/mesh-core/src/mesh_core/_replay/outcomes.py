@@ -42,7 +42,7 @@ class Outcomes:
             raise ReplayDiverged(number, "the outcome", "a result", text) from error
         if recorded is not None and _kind(recorded) != _kind(text):
             raise ReplayDiverged(number, "the exception", recorded, text) from error
-        # An exception before the failure reached the caller, and the actor went on.
+        # An exception before the failure reached the caller, and the actor continued.
         if outcome is None or number == self._record.failing:
             self.error = error
             if recorded not in (None, text):

@@ -130,10 +130,10 @@ def _serve(cell: ReplayCell, outcomes: Outcomes, call: Callable[..., Any], entry
 
 
 class _ReplayLifecycle(Lifecycle):
-    """The end of a replay, which nothing but its own process ends."""
+    """The end of a replay, which only its own process can end."""
 
     def leave(self, status: int = 0, *, is_at_once: bool = False) -> None:
-        """Ignore a request to end: the replay goes on."""
+        """Ignore a request to end: the replay continues."""
 
 
 def replay_runtime(job: bytes, folder: Path) -> Runtime:

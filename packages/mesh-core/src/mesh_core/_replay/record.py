@@ -1,4 +1,4 @@
-"""The record of one actor, as its replay uses it: what is expected, and what is known."""
+"""The record of one actor, as its replay uses it: expected calls and known values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Record"]
 
 
 class Record:
-    """What is recorded of one actor.
+    """The recorded events of one actor.
 
     Attributes:
         actor: The actor.
@@ -86,7 +86,7 @@ class Record:
         found = _message(entry, f"message #{entry.fields['n']}")
         found.meta = b64decode(entry.fields["meta"])
         found.from_proc = proc_of(entry.fields["from"])
-        # Any port: replies go nowhere.
+        # Any port: replies are discarded.
         found.from_port = 1 if entry.fields["replies"] else 0
         return found
 
@@ -113,7 +113,7 @@ class Record:
 
         Raises:
             ReplayDiverged: The recorded run made another call here.
-            RecordEnded: The recorded run did not get as far as this call.
+            RecordEnded: The recorded run ended before this call.
         """
         calls = self._calls.get(number)
         if not calls:
@@ -136,7 +136,7 @@ class Record:
         return [self.reply(entry) for entry in self._replies.get(call, ())]
 
     def received(self, channel: int) -> deque[Entry]:
-        """Return what arrived on a channel and was not taken by this run yet."""
+        """Return the messages that arrived on a channel and that this run has not taken yet."""
         return self._received.setdefault(channel, deque())
 
     def value(self, entry: Entry) -> OpenMessage:
@@ -161,15 +161,15 @@ class Record:
         return found
 
     def reads(self) -> dict[int, deque[Entry]]:
-        """Return what each message read from the context of the actor, in order."""
+        """Return the values that each message read from the actor's context, in order."""
         return {number: deque(entries) for number, entries in self._reads.items()}
 
     def read(self, number: int, source: str, key: str, produce: Callable[[], Any]) -> Any:
-        """Return what the actor read from its context at this point, instead of a new value.
+        """Return the value that the actor read from its context here, instead of a new value.
 
         Raises:
-            ReplayDiverged: The recorded run read something else here.
-            RecordEnded: The recorded run did not get as far as this.
+            ReplayDiverged: The recorded run read another value here.
+            RecordEnded: The recorded run ended before this read.
         """
         reads = self._reads.get(number)
         if not reads:
@@ -197,7 +197,7 @@ class Record:
         return text if kind == "DeadlockError" else None
 
     def ended(self, why: str) -> RecordEnded:
-        """Create the exception for what lies behind the end of the record."""
+        """Create the exception for an action after the end of the record."""
         return RecordEnded(f"the record of {_name(self.actor)} ends here: {why}")
 
 

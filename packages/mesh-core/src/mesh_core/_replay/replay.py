@@ -29,7 +29,7 @@ class Replay:
 
     Args:
         path: The case.
-        actor: The actor, as `mesh[rank]` or the name of its mesh. Default: the one that failed.
+        actor: The actor, as `mesh[rank]` or the name of its mesh. Default: the failed actor.
         trust: Whether the case may execute code, which its pickles and modules contain.
 
     Raises:
@@ -62,8 +62,9 @@ class Replay:
                 endpoint, a function and its arguments.
 
         Returns:
-            Why the replay ended early, if the actor went on beyond the end of the record, as it
-            does once the cause of the failure is corrected. None if it served all messages.
+            The reason why the replay ended early, if the actor continued beyond the end of the
+            record, which happens once the cause of the failure is corrected. None if the actor
+            served all messages.
 
         Raises:
             Exception: The actor failed, with this exception.
@@ -107,7 +108,7 @@ class Replay:
         ]
 
     def run_isolated(self) -> None:
-        """Run the actor in a process of its own, because it may kill it.
+        """Run the actor in a separate process, because the actor may kill its process.
 
         Raises:
             ReplayedDeath: The process died, as the recorded one did.

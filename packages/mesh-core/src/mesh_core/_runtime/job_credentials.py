@@ -1,4 +1,4 @@
-"""A marker that tells every process of a host whether the job has credentials."""
+"""A marker that shows every process of a host whether the job has credentials."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Runtime:
         self.journal: Journal | None = None
         self.kept: dict[int, bytes] = {}
         self.actors: dict[int, ActorCell] = {}
-        # What the actors of this process receive, if it is recorded.
+        # The recording of the actors of this process, if they are recorded.
         self.recording: ProcessRecording | None = None
         # Saves the recordings of failures; used in the program only.
         self.case_collector: CaseCollector | None = None
@@ -116,7 +116,7 @@ class Runtime:
         self.host_epochs: dict[int, int] = {}
         # The time at which hosts leave whose workers are shutting down; used in the program only.
         self.draining_hosts: dict[int, float] = {}
-        #: The encoded failure of each host whose worker has left the job by itself.
+        #: The encoded failure of each host whose worker has left the job voluntarily.
         self.withdrawn_hosts: dict[int, bytes] = {}
         self.engine: Engine = engine or Engine(
             identity.host,
@@ -140,7 +140,7 @@ class Runtime:
         thread.start()
 
     def address(self, port: int) -> str:
-        """Return a name for a receiver in this process, for people."""
+        """Return a readable name for a receiver in this process."""
         return f"{self.identity.host_name}/{proc_name(self.me)}:{port}"
 
     def host_agent_proc(self) -> int:
@@ -304,8 +304,8 @@ def value_of(message: Message | OpenMessage) -> Any:
     return decode(message.body)
 
 
-# Runtimes of the process from which this one was forked; never freed here, because the two
-# processes share their connections.
+# Runtimes of the process that forked this one; never freed here, because the two processes share
+# their connections.
 _forsaken: list[Runtime] = []
 
 

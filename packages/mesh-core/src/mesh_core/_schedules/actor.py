@@ -1,4 +1,4 @@
-"""One actor in a run: it serves messages when the scheduler says so."""
+"""One actor in a run, which serves a message when the scheduler selects it."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class RunningActor:
     Attributes:
         blocked_on: The reply port that its plain code waits for; 0 if it does not wait.
         timeout_at_s: When this wait ends, in virtual time; None if it has no timeout.
-        wakes_at_s: When its plain code has slept enough; None if it does not sleep.
-        is_busy: Whether it serves a message beside which it starts no other one.
+        wakes_at_s: When the sleep of its plain code ends; None if it does not sleep.
+        is_busy: Whether it serves a message that excludes other messages.
         is_created: Whether its constructor has returned.
     """
 
@@ -84,7 +84,7 @@ class RunningActor:
             self._start(self._serve_on_loop(event, message, plan))
 
     def take_reply(self, port: int) -> None:
-        """Continue what waits for a reply, which the engine has received."""
+        """Resume the code that waits for a reply, which the engine has received."""
         if self.blocked_on == port:
             if self._world.engine.is_ready(port):
                 self._resume()

@@ -21,7 +21,7 @@ class Abandoned(BaseException):
 
 
 class BatonThread(threading.Thread):
-    """A thread that runs functions one after another, each when the scheduler says so.
+    """A thread that runs functions one after another, each when the scheduler permits it.
 
     Attributes:
         is_waiting: Whether the running function has called `wait` and was not resumed yet.

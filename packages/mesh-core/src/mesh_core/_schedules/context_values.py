@@ -1,4 +1,4 @@
-"""What actors of a run read from their context: the time, the environment, random seeds."""
+"""Values that actors of a run read from their context: time, environment, random seeds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ContextValues"]
 
 
 class ContextValues:
-    """Reads of an actor from its context: the recorded values, as far as there are any."""
+    """Reads of an actor from its context, which return the recorded values if they exist."""
 
     def __init__(self, world: World, actor: RunningActor) -> None:
         self._world = world
@@ -25,7 +25,7 @@ class ContextValues:
         self._random = random.Random(actor.name)
 
     def read(self, number: int, source: str, key: str, produce: Callable[[], Any]) -> Any:
-        """Return the value that the same message read, or one that depends on nothing outside."""
+        """Return the value that the same message read, or else a value for this run."""
         reads = self._reads.get(number)
         if (
             number

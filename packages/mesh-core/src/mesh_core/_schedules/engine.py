@@ -40,7 +40,7 @@ class _Call:
         caller: The actor that made it; None for a request to an agent.
         recorded: The same call in the recorded run, if it made it.
         left: The number of replies that have not arrived.
-        arrived: The replies that nobody has taken.
+        arrived: The replies that have arrived and were not taken yet.
         is_stream: Whether replies are taken one by one.
     """
 
@@ -215,7 +215,7 @@ class ScheduleEngine(OfflineEngine):
         self._world.replied(call.caller, self._caller().name, content, time_ns)
 
     def deliver(self, content: OpenMessage) -> str:
-        """Make a reply available to its caller; return what it is, in a few words."""
+        """Make a reply available to its caller; return a short description of it."""
         call = self._calls.get(content.to_port)
         if call is None:
             return ""
@@ -231,7 +231,7 @@ class ScheduleEngine(OfflineEngine):
         return found is not None and bool(found.arrived if found.is_stream else found.left == 0)
 
     def wait(self, port: int, timeout: float | None) -> list[OpenMessage] | None:
-        """Return the replies of a call; meanwhile, other actors run."""
+        """Return the replies of a call; other actors run until they arrive."""
         if not self.is_ready(port):
             if baton_thread() is None:
                 raise NotReplayable("an async endpoint waits without await")

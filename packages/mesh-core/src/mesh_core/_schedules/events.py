@@ -1,4 +1,4 @@
-"""What can happen next in a run: an actor starts a message, or takes a reply, or a timer fires."""
+"""Possible next events of a run: an actor starts a message or takes a reply, or a timer fires."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Event:
         content: The message or reply; None for a timer.
         is_reply: Whether it is a reply.
         time_ns: When it happened in the recorded run; None if it did not.
-        chain: The number of a sequence of events each of which causes the next.
+        chain: The number of a sequence of events in which each event causes the next.
         input: The recorded message, if it comes from outside.
-        text: What it is, in a few words; known once it has happened.
+        text: A short description, which is known once the event has happened.
     """
 
     __slots__ = (

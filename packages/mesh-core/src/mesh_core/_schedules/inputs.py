@@ -1,4 +1,4 @@
-"""What a case says about the actors that run together: who sent what, and when.
+"""The recorded messages of the actors that run together, with their senders and times.
 
 A recorded message either comes from another actor of the run, which sends it again, or from
 outside. Messages from outside are the inputs of all schedules.

@@ -32,7 +32,7 @@ class Order(Protocol):
 
     Attributes:
         keeps_time: Whether timers fire when they did in the recorded run. Otherwise, they fire when
-            nothing else can happen.
+            no other event is possible.
         is_serial: Whether timers also fire before the next message from outside.
     """
 
@@ -40,7 +40,7 @@ class Order(Protocol):
     is_serial: bool
 
     def next(self, events: Sequence[Event]) -> Event:
-        """Return one of the events, of which there is at least one."""
+        """Return one of the events; `events` is not empty."""
         ...
 
 
@@ -92,7 +92,7 @@ class PctOrder:
                 priorities[event.chain] = self._random.random()
         if self._step in self._changes:
             lowered = max(events, key=lambda event: priorities[event.chain])
-            # Below every other one, and below those that were lowered before.
+            # Below every other priority, including the priorities that were lowered before.
             priorities[lowered.chain] = -1.0 - self._step
         self._step += 1
         return max(events, key=lambda event: priorities[event.chain])

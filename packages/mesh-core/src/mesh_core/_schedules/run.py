@@ -30,7 +30,7 @@ class Failure:
 
     @property
     def text(self) -> str:
-        """What happened, in one line."""
+        """The failure, in one line."""
         what = f"{type(self.error).__name__}: {self.error}"
         return f"{self.endpoint} of {self.actor} raises {what}" if self.actor else what
 
@@ -39,10 +39,10 @@ class Run:
     """The outcome of a run.
 
     Attributes:
-        events: What happened, in order.
-        failure: How it failed; None if it did not.
-        unfinished: Why the run ended early without a failure: an actor did what the record says
-            nothing about. Empty if it ended regularly.
+        events: The events, in order.
+        failure: The failure of the run; None if it did not fail.
+        unfinished: The reason why the run ended early without a failure: an action of an actor that
+            the record does not cover. Empty if the run ended regularly.
     """
 
     def __init__(self) -> None:

@@ -79,9 +79,9 @@ class FailingSchedule:
 class ScheduleSearch:
     """The actors of a case, which run together in this process in different orders.
 
-    All actors run whose record is complete. Other actors reply what they replied in the recorded
-    run. Messages from the program and from other actors are the recorded ones. Each of them is sent
-    only after the replies to other such messages that its sender may have waited for: those that
+    Actors with a complete record run. Other actors send the replies of the recorded run. Messages
+    from the program and from other actors are the recorded messages. Each of them is sent only
+    after the replies to other such messages that its sender may have waited for: the messages that
     had ended when it was started in the recorded run.
 
     Args:
@@ -124,7 +124,7 @@ class ScheduleSearch:
         """Run the actors in the recorded order; return the schedule if they fail.
 
         Raises:
-            ReplayError: The actors do what the record says nothing about.
+            ReplayError: The record does not cover an action of the actors.
         """
         order = RecordedOrder()
         run = self._run(order)
@@ -160,8 +160,8 @@ class ScheduleSearch:
     def check(self, count: int) -> None:
         """Run the actors in the recorded order and in others, and raise the exception if they fail.
 
-        Actors that were corrected may do what the record says nothing about. Such runs count as
-        passed.
+        Actors that were corrected may perform actions that the record does not cover. Such runs
+        count as passed.
 
         Args:
             count: The number of other orders.
@@ -204,7 +204,7 @@ class ScheduleSearch:
         is_race = serial is None or serial.text != wanted
 
         def may_leave_out(without: frozenset[int]) -> bool:
-            # The actors must not fail because of what is missing.
+            # The actors must not fail because of the missing messages.
             return not is_race or self._run(SerialOrder(), without).failure is None
 
         again = attempt([one.identity for one in run.events], frozenset())

@@ -1,7 +1,7 @@
 """One run of the actors of a case, in an order that a scheduler selects.
 
-All code runs on threads of which one runs at a time, so equal orders give equal runs. Between two
-events, an actor runs until it waits. Time is virtual: it passes only when nothing else can happen.
+Only one thread runs at a time, so equal orders give equal runs. Between two events, an actor runs
+until it waits. Time is virtual: it passes only when no other event is possible.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def run_in_order(
 
     Args:
         case: The case.
-        inputs: The actors, and what they get from outside.
+        inputs: The actors, and the messages that they receive from outside.
         order: Selects the next event.
         is_wanted: Whether a failure ends the run. After another one, callers get the exception.
         without: The indexes of inputs that are left out.
@@ -110,7 +110,7 @@ class World:
         # The last event of each chain.
         self._tails: dict[int, Event] = {}
         self._cause: Event | None = None
-        # Replies to senders outside: those that have arrived, and how many without a gap.
+        # Replies to senders outside that have arrived, and their number before the first gap.
         self._replied: set[int] = set()
         self._replied_count = 0
         self._open_inputs: dict[int, Input] = {}
@@ -138,7 +138,7 @@ class World:
             event.text = read_call_meta(one.message.meta)[0]
 
     def run(self, order: Order) -> Run:
-        """Run until nothing can happen any more, or the wanted failure occurs."""
+        """Run until no further event is possible, or the wanted failure occurs."""
         patched: Any = time
         patched.sleep = self._sleep
         try:
@@ -192,7 +192,7 @@ class World:
         return self._numbers.get(id(event), 0)
 
     def ended(self, message: OpenMessage) -> None:
-        """Note that a message has ended, so that its sender may go on."""
+        """Record that a message has ended, so that its sender may continue."""
         one = self._open_inputs.pop(id(message), None)
         if one is not None:
             self._note_reply(one)
@@ -216,7 +216,7 @@ class World:
             self.ended(message)
 
     def left_record(self, why: str) -> RecordEnded:
-        """Create the exception for what the record says nothing about."""
+        """Create the exception for an action that the record does not cover."""
         return RecordEnded(why)
 
     def block(self, actor: RunningActor, port: int, timeout: float | None) -> None:
@@ -260,7 +260,7 @@ class World:
         """Append an event to the chain of its cause, or begin another chain."""
         cause = self._cause
         if cause is None:
-            # Messages from outside: those of one sender to one actor arrive in order.
+            # Messages from outside arrive in order for each pair of a sender and an actor.
             if key not in self._chains:
                 self._chains[key] = self._new_chain()
             event.chain = self._chains[key]
@@ -346,7 +346,7 @@ class World:
         return False
 
     def _check_stuck(self) -> None:
-        """Report that actors wait and nothing can happen any more."""
+        """Report that actors wait and no further event is possible."""
         result = self._result
         if (
             result.failure is not None

@@ -129,7 +129,7 @@ class Credentials:
             return _credentials(self._keys.rotate(_seconds(valid_for)))
 
     def forget_previous(self) -> Credentials:
-        """Return the same credentials without trust in those from before the last `rotate`.
+        """Return the same credentials without trust in the credentials before the last `rotate`.
 
         Credentials issued by the result refuse the old ones, for example because one was stolen.
 
@@ -218,7 +218,7 @@ def _seconds(valid_for: timedelta | float) -> float:
 
 
 def _time(seconds: int) -> datetime:
-    # Most programs never look at the dates of credentials.
+    # Most programs never read the dates of credentials.
     from datetime import UTC, datetime  # noqa: PLC0415
 
     return datetime.fromtimestamp(seconds, UTC)

@@ -2,7 +2,7 @@
 
 multiprocessing pickles them by name, and its child processes execute the script to find the names.
 The processes of a mesh do not execute the script, and their `__main__` has no such names. They
-therefore pickle these objects by value, as in messages, and so do their child processes.
+and their child processes therefore pickle these objects by value, as in messages.
 """
 
 from __future__ import annotations
@@ -69,6 +69,6 @@ def _reduce(_pickler: object, value: Any) -> Any:
 
 
 def _load(body: bytes) -> Any:
-    # What this process sends back may also be of the script.
+    # The objects that this process sends back may also belong to the script.
     pickle_script_by_value()
     return decode(body)

@@ -40,7 +40,7 @@ def unpicklable(
         error: The exception that pickling it raised.
         probe: Function that pickles a value and raises any exception of that.
         names: The names of the positional parameters, as far as they are known.
-        what: What a value other than a call is.
+        what: A noun for the value, if it is not a call.
     """
     if isinstance(error, RecursionError):
         return Unpicklable(
@@ -214,7 +214,7 @@ _REMEDIES = (
 
 
 def _remedy(culprit: Any) -> str | None:
-    """Return the type of the object and what to do instead, if its type is a common one."""
+    """Return the type of the object, and for common types an alternative."""
     kind = type(culprit)
     for names, remedy in _REMEDIES:
         if kind.__name__ in names:

@@ -11,9 +11,9 @@ A body has one of two forms. It is a plain pickle, or it is a splice, which star
 followed by the number of pieces (u32), the length of the inline stream before each piece (u64), and
 the inline stream. In a splice, the first buffers are the pieces.
 
-Functions and classes that the other side cannot import are pickled by value: those of `__main__`,
-local ones, lambdas, and those of modules registered with cloudpickle. cloudpickle is imported when
-the first such object is pickled.
+Functions and classes that the other side cannot import are pickled by value: objects defined in
+`__main__`, local ones, lambdas, and objects of modules registered with cloudpickle. cloudpickle is
+imported when the first such object is pickled.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 __all__ = ["decode", "encode", "encode_request", "encode_value", "is_importable"]
 
 _PROTOCOL = 5
-# Minimum length in bytes from which huge pages are worthwhile for new memory.
+# Minimum length in bytes at which huge pages are worthwhile for new memory.
 _HUGE_LEN = 4 << 20
 _PLAIN = 0x80  # every pickle of this protocol starts with this byte
 _SPLICED = b"\x00"
@@ -118,7 +118,7 @@ def encode_value(
     Args:
         value: The value to send.
         threshold: Minimum size in bytes of buffers that are sent beside the body.
-        what: What the value is, for error messages.
+        what: A noun for the value, for error messages.
 
     Raises:
         Unpicklable: The value contains an object that cannot be pickled; the message contains its

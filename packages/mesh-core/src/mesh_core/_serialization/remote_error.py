@@ -241,7 +241,7 @@ def _make_raised_class(kind: type[BaseException]) -> type[ActorError]:
         if issubclass(base, Exception) and not issubclass(base, _UNSAFE):
             try:
                 return _make_class(kind, base)
-            except Exception:  # the metaclass of the type refuses, but the one of a base may accept
+            except Exception:  # this metaclass refuses; the metaclass of a base may accept
                 continue
     return _make_class(kind)
 

@@ -128,7 +128,7 @@ class ServiceCall:
 
 
 def _refuse() -> bool:
-    """Refuse to wait for room: another replica may have some."""
+    """Refuse to wait for capacity: another replica may have some."""
     raise Full
 
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ServiceController"]
 
-# How long a reply without news is delayed until there is some. It is shorter with several callers,
-# because they need the load of each other.
+# How long a reply without changes is delayed to wait for one. The delay is shorter with several
+# callers, because they need the load of each other.
 _PATIENCE_S, _PATIENCE_AMONG_MANY_S = 0.25, 0.1
 # The number of retired replicas whose kind of retirement is remembered.
 _RETIRED_MAX = 256
@@ -84,7 +84,7 @@ class ServiceController(Actor):
 
     @concurrent_endpoint
     async def exchange(self, report: Report, is_patient: bool) -> ReportReply:
-        """Take the load report of a caller; return changes and the load of the other callers."""
+        """Store the load report of a caller; return changes and the load of the other callers."""
         self._callers.heard(report)
         count = len(self._callers)
         if is_patient and report.version == self._version:
@@ -272,13 +272,13 @@ class ServiceController(Actor):
         self._give_up(replica)
         if isinstance(error, HostDied):
             self._lose_hosts(replica.hosts)
-        # If the very first start fails, every other start would fail in the same way.
+        # If the first start fails, every other start would fail in the same way.
         is_hopeless = not self._has_started and not isinstance(origin, SupervisionError)
         if self._intensity.lost(time.monotonic(), was_ready=replica.was_ready) or is_hopeless:
             self._cell.fail_of(origin)
 
     def _lose_hosts(self, hosts: HostMesh) -> None:
-        """Give up every replica that is at least partly on a dead host.
+        """Abandon every replica that is at least partly on a dead host.
 
         The limit of replacements counts this as a single loss; the status counts each replica.
         """

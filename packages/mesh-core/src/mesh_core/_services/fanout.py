@@ -48,8 +48,8 @@ def fan_out(
 ) -> FanoutFuture:
     """Call every replica that accepts calls, and return their replies by replica.
 
-    Known replicas get the call immediately, before any later call of this caller. Replicas that
-    this process does not know yet get it as soon as they are known.
+    Known replicas get the call immediately, before any later call of this caller. Other replicas
+    get it as soon as this process discovers them.
     """
     router.awake()
     was_stale = router.is_stale

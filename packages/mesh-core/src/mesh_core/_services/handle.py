@@ -143,8 +143,8 @@ class ServiceEndpoint(Endpoint[P, R]):
     def route(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call the replica with the least load, or the replica of the session.
 
-        All actors of the replica are called, and the result is that of the first one. If no replica
-        has capacity, the call is queued.
+        All actors of the replica are called, and the future has the result of the first one. If no
+        replica has capacity, the call is queued.
 
         Raises:
             ServiceOverloaded: The queue of this process is full.
@@ -164,7 +164,7 @@ class ServiceEndpoint(Endpoint[P, R]):
         return self.route(*args, **kwargs)
 
     def fanout(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
-        """Call every replica that accepts calls, whatever its load.
+        """Call every replica that accepts calls, regardless of its load.
 
         The results have the dimension `replicas`, with the result of the first actor of each
         replica.

@@ -46,10 +46,10 @@ class _Frozen:
 class HealthCheck(_Frozen):
     """A periodic call of an endpoint of every replica; the endpoint only has to return.
 
-    Mesh detects a dead process without a health check. A health check finds processes that live and
-    do not work: a replica that hangs, or that reports a problem by raising. Calls are served one at
-    a time, so the check waits behind them. Use a `concurrent_endpoint` of an `async` class, or
-    allow for this time in `timeout_s`.
+    Mesh detects a dead process without a health check. A health check finds processes that are
+    alive but do not work: a replica that hangs, or that reports a problem by raising an exception.
+    Calls are served one at a time, so the check waits for earlier calls. Use a
+    `concurrent_endpoint` of an `async` class, or allow for this time in `timeout_s`.
 
     Args:
         endpoint: The name of the endpoint, which takes no arguments.

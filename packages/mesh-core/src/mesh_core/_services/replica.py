@@ -28,7 +28,7 @@ _KILL_GRACE_S = 0.5
 
 
 class Spec:
-    """The description from which replicas are created.
+    """The description of the replicas of a service.
 
     Attributes:
         name: The name of the service.
@@ -177,7 +177,7 @@ class Replica:
         try:
             await future
         except (MeshError, SupervisionError):
-            # It had failed already, which is why it is killed.
+            # It is killed because it had failed already.
             return
 
 

@@ -1,8 +1,8 @@
-"""The calls of one process to a service: selects the replica with the least load for each call.
+"""The calls of one process to a service, each to the replica with the least load.
 
-A process has one router for each service, whatever the number of handles. Calls go directly to the
-replicas. While calls are made, the router exchanges a few numbers with the service several times
-per second: it gets the list of replicas and the load of the other callers.
+A process has one router for each service, regardless of the number of handles. Calls go directly to
+the replicas. While calls are made, the router exchanges a few numbers with the service several
+times per second: it gets the list of replicas and the load of the other callers.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Router:
         self.controller._runtime.engine.notify(reply, self._answered)
 
     def began_again(self, future: ReplicaFuture[Any]) -> None:
-        """Register a call again after a waiter has stopped to wait for its reply."""
+        """Register a call again after a waiter has stopped waiting for its reply."""
         with self._lock:
             if future._reply in self._under_way:
                 self.controller._runtime.engine.notify(future._reply, self._answered)
@@ -181,7 +181,7 @@ class Router:
         return place if place is not None and self._has_room(place) else None
 
     def _least(self, usable: list[Place]) -> Place | None:
-        """Return the replica with the least load, in turn if several have it."""
+        """Return the replica with the least load; round-robin if several replicas have it."""
         if not usable:
             return None
         least = min(place.load for place in usable)
@@ -358,7 +358,7 @@ class Router:
             self._is_exchanging = False
 
     def _is_idle(self) -> bool:
-        """Return whether nothing is left to report; if so, the next call restarts the exchange."""
+        """Return whether the router is idle; if so, the next call restarts the exchange."""
         with self._lock:
             idle_s = time.monotonic() - self._used_at
             is_over = idle_s > _IDLE_S or self._error is not None

@@ -72,8 +72,8 @@ class Intensity:
 
         Args:
             now_s: The current time in seconds.
-            was_ready: Whether the replica had accepted calls. Its loss is then no sign of a start
-                that cannot succeed.
+            was_ready: Whether the replica had accepted calls. Its loss then does not indicate that
+                a start cannot succeed.
         """
         self._losses.append(now_s)
         while self._losses and self._losses[0] <= now_s - self._period_s:

@@ -157,7 +157,7 @@ class Service(Generic[A]):
         """Return a context manager for calls that all go to the same replica.
 
         Args:
-            on_move: What to do if that replica is gone: `raise` one `SessionMoved`, or `ignore` it
+            on_move: The action if that replica is gone: `raise` one `SessionMoved`, or `ignore` it
                 and continue with another replica.
 
         Raises:

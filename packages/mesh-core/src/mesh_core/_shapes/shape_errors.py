@@ -2,7 +2,7 @@
 
 All of them are also a `ValueError`. An index out of range is an `IndexError`, and an unknown
 dimension is both a `KeyError` and a `TypeError`, so that the `except` clause that a reader would
-expect catches it. The core raises them, too, by name.
+expect catches it. The core also raises them, by name.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ class SimulatedCluster:
 
     Attributes:
         seed: The seed that determines everything that happens.
-        hosts: The hosts of the cluster without the host of the program; that host if there are no
-            others.
+        hosts: The hosts of the cluster without the host of the program, unless the cluster has no
+            other hosts.
     """
 
     seed: int
@@ -82,7 +82,7 @@ class SimulatedCluster:
         self._world.kill_host(self._number(host))
 
     def partition(self, hosts: Iterable[int], duration_s: float) -> None:
-        """Separate hosts from all others for a time; what is sent to them arrives afterwards.
+        """Separate hosts from all others for a time; messages to them arrive afterwards.
 
         Args:
             hosts: Their positions in `hosts`.
@@ -157,7 +157,7 @@ def _address(number: int) -> Address:
 
 @functools.cache
 def _keys() -> Keys:
-    """Return keys, which places of hosts have; nothing is encrypted in a simulation."""
+    """Return keys, which a `Place` requires; a simulation encrypts no data."""
     return Keys.create(None, _KEYS_S, "simulation")
 
 
@@ -178,7 +178,7 @@ def simulated(
     faults derive from the seed: a run with an equal seed is equal.
 
     Args:
-        hosts: The number of hosts besides the one of the program.
+        hosts: The number of hosts in addition to the host of the program.
         seed: The seed.
         standby: The number of standby hosts, which replace hosts that are lost.
         faults: The faults that may occur. Default: none; only the latencies and the order of
@@ -191,7 +191,7 @@ def simulated(
     Raises:
         RuntimeError: The code runs in a simulation already.
         SimulationStuck: The program waits for something that will never happen.
-        SimulatedProgramFailed: A failure that nobody has handled would end the program.
+        SimulatedProgramFailed: An unhandled failure would end the program.
     """
     if running_thread() is not None:
         raise RuntimeError("this code runs in a simulation already: a simulation has no others")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SimulatedHost", "SimulatedJobDir"]
 
-# The longest time until a new process runs, and until the end of one is noticed.
+# The maximum delays until a new process runs, and until the end of a process is detected.
 _START_S = 0.05
 _REAP_S = 0.003
 _STEPS = 1_000_000
@@ -168,7 +168,7 @@ class _Exit:
 
 
 class SimulatedJobDir(JobDir):
-    """Replaces the directory in which real processes of a host find each other."""
+    """Replaces the directory through which real processes of a host find each other."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

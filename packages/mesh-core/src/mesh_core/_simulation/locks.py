@@ -1,8 +1,8 @@
 """Locks whose waits are waits in a simulation.
 
-Only one thread of a simulation runs at a time, and it continues until it waits. A lock that nobody
-holds is therefore taken by setting a field. Conditions, events, semaphores and queues of the
-standard library are built on these two classes.
+Only one thread of a simulation runs at a time, and it continues until it waits. A free lock is
+therefore acquired by setting a field. Conditions, events, semaphores and queues of the standard
+library are built on these two classes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["SimulatedLock", "SimulatedRLock"]
 
 
 class _Turn:
-    """A thread that waits for a lock, which the thread that releases it hands over."""
+    """A thread that waits for a lock and gets it from the thread that releases it."""
 
     __slots__ = ("is_granted", "thread")
 
@@ -37,17 +37,17 @@ class SimulatedLock:
         self._turns: deque[_Turn] = deque()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take the lock; return whether it was taken."""
+        """Acquire the lock; return whether it was acquired."""
         if not self._is_locked:
             self._is_locked = True
             return True
         return blocking and self._wait(timeout)
 
     def release(self) -> None:
-        """Hand the lock over to the next thread that waits for it.
+        """Release the lock, and pass it to the next thread that waits for it.
 
         Raises:
-            RuntimeError: Nobody holds the lock.
+            RuntimeError: The lock is not held.
         """
         if not self._is_locked:
             raise RuntimeError("release unlocked lock")
@@ -104,7 +104,7 @@ class SimulatedRLock:
         self._count = 0
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take the lock, which its owner may take again; return whether it was taken."""
+        """Acquire the lock, which its owner may acquire again; return whether it was acquired."""
         me = get_ident()
         if self._owner == me:
             self._count += 1
@@ -118,7 +118,7 @@ class SimulatedRLock:
         """Release the lock once.
 
         Raises:
-            RuntimeError: Another thread holds the lock, or none.
+            RuntimeError: Another thread holds the lock, or the lock is free.
         """
         if self._owner != get_ident():
             raise RuntimeError("cannot release un-acquired lock")

@@ -1,4 +1,4 @@
-"""What simulated processes print: shown at once, and kept for the report of their end."""
+"""The output of simulated processes: shown immediately, and kept for the exit report."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _Output:
 
 @contextmanager
 def simulated_output() -> Iterator[None]:
-    """Keep what processes print while the block runs."""
+    """Keep the output of processes while the block runs."""
     streams = sys.stdout, sys.stderr
     outputs: tuple[Any, Any] = _Output(streams[0]), _Output(streams[1])
     sys.stdout, sys.stderr = outputs

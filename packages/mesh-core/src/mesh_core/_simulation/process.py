@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SimulatedProcess"]
 
-# Process ids of simulations are larger than those of any kernel.
+# Process ids of simulations are larger than the ids of any kernel.
 _PID_FIRST = 1 << 30
 
 
@@ -40,7 +40,7 @@ class SimulatedProcess:
         life: Its number in the simulation.
         pid: Its process id.
         is_alive: Whether it runs.
-        log_tail: What it has printed last.
+        log_tail: The end of its output.
         on_end: Called at its end, with the exit status or the negative number of a signal.
     """
 

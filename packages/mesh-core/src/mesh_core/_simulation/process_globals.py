@@ -1,4 +1,4 @@
-"""Module variables of `mesh_core` that belong to one process, of which a simulation has many.
+"""Module variables of `mesh_core` that belong to one of the many processes of a simulation.
 
 They are exchanged whenever a thread of another process runs. Code that runs in a real process
 therefore needs no indirection.
@@ -85,7 +85,7 @@ class ProcessGlobals:
         """Use the settings of the active set, as the program of a simulation does.
 
         Args:
-            mailbox_len: The length of mailboxes. Default: the one that these settings contain.
+            mailbox_len: The length of mailboxes. Default: the length in these settings.
         """
         settings = config.effective().as_mapping()
         if mailbox_len is not None:

@@ -62,7 +62,7 @@ class SimulatedProgram(Lifecycle):
         self.runtime.start_agent()
 
     def unhandled(self, failure: MeshFailure) -> None:
-        """Make the program raise a failure that nobody has handled."""
+        """Make the program raise an unhandled failure."""
         self._failure = failure
         super().unhandled(failure)
 

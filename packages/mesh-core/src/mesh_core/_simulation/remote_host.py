@@ -75,7 +75,7 @@ def start_host(
         epoch: The number of machines that served as this host before.
         settings: The configuration of the program.
         lease_s: Seconds without a sign of life of the program after which the host leaves.
-        processes: The processes to start at once, as in `AttachRequest`.
+        processes: The processes to start immediately, as in `AttachRequest`.
     """
     process = SimulatedProcess(world, host, 0, epoch << EPOCH_SHIFT)
     process.name = name

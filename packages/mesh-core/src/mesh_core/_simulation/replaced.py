@@ -1,4 +1,4 @@
-"""Attributes of modules and classes that are replaced for a while."""
+"""Attributes of modules and classes that are replaced temporarily."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of `mesh_core` that a simulation replaces, because they reach for the machine."""
+"""Functions of `mesh_core` that a simulation replaces, because they access the machine."""
 
 from __future__ import annotations
 

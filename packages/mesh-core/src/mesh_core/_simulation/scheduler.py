@@ -30,8 +30,8 @@ __all__ = ["NS", "Scheduler", "SimulatedThread", "running_thread"]
 
 # Nanoseconds of a second.
 NS = 1_000_000_000
-# How long the program waits for its turn after a signal, such as the one of a test's time limit, in
-# real seconds.
+# How long the program waits for its turn after a signal, such as the signal of a test's time limit,
+# in real seconds.
 _TURN_S = 5.0
 # A thread that catches every exception and waits again is left behind after this many attempts.
 _REFUSALS_MAX = 100
@@ -45,7 +45,7 @@ class SimulatedThread:
         process: The process that it belongs to.
         name: Its name in reports.
         ident: The identifier of the thread of the operating system; 0 before it runs.
-        error: What its current or next wait raises.
+        error: The exception that its current or next wait raises.
         is_finished: Whether its function has ended.
     """
 
@@ -221,7 +221,7 @@ class Scheduler:
             self._leave(thread)
 
     def _leave(self, thread: SimulatedThread) -> None:
-        """Hand over to the next thread, because this one has ended."""
+        """Resume the next thread, because this one has ended."""
         self._threads.pop(thread.number, None)
         thread.is_finished = True
         if self._is_lost:
@@ -239,7 +239,7 @@ class Scheduler:
         """Let another thread run, and wait until it is the turn of this one again.
 
         Raises:
-            BaseException: What another thread or a signal handler has raised in this one.
+            BaseException: Another thread or a signal handler has raised it in this one.
         """
         interruption: BaseException | None = None
         is_given = False
@@ -311,7 +311,7 @@ class Scheduler:
             self.native.wake(thread.number)
 
     def _check(self, me: SimulatedThread) -> None:
-        """Raise what was requested for a thread."""
+        """Raise the exception that was requested for a thread."""
         if self._is_lost:
             raise Abandoned
         error = me.error

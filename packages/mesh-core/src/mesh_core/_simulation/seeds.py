@@ -55,7 +55,7 @@ def mesh_simulation(
 
     Args:
         seeds: The number of seeds, from 0 on, or the seeds themselves.
-        hosts: The number of hosts besides the one of the program.
+        hosts: The number of hosts in addition to the host of the program.
         standby: The number of standby hosts, which replace hosts that are lost.
         faults: The faults that may occur; None for none.
         limit_s: The virtual time after which a run counts as stuck, in seconds.
@@ -63,7 +63,7 @@ def mesh_simulation(
             processors; with one, all seeds run in this process.
 
     Raises:
-        ValueError: There are no seeds.
+        ValueError: No seeds are given.
     """
     chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     if not chosen:
@@ -144,7 +144,7 @@ def _failed_seeds(
             elif status:
                 raise MeshError(f"a process that ran seeds has ended with wait status {status}")
     finally:
-        # After an error or a timeout of the test, nobody needs the other results.
+        # After an error or a timeout of the test, the other results are not needed.
         for pid, read in children:
             os.close(read)
             os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Where the threads of a simulation wait, for reports."""
+"""The positions at which the threads of a simulation wait, for reports."""
 
 from __future__ import annotations
 

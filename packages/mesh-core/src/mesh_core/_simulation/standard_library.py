@@ -140,7 +140,7 @@ def _start(self: Any) -> None:
 
 
 def _run(thread: Any) -> None:
-    """Do what the standard library does around `Thread.run`."""
+    """Perform the steps of the standard library around `Thread.run`."""
     thread._set_ident()
     active: dict[int, Any] = threading._active  # type: ignore[attr-defined]
     active[thread.ident] = thread
@@ -154,7 +154,7 @@ def _run(thread: Any) -> None:
             thread._invoke_excepthook(thread)
     finally:
         active.pop(thread.ident, None)
-        # The interpreter asks at its exit. Its thread is unknown to the standard library.
+        # The interpreter reads this at its exit. The standard library does not know its thread.
         thread._is_stopped = True
         handle = getattr(thread, "_handle", None)
         if handle is not None:

@@ -32,8 +32,8 @@ class World:
         events: The faults that have occurred, with their virtual times, as text.
         job: The job, and `token` its secret.
         scheduler: The threads and timers.
-        processes: The living processes that are no agents of hosts.
-        agents: The living agents of other hosts than the one of the program, by host.
+        processes: The living processes that are not agents of hosts.
+        agents: The living agents of all hosts except the host of the program, by host.
     """
 
     def __init__(self, seed: int, limit_s: float) -> None:
@@ -66,7 +66,7 @@ class World:
         agent.kill()
 
     def partition(self, hosts: Iterable[int], duration_s: float) -> None:
-        """Separate hosts from all others for a time; what is sent to them arrives afterwards."""
+        """Separate hosts from all others for a time; messages to them arrive afterwards."""
         chosen = sorted(hosts)
         names = ", ".join(str(self.agents.get(host, f"host-{host}")) for host in chosen)
         self._note(f"{names} cannot reach others for {duration_s:.6f} s")

@@ -156,7 +156,7 @@ def error_in(
     *,
     is_given: bool = True,
 ) -> BaseException:
-    """Like `error_of`, for a reply that contains the code and the body of the error."""
+    """Like `error_of`, but take the code and the body of the error from a reply."""
     mesh = endpoint._mesh
     rank, point = mesh._place(message.rank)
     place: dict[str, Any] = {

@@ -1,8 +1,8 @@
 """Report that a program prints when an unhandled failure ends it.
 
-The report starts with the part that a reader who has never seen Mesh knows: the traceback of their
-own code. It continues with the failed actor, its location, the chain of causes, the end of the log,
-and advice.
+The report starts with the traceback of the user's code, which a reader understands without knowing
+Mesh. It continues with the failed actor, its location, the chain of causes, the end of the log, and
+advice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The end of a process of a job: what each kind of process does when it must leave the job.
+"""The end of a process of a job: the steps of each kind of process when it leaves the job.
 
 A program, a process of a mesh and a session of a worker end in different ways. The runtime holds
 the implementation of its process, so that actors and supervision depend on none of them.

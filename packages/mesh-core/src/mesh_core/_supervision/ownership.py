@@ -1,10 +1,11 @@
-"""Carries out what the supervision of this process decides.
+"""Carries out the decisions of the supervision in this process.
 
-The core holds the state of supervision and makes the decisions (`Supervisor`): which mesh belongs
-to which owner, what is being stopped or restarted, and who has received a failure. This module
-reports events to it, and carries out the effects: it restarts ranks, calls `__supervise__`, fails
-owners, stops the meshes of owners that have ended, and finally notifies the program. It keeps only
-what the core cannot hold: handles of meshes, the contents of errors, futures and threads.
+The core (`Supervisor`) holds the state of supervision and makes the decisions. Its state contains
+the owner of each mesh, the meshes and ranks that are being stopped or restarted, and the receivers
+of each failure. This module reports events to the core, and carries out the effects: it restarts
+ranks, calls `__supervise__`, fails owners, stops the meshes of owners that have ended, and finally
+notifies the program. It keeps only objects that the core cannot hold: handles of meshes, the
+contents of errors, futures and threads.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class _OpenFailure:
         self.detail = detail
         #: The meshes and ranks that it affects.
         self.hit: list[tuple[int, int]] = []
-        #: What the `__supervise__` of an owner raised.
+        #: The exception that the `__supervise__` of an owner raised.
         self.error: BaseException | None = None
 
 
@@ -107,7 +108,7 @@ class Ownership:
         self._tree = Supervisor(effective().failure_grace_s, runtime.engine)
         self._lock = threading.RLock()
         self._owned: dict[int, Owned] = {}
-        # Only those who take a mesh over need them whole; the core has its own.
+        # Only a takeover of a mesh needs the complete policies; the core has its own copies.
         self._policies: dict[int, RestartPolicy] = {}
         self._failures: dict[int, _OpenFailure] = {}
         # Threads that stop the meshes of ending owners.
@@ -119,7 +120,7 @@ class Ownership:
         # Shorter grace period for remaining meshes, set when the program fails.
         self.hurry_s: float | None = None
         # Ranks that are being restarted. `_revival` is held while the result of a restart is
-        # reported, so that events which follow it are handled later.
+        # reported, so that subsequent events are handled later.
         self._reviving: dict[tuple[int, int], Future[Any] | None] = {}
         self._revival = threading.Lock()
         self._ended = threading.Condition(self._lock)
@@ -399,7 +400,7 @@ class Ownership:
         return self._policies[mesh._uid]
 
     def is_handling_failures(self) -> bool:
-        """Return whether an owner is still to handle a failure, or ranks are being restarted."""
+        """Return whether an owner has a pending failure, or ranks are being restarted."""
         return bool(self._reviving) or self._tree.open_count() > 0
 
     # Actions.
@@ -411,7 +412,7 @@ class Ownership:
         for name, subject, failure_id, why, ranks in todos:
             getattr(self, f"_{name}")(subject, failure_id, why, ranks)
         if before is None and self._tree.due_in_s() is not None:
-            # While nothing is due, the agent sleeps without a timeout.
+            # While no timer is set, the agent sleeps without a timeout.
             self._runtime.tell_agent(self._runtime.me, "wake")
 
     def _restart(self, uid: int, _: int, _why: str, ranks: list[int]) -> None:
@@ -456,7 +457,7 @@ class Ownership:
             cell.fail_of(self._raised_by(failure_id) or self.failure(failure_id, owner, why).error)
 
     def _raised_by(self, failure_id: int) -> BaseException | None:
-        """Return what `__supervise__` raised about a failure, once."""
+        """Return the exception that `__supervise__` raised about a failure, once."""
         with self._lock:
             failure = self._failures.get(failure_id)
             if failure is None:
@@ -544,7 +545,7 @@ class Ownership:
 
 
 def _unknown(failure_id: int) -> _OpenFailure:
-    """Return a failure of which only the number is known."""
+    """Return a failure that is known only by its number."""
     return _OpenFailure(FailureDetail(failure_id, PROC_DIED, {}))
 
 

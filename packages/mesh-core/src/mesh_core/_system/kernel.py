@@ -162,7 +162,7 @@ def wait_until_orphaned(parent: int) -> None:
         while os.getppid() == parent:
             time.sleep(0.0002)
         return
-    # If the parent lives now, the handle is the parent's and not that of a later process with the
+    # If the parent lives now, the handle refers to the parent and not to a later process with the
     # same pid.
     if os.getppid() == parent:
         poll = select.poll()

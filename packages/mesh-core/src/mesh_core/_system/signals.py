@@ -21,8 +21,8 @@ def on_signals(numbers: Collection[int], act: Callable[[], object]) -> Iterator[
     """Call `act` for each of the given signals that this process receives.
 
     `act` is not called in a signal handler. A handler interrupts arbitrary code of the main thread
-    and would wait forever for a lock that the main thread holds, such as that of an event that it
-    was about to wait for.
+    and would wait forever for a lock that the main thread holds, such as the lock of an event that
+    it was about to wait for.
 
     Args:
         numbers: The signals.

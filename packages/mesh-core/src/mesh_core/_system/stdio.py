@@ -114,6 +114,6 @@ def _write_all(fd: int, content: bytes) -> None:
 
 def _flush_quietly() -> None:
     for stream in (sys.stdout, sys.stderr):
-        # The stream is None or closed, or its reader is gone: nothing is left to save.
+        # The stream is None or closed, or its reader is gone: no data can be saved.
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.flush()

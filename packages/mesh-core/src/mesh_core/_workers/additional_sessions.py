@@ -2,7 +2,7 @@
 
 They serve programs that inspect hosts while a job runs there, such as a shell or a profiler. The
 worker's port belongs to the session of the job. If that session receives a request for an
-additional session, it lets the worker start one, and replies with its port.
+additional session, it requests one from the worker, and replies with its port.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The orphan grace period: a session keeps the job's processes for a successor of the controller.
 
-It applies only if the job has requested it. The session then accepts requests for its whole life.
+It applies only if the job has requested it. The session then accepts requests until it ends.
 It refuses clients that request the worker for another job. A client that authenticates as a
 controller of this job takes it over once the previous controller is lost.
 """
@@ -103,8 +103,8 @@ class OrphanGrace:
                 try:
                     caller.reply(is_taken, text.encode())
                 except OSError:
-                    # The successor repeats the request, or its lease expires like that of the
-                    # previous controller.
+                    # The successor repeats the request, or its lease expires like the lease of
+                    # the previous controller.
                     continue
 
     def _decide(self, caller: IncomingRequest) -> tuple[bool, str]:

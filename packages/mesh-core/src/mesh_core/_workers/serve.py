@@ -123,7 +123,7 @@ def _worker(
 ) -> Worker:
     if ca not in (None, "trust_all_connections"):
         raise ValueError(f"ca {ca!r} is not known: leave it out")
-    # Most programs serve no machine.
+    # Most programs do not serve a machine.
     from mesh_core._workers.worker import Worker  # noqa: PLC0415
 
     return Worker(address, credentials, leave_grace_s)

@@ -47,7 +47,7 @@ _ROOT = 0
 _LOOK_S = 1.0
 # The maximum time for which a reply waits for the imports of a host that is about to move here.
 _WARM_LIMIT_S = 5.0
-# The time that the owner may take to reply that it knows of the withdrawal, on a busy machine. An
+# The time that the owner may take to acknowledge the withdrawal, on a busy machine. An
 # owner that has left or does not know this host yet never replies, and schedulers do not wait long.
 _OWNER_HEARS_S = 2.0
 # The time that the last reply may take to reach the owner.
@@ -126,7 +126,7 @@ class Inheritance(NamedTuple):
     worker_id: str
     """The unique id of the worker."""
     folder: str
-    """The folder of its credentials; empty for those that the programs of its user share."""
+    """The folder of its credentials; empty for those shared by all programs of its user."""
     limit_s: float
     """The maximum time to wait for a job, in seconds."""
     leave_grace_s: float
@@ -379,7 +379,7 @@ def _end(runtime: Runtime, worker: Inheritance) -> None:
     if not _is_additional:
         report("is ending the job")
     if _why_withdrawn is not None:
-        # The owner must learn of the withdrawal before the exits of the processes. Calls to them
+        # The owner must be notified of the withdrawal before the processes exit. Calls to them
         # then report that the host was lost, and not that the actor was stopped.
         told = (runtime.identity.host_name, _why_withdrawn)
         runtime.ask_agent(_ROOT, "host_left", *told, timeout=_OWNER_HEARS_S)

@@ -55,7 +55,7 @@ class StandbyTemplate:
         """Return the socket of the retained template, if the imports are done, and end the rest."""
         latest = self._cache.latest
         kept = None if latest is None else latest.dup()
-        # The job need not wait until the processes have exited.
+        # The job does not have to wait until the processes have exited.
         threading.Thread(target=self._end, name="mesh-standby-template", daemon=True).start()
         return kept
 

@@ -1,4 +1,4 @@
-"""The lines in which a worker says what it does, on its standard output."""
+"""The lines in which a worker reports its state, on its standard output."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _READER_LIMIT_MS = 100
 
 
 def report(what: str) -> None:
-    """Print what the worker does, or drop the line if nobody reads the output.
+    """Print the state of the worker, or drop the line if the output is not read.
 
-    A program that starts a worker through a pipe may stop reading it. The pipe is full after some
-    hundred lines, and the worker must serve jobs nevertheless.
+    A program that starts a worker through a pipe may stop reading the pipe. The pipe is full after
+    a few hundred lines, but the worker must continue to serve jobs.
     """
     # The stream is missing or closed, or its reader is gone.
     with suppress(AttributeError, OSError, ValueError):

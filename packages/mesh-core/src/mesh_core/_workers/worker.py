@@ -1,8 +1,8 @@
 """A worker, which serves its machine as a host to one job after another.
 
 The worker itself only owns the port. A *session*, a separate process that ends with the job, serves
-each job. The next job therefore finds nothing of the previous one, whatever happened in it, except
-for imported packages: see `mesh_core._processes.retained_template`.
+each job. The next job therefore inherits nothing from the previous one, except for imported
+packages: see `mesh_core._processes.retained_template`.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class Worker:
     def end(self) -> None:
         """End the sessions, and with them the processes of jobs here, and then `serve`.
 
-        Owners can stop their processes in their own way within the grace period. The worker ends
+        Owners can stop their processes themselves within the grace period. The worker ends
         immediately after that.
         """
         with self._starting:
@@ -228,7 +228,7 @@ class Worker:
                 session.wait(max(0.0, until - time.monotonic()))
             except subprocess.TimeoutExpired:
                 session.kill()
-        # Not left to `serve`, because the port must be free when this returns.
+        # `serve` does not close it, because the port must be free when this returns.
         self._close()
 
     def _close(self) -> None:

@@ -12,7 +12,7 @@ __all__ = ["worker_keys"]
 
 
 def worker_keys(folder: str) -> Keys:
-    """Load the keys of a worker from a folder, or those of its user if the name is empty.
+    """Load the keys of a worker from a folder, or the keys of its user if the name is empty.
 
     Raises:
         CredentialsError: The keys do not exist, or another user could use or change them.

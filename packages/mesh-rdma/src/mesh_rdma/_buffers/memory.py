@@ -71,5 +71,5 @@ def _of_tensor(tensor: Any) -> _core.Local:
         raise ValueError("the tensor is not contiguous: pass tensor.contiguous()")
     nbytes = tensor.numel() * tensor.element_size()
     address: int = tensor.data_ptr()
-    # Keeping the tensor keeps its storage; a view of the tensor would do so, too.
+    # A reference to the tensor keeps its storage alive, like a view of the tensor.
     return _core.Local.at(address, nbytes, True, tensor, device)

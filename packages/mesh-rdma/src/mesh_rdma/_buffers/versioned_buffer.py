@@ -5,8 +5,8 @@ uses, registers it, and publishes it in the *head*, a record of a few words; eac
 separate registration. A reader reads the head, takes a lease on the version that it names, and
 reads that version. Before the writer reuses an area, it must reclaim the registration of the area,
 which succeeds only if no reader holds it or copies from it. The protocol therefore needs no lock,
-and the lease of a reader that dies is released. The head outlives the writer as long as there are
-readers; its final record states that no further version will be published.
+and the lease of a reader that dies is released. The head outlives the writer until the last reader
+is gone; its final record states that no further version will be published.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class Version:
         return self.buffer.view()
 
     def release(self) -> None:
-        """Allow the writer to reuse the memory, once all views of it are gone, too."""
+        """Allow the writer to reuse the memory after all views of it are gone."""
         self._buffer = None
 
     def __enter__(self) -> Version:

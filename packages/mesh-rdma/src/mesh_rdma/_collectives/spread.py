@@ -75,8 +75,8 @@ def collect(
         timeout: The limit in seconds; None means no limit.
 
     Raises:
-        RDMABoundsError: The sources do not fit, or the number of offsets differs from that of
-            sources.
+        RDMABoundsError: The sources do not fit, or the numbers of offsets and of sources
+            differ.
         RDMAReadOnlyError: The destination is read-only.
     """
     dst._check_writable()

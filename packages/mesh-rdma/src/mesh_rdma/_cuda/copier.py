@@ -106,7 +106,7 @@ class Copy(ABC):
 
 
 class Copier:
-    """Runs the copies of one channel in turns, on streams that are used for nothing else.
+    """Runs the copies of one channel in turns, on dedicated streams.
 
     Args:
         driver: The driver that executes the copies.
@@ -326,7 +326,7 @@ def copy_now(driver: CudaDriver, device: int, to: int, from_: int, nbytes: int) 
     try:
         driver.copy(device, stream, to, from_, nbytes)
     finally:
-        # Wait after a failure, too: nothing may be written after this function returns.
+        # Wait after a failure, too: no byte may be written after this function returns.
         driver.record(device, event, stream)
         driver.wait_for(device, event)
     with _lock:

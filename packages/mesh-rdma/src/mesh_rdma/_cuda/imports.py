@@ -113,7 +113,7 @@ class Imports:
         try:
             self._driver.close(one.device, one.base)
         except CudaError:
-            # The device is lost with all of its mappings, so there is nothing to unmap.
+            # The device is lost with all of its mappings, so no mapping has to be unmapped.
             return
         if not any(other.number == one.number for other in self._open.values()):
             self._reported_at.pop(one.number, None)

@@ -1,4 +1,4 @@
-"""Measurement of every transport between every two processes, to find those that are too slow."""
+"""Measurement of every transport between every two processes, to find slow transports."""
 
 from __future__ import annotations
 

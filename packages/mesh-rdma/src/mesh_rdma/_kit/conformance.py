@@ -48,13 +48,13 @@ class TransportConformance(CopyTests, ConcurrencyTests, LifetimeTests, Terminati
 
     The tests register memory in one process and access it with `RDMABuffer.via(transport)` in
     another. Some tests kill processes. The tests require only pytest; each takes well under a
-    second and passes on a loaded machine, too.
+    second, and also passes on a loaded machine.
 
     Attributes:
         transport: The name of the transport.
         allocate: A function that allocates a given number of bytes in the process that calls it.
             The memory is writable by the CPU and has the buffer protocol. It must be a function of
-            a module, because other processes call it, too.
+            a module, because other processes also call it.
         is_same_process: Whether the transport is for memory of the calling process only.
     """
 
@@ -65,9 +65,9 @@ class TransportConformance(CopyTests, ConcurrencyTests, LifetimeTests, Terminati
     @pytest.fixture(scope="class")
     @classmethod
     def procs(cls) -> Iterator[ProcMesh]:
-        """Three processes, in a dimension `ranks`, for the tests of one transport."""
+        """Three processes, in a dimension `ranks`, which the tests of one transport use."""
         procs = this_host().spawn_procs({"ranks": _RANKS}, name="rdma_kit")
-        # This process passes handles on, too.
+        # This process also passes handles on.
         _core.set_transit_timeout(TRANSIT_S)
         yield procs
         procs.stop().get()

@@ -113,7 +113,7 @@ class Harness:
 
     def has_pattern(self, number: int, offset: int, length: int, seed: int) -> bool:
         """Return whether the memory at `offset` begins with a pattern."""
-        # Bytes are compared at once, whereas views are compared byte by byte.
+        # Bytes are compared with one call, whereas views are compared byte by byte.
         return self.bytes_at(number, offset, length) == pattern(seed, length)
 
     def fill(self, number: int, seed: int) -> None:

@@ -1,7 +1,7 @@
 """The server side of remote operations: runs them in threads and reports their state.
 
 A process that holds a buffer sends its owner an operation that fills the buffer
-(`remote_operation`). The owner responds at once and runs the operation in a thread; the client
+(`remote_operation`). The owner responds immediately and runs the operation in a thread; the client
 polls for its state. No connection is blocked for the duration, and each side detects the death of
 the other at the next poll.
 """

@@ -59,7 +59,7 @@ class _Transfer(ThreadedCompletion):
         super().__init__()
         self.request = request
         self.until = until
-        #: Whether the channel has the request. Before, it could not abort it.
+        #: Whether the channel has the request. Until then, it cannot abort the request.
         self.is_posted = False
         self.ending: RDMAError | None = None
         self._driver = driver
@@ -128,7 +128,7 @@ class _Driver:
             self._channel.post(request)
         except BaseException:
             with self._changed:
-                # If the channel has failed meanwhile, its thread has ended this transfer.
+                # If the channel has failed in the meantime, its thread has ended this transfer.
                 self._running.pop(request, None)
             raise
         with self._changed:
@@ -164,7 +164,7 @@ class _Driver:
             try:
                 self._channel.close()
             except Exception:
-                traceback.print_exc()  # Callers wait for their transfers all the same.
+                traceback.print_exc()  # Callers still wait for their transfers.
             for transfer in left:
                 transfer.settle(transfer.ending or copy(error))
 

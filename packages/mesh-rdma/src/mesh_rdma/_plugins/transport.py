@@ -133,7 +133,7 @@ class Channel(ABC):
 
     @abstractmethod
     def post(self, request: Request) -> None:
-        """Start a transfer; this waits only for room in the queue.
+        """Start a transfer; this blocks only while the queue is full.
 
         Raises:
             RDMAError: The transfer cannot start.

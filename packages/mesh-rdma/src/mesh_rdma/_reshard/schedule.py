@@ -132,9 +132,9 @@ def plan_reshard(
     src_machines: Sequence[Hashable] | None = None,
     dst_machines: Sequence[Hashable] | None = None,
 ) -> Schedule:
-    """Compute which bytes each destination needs from which source.
+    """Compute the bytes that each destination needs from each source.
 
-    If several sources have the same part, the one that provides the fewest elements so far is used.
+    If several sources have the same part, the source with the fewest elements so far provides it.
     If machines are given, sources on the machine of the destination are preferred.
 
     Args:

@@ -1,7 +1,7 @@
 """The owner's side of `staged`: copies device memory for clients, one piece per request.
 
 The response to a request is sent after its piece has been copied, which takes about a millisecond.
-Nothing runs after a response, so a client that has it knows that no byte is written later.
+No copy runs after a response, so a client that has received it knows that no byte is written later.
 """
 
 from __future__ import annotations

@@ -367,7 +367,7 @@ class _Staging(ThreadedCompletion):
         if self._driver is not None:
             with contextlib.suppress(RDMAError):
                 self._stream_event.release()
-        # These references are dropped first: a waiter may reuse the memory and the buffer at once.
+        # Drop these references first: a waiter may immediately reuse the memory and the buffer.
         remote = self._remote
         del self._local, self._remote
         anchor = remote if isinstance(remote, DeviceBuffer) and self._has_pieces else None

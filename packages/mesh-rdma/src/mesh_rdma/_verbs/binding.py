@@ -164,7 +164,7 @@ class Device(Protocol):
         ...
 
     def queue_pair(self, depth: int) -> QueuePair:
-        """Create a queue pair with room for `depth` work requests."""
+        """Create a queue pair with a capacity of `depth` work requests."""
         ...
 
     def close(self) -> None:

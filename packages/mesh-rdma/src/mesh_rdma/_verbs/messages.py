@@ -80,7 +80,7 @@ class RailEndpoint:
 
 @dataclass(frozen=True)
 class ChannelRequest:
-    """A request of the side that wants to read and write."""
+    """A request of the side that reads and writes."""
 
     command: ChannelCommand
     channel: bytes

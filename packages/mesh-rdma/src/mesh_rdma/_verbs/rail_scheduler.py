@@ -31,7 +31,7 @@ STRIPES_PER_RAIL = 4
 ATTEMPTS_MAX = 3
 
 
-#: The maximum number of transfers that wait for room in a rail; further callers block.
+#: The maximum number of transfers that wait for capacity in a rail; further callers block.
 WAITING_LEN_MAX = 1024
 
 #: How long to poll before waiting for a notification; small transfers take less than this.
@@ -57,7 +57,7 @@ class RailGroup:
         self._reached = self._numbers
 
     def connect(self) -> None:
-        """Connect missing rails: initially all of them, later those that have failed.
+        """Connect missing rails: initially all rails, later the rails that have failed.
 
         Raises:
             RDMAPeerDied: The other process has died.
@@ -211,7 +211,7 @@ class RailScheduler:
                 self._connector.close_channel()
 
     def _progress(self) -> None:
-        """Process completions, and post as many pieces as there is room for."""
+        """Process completions, and post as many pieces as the rails have capacity for."""
         for group in (self._bulk, self._atomics):
             for rail in list(group.rails):
                 ended = rail.queue.poll()
@@ -238,7 +238,7 @@ class RailScheduler:
         poll.poll(seconds * 1000)
 
     def _push(self, group: RailGroup) -> None:
-        """Post waiting pieces, as far as the rails have room."""
+        """Post waiting pieces while the rails have capacity."""
         try:
             if (group.waiting or group.repeats) and not self._end:
                 group.connect()
@@ -250,7 +250,7 @@ class RailScheduler:
             self._end_if_peer_died(error)
 
     def _batches(self, group: RailGroup) -> list[tuple[Rail, list[Piece]]]:
-        """Distribute waiting pieces over rails with room, each to the rail with the lowest load."""
+        """Assign each waiting piece to the least loaded rail that has capacity."""
         batches: dict[Rail, list[Piece]] = {}
         while free := [
             rail for rail in group.rails if rail.queue.room > len(batches.get(rail, ()))

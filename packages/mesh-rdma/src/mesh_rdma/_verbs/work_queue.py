@@ -34,7 +34,7 @@ class FinishedPiece(NamedTuple, Generic[Piece]):
 
 @dataclass
 class WorkQueue(Generic[Piece]):
-    """Posts pieces to a queue pair, at most as many as it has room for, and reports their results.
+    """Posts pieces to a queue pair, up to its capacity, and reports their results.
 
     Only some work requests request a completion. The queue pair executes them in order, so a
     completion implies that all previous requests have succeeded. A failure ends the queue; all
@@ -60,7 +60,7 @@ class WorkQueue(Generic[Piece]):
         return [piece for _, piece in self._in_flight]
 
     def post(self, pieces: Sequence[tuple[Piece, WorkRequest]]) -> None:
-        """Post pieces, each with its work request; the queue must have room for them.
+        """Post pieces, each with its work request; the queue must have capacity for them.
 
         If posting fails, the queue is broken; `poll` then returns the pieces in flight.
         """
