@@ -90,7 +90,7 @@ class Region:
 def region_from_bytes(encoded: bytes) -> Region: ...
 
 class Full(Exception):
-    """A receiver has no room in its mailbox; the arguments are its process and rank."""
+    """The mailbox of a receiver is full; the arguments are its process and rank."""
 
 class PortClosed(Exception):
     """A port accepts no more messages; the arguments are a code and a detail."""

@@ -151,7 +151,7 @@ class CaseCollector:
         first = recorded[0]
         reason = f"{first.mesh}[{first.rank}]: {failure.description}"
         if first.ended:
-            # The recording has stopped, so the case does not contain the failure.
+            # The recording has stopped, so the case may lack the message that failed.
             reason += f" ({first.ended})"
         case = Case(
             job=self._runtime.identity.job,
