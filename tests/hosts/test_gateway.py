@@ -151,7 +151,7 @@ for host in ("no-such-host", "login:1"):
 """
     unknown, refused = [line for line in cluster.run(code) if "from the gateway" in line]
     assert "no-such-host:26600 cannot be resolved here: correct the name" in unknown
-    assert "nobody listens there: start the worker" in refused
+    assert "connection refused: start the worker" in refused
 
 
 def test_a_connection_of_an_unauthenticated_peer_is_not_forwarded(cluster: Cluster) -> None:

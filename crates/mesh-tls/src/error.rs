@@ -11,7 +11,7 @@ pub enum TlsError {
     #[error(transparent)]
     Handshake(#[from] rustls::Error),
     /// The peer does not speak TLS.
-    #[error("the first bytes are not tls: {first:?}")]
+    #[error("the first bytes are not TLS: {first:?}")]
     NotTls {
         /// The first bytes, as escaped text.
         first: String,
@@ -29,16 +29,16 @@ pub enum TlsError {
     #[error("the peer sent the alert {0:?}")]
     Alert(AlertDescription),
     /// A record is not encrypted.
-    #[error("a record that nobody sealed")]
+    #[error("a record is not encrypted")]
     NotSealed,
     /// A record was modified, repeated, dropped or encrypted with another key.
-    #[error("a record was tampered with")]
+    #[error("a record failed authentication: it was changed in transit")]
     Tampered,
     /// The peer violates the protocol inside authenticated records.
     #[error("the peer violated the protocol: {0}")]
     Misbehaved(&'static str),
     /// Keys could not be created or used.
-    #[error("keys could not be made or used: {why}")]
+    #[error("keys could not be generated or used: {why}")]
     Crypto {
         /// The failed operation.
         why: String,

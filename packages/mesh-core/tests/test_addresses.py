@@ -153,7 +153,7 @@ def turn_away(stranger: socket.socket) -> None:
 
 @pytest.mark.usefixtures("fresh_job")
 def test_an_attach_error_says_what_happened_and_what_to_do(unused_address: str) -> None:
-    assert "nobody listens there: start the worker, or correct" in why_not(unused_address)
+    assert "connection refused: start the worker, or correct" in why_not(unused_address)
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         threading.Thread(target=turn_away, args=(stranger,), daemon=True).start()
         silent = f"tcp://127.0.0.1:{stranger.getsockname()[1]}"

@@ -439,7 +439,7 @@ def test_a_drain_blocked_by_an_unmovable_actor_names_it_and_changes_nothing(
     hosts = attached(workers[:1])
     mesh = hosts.spawn_procs().spawn("fixed", Unmovable)
     mesh.locked.call().get(timeout=LIMIT_S)
-    with pytest.raises(DrainFailed, match=r"serves as before: .*lock: .*cannot pickle"):
+    with pytest.raises(DrainFailed, match=r"continues to serve: .*lock: .*cannot pickle"):
         hosts.drain(0, workers[1].address, timeout=LIMIT_S)
     mesh.locked.call().get(timeout=LIMIT_S)
 
@@ -496,7 +496,7 @@ def test_a_state_too_large_for_the_memory_of_the_program_is_not_moved(
     hosts = attached(workers[:1])
     mesh = hosts.spawn_procs().spawn("large", Large, [2 << 20])
     before = mesh.checksums.call_one().get(timeout=LIMIT_S)
-    with pytest.raises(DrainFailed, match="serves as before: its state of 2 MiB passes through"):
+    with pytest.raises(DrainFailed, match="continues to serve: its state of 2 MiB passes through"):
         hosts.drain(0, workers[1].address, timeout=LIMIT_S)
     assert mesh.checksums.call_one().get(timeout=LIMIT_S) == before
 
@@ -546,7 +546,7 @@ def test_a_standby_worker_can_be_used_after_a_failed_drain(
     pending = mesh.sleep.call_one(port, str(tmp_path / "wake"))
     started.recv().get(timeout=LIMIT_S)
     for _ in range(2):
-        with pytest.raises(DrainFailed, match="did not come to rest"):
+        with pytest.raises(DrainFailed, match="did not become idle"):
             hosts.drain(0, timeout=0.2)
     (tmp_path / "wake").touch()
     assert pending.get(timeout=LIMIT_S) == "woken"

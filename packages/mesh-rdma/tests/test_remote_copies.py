@@ -186,7 +186,7 @@ def test_malformed_requests_are_refused(buffer_owners: list[BufferOwner]) -> Non
     assert b"unknown kind" in send(b"?", b"")
     encoded = theirs._handle.encode_borrowed()
     payload = struct.pack("<HHI", 0, 1, 0) + struct.pack("<H", len(encoded)) + encoded
-    assert b"another process is to be written" in send(b"p", payload)
+    assert b"the destination is a buffer of another process" in send(b"p", payload)
     with pytest.raises(RDMATransportError):
         ours._handle.exchange("operation", b"", 5.0)
     assert ours.size() == 10

@@ -1,4 +1,4 @@
-# Runs in the machine: creates two software RoCE devices, each over a separate network interface.
+# Runs in the virtual machine: creates two software RoCE devices, each over a separate network interface.
 # The interfaces are not connected: each device reaches only itself.
 set -e
 

@@ -561,7 +561,7 @@ impl PyEngine {
             return Ok(Vec::new());
         }
         if !message.open() {
-            return Err(PyValueError::new_err("the large parts of a message are opened once"));
+            return Err(PyValueError::new_err("large parts of a message can be opened only once"));
         }
         let opened = match &self.engine {
             Edge::Real(engine) => {

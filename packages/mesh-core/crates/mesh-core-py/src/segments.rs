@@ -272,7 +272,7 @@ impl Segments {
         if segment_ref.owner == self.me
             && !self.pool.is_referenced(segment_ref.segment, segment_ref.generation)
         {
-            return Err("a part was handed back after it was given back".to_owned());
+            return Err("a part was opened after it was released".to_owned());
         }
         let is_of_it = |part: &Part| part.segment_ref() == Some(segment_ref);
         let theirs: Vec<Part> = parts.iter().copied().filter(is_of_it).collect();

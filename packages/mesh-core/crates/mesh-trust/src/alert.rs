@@ -11,8 +11,8 @@ const NOT_ALLOWED: &str = "our certificate has a role that this connection does 
     connect with credentials of an accepted role";
 const BAD: &str = "it cannot use our certificate: issue a new one with mesh-core";
 const MISSING: &str = "it requires a certificate but got none: load credentials before connecting";
-const PROTOCOL: &str = "it speaks another tls or another protocol: use the same version of \
-    mesh-core on both sides";
+const PROTOCOL: &str = "it uses another version of TLS or another protocol: use the same version \
+    of mesh-core on both sides";
 const CONFUSED: &str = "it did not understand our bytes: check that it is a mesh process, and that \
     nothing between the two changes what they send";
 const BROKEN: &str = "it failed: see its log";

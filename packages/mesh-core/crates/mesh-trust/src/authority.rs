@@ -205,7 +205,7 @@ impl Authority {
                 let (certificate, cross) = (certificate.clone(), cross.clone());
                 (one.clone(), Some(Previous { certificate, cross }))
             }
-            others => return Err(format!("it holds {} certificates, not 1 or 3", others.len())),
+            others => return Err(format!("it contains {} certificates, not 1 or 3", others.len())),
         };
         let validity = Validity::of(&certificate).map_err(|error| error.to_string())?;
         let (job, generation) = encoded::read_uri(&certificate, parse_authority_uri)?;

@@ -115,11 +115,11 @@ pub(crate) fn from_text(
         match block.tag() {
             KEY if key.is_none() => key = Some(Zeroizing::new(block.into_contents())),
             CERTIFICATE => certificates.push(CertificateDer::from(block.into_contents())),
-            other => return Err(format!("it holds an unexpected block {other:?}")),
+            other => return Err(format!("it contains an unexpected block {other:?}")),
         }
     }
     match key {
         Some(key) => Ok((key, certificates)),
-        None => Err("it holds no private key".to_owned()),
+        None => Err("it contains no private key".to_owned()),
     }
 }

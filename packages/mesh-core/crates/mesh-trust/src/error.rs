@@ -16,7 +16,7 @@ use thiserror::Error;
 pub enum TrustError {
     /// The peer's certificate was not signed by the authority of our job.
     #[error(
-        "the other side's certificate is not signed by the authority of job {}: \
+        "the peer's certificate is not signed by the authority of job {}: \
          use credentials that were issued for this job, and not before they were replaced",
         job_text(*.ours)
     )]
@@ -26,7 +26,7 @@ pub enum TrustError {
     },
     /// The peer's certificate belongs to another job.
     #[error(
-        "the other side belongs to job {}, and this one to {}: \
+        "the peer belongs to job {}, and this process to {}: \
          start both with credentials of the same job", job_text(*.theirs), job_text(*.ours)
     )]
     OtherJob {
@@ -37,8 +37,8 @@ pub enum TrustError {
     },
     /// The peer's certificate belongs to our job, but its generation is no longer accepted.
     #[error(
-        "the other side's certificate is of generation {theirs}, and {oldest} is the oldest that \
-         counts: issue it a new one, its authority has been replaced"
+        "the peer's certificate has generation {theirs}, and the oldest accepted one is {oldest}: \
+         issue a new certificate, because its authority was replaced"
     )]
     Stale {
         /// The generation of the peer's certificate.
@@ -69,11 +69,11 @@ pub enum TrustError {
         ahead: Duration,
     },
     /// The peer sent no certificate.
-    #[error("the other side presented no certificate: start it with credentials of this job")]
+    #[error("the peer presented no certificate: start it with credentials of this job")]
     NoCertificate,
     /// The peer belongs to our job, but its role is not accepted on this connection.
     #[error(
-        "the other side is {role} {name:?}, and this connection accepts {}: \
+        "the peer is {role} {name:?}, and this connection accepts {}: \
          issue it a certificate of that role, or connect elsewhere",
         list(allowed)
     )]
@@ -86,14 +86,14 @@ pub enum TrustError {
         allowed: Vec<Role>,
     },
     /// The peer's certificate is invalid.
-    #[error("the other side's certificate cannot be used, {why}: issue it one with mesh-core")]
+    #[error("the peer's certificate cannot be used, {why}: issue another one with mesh-core")]
     BadCertificate {
         /// The defect of the certificate.
         why: String,
     },
     /// The first bytes of the connection are not a TLS handshake.
     #[error(
-        "the other side does not speak tls, its first bytes are {first:?}: \
+        "the peer does not speak TLS: its first bytes are {first:?}: \
          only mesh processes with credentials of this job may connect to this port"
     )]
     NotTls {
@@ -101,20 +101,25 @@ pub enum TrustError {
         first: String,
     },
     /// The peer speaks TLS, but no version or protocol that we support.
-    #[error("the other side speaks another tls ({why}): connect with tls 1.3 and protocol mesh/1")]
+    #[error(
+        "the peer uses another version of TLS or another protocol ({why}): \
+         connect with TLS 1.3 and protocol mesh/1"
+    )]
     OtherTls {
         /// The incompatibility.
         why: String,
     },
     /// The peer sent more bytes than a handshake may have.
-    #[error("the other side sent more than {limit} bytes before it authenticated: it is refused")]
+    #[error(
+        "the peer sent more than {limit} bytes before it authenticated: the connection is closed"
+    )]
     TooLong {
         /// The maximum number of bytes in a handshake.
         limit: usize,
     },
     /// The peer exceeded the time limit of a handshake.
     #[error(
-        "the other side did not authenticate within {}: it is slow, or not a mesh process",
+        "the peer did not authenticate within {}: it is slow, or not a mesh process",
         span(*.limit)
     )]
     TooSlow {
@@ -122,10 +127,10 @@ pub enum TrustError {
         limit: Duration,
     },
     /// The connection was closed during the handshake.
-    #[error("the connection ended before both sides authenticated: see the log of the other side")]
+    #[error("the connection ended before both sides authenticated: see the log of the peer")]
     Closed,
     /// The peer refuses us.
-    #[error("the other side refused this one ({alert}): {why}")]
+    #[error("the peer rejected this side ({alert}): {why}")]
     Refused {
         /// The name of the alert that it sent.
         alert: &'static str,
@@ -133,13 +138,13 @@ pub enum TrustError {
         why: &'static str,
     },
     /// The peer violates the TLS protocol.
-    #[error("the other side violated the tls protocol ({why}): the connection is closed")]
+    #[error("the peer violated the TLS protocol ({why}): the connection is closed")]
     Misbehaved {
         /// The violation.
         why: String,
     },
     /// Bytes were modified between the peer and this process.
-    #[error("the connection carried bytes that the other side did not seal: it was tampered with")]
+    #[error("a record of the connection failed authentication: it was changed in transit")]
     Tampered,
     /// Other users can read a key file.
     #[error(
@@ -218,7 +223,7 @@ pub enum TrustError {
     },
     /// Keys could not be generated or used. Either the machine provides no randomness, or this is a
     /// bug in Mesh.
-    #[error("keys could not be made or used: {why}")]
+    #[error("keys could not be generated or used: {why}")]
     Crypto {
         /// The failed operation.
         why: String,
@@ -258,7 +263,7 @@ fn in_words(error: RustlsError) -> TrustError {
         RustlsError::NoCertificatesPresented => TrustError::NoCertificate,
         RustlsError::PeerIncompatible(why) => TrustError::OtherTls { why: format!("{why:?}") },
         RustlsError::NoApplicationProtocol => {
-            TrustError::OtherTls { why: "it offers no protocol of ours".to_owned() }
+            TrustError::OtherTls { why: "it offers no protocol of Mesh".to_owned() }
         }
         RustlsError::InvalidCertificate(why) => TrustError::BadCertificate { why: why.to_string() },
         other => TrustError::Misbehaved { why: other.to_string() },

@@ -35,9 +35,9 @@ impl Identity {
         chain: Vec<CertificateDer<'static>>,
         authorities: Vec<CertificateDer<'static>>,
     ) -> Result<Self, String> {
-        let Some(leaf) = chain.first() else { return Err("it holds no certificate".to_owned()) };
+        let Some(leaf) = chain.first() else { return Err("it contains no certificate".to_owned()) };
         if !(1..=AUTHORITIES_MAX).contains(&authorities.len()) {
-            return Err(format!("it holds {} authorities, not 1 or 2", authorities.len()));
+            return Err(format!("it contains {} authorities, not 1 or 2", authorities.len()));
         }
         let me = encoded::read_uri(leaf, Peer::from_uri)?;
         for authority in &authorities {

@@ -155,7 +155,7 @@ pub fn peer_of(connection: &CommonState) -> Result<Peer, TrustError> {
         return Err(TrustError::NoCertificate);
     }
     if connection.alpn_protocol() != Some(PROTOCOL) {
-        return Err(TrustError::OtherTls { why: "it offers no protocol of ours".to_owned() });
+        return Err(TrustError::OtherTls { why: "it offers no protocol of Mesh".to_owned() });
     }
     let certificates = connection.peer_certificates().unwrap_or_default();
     let certificate = certificates.first().ok_or(TrustError::NoCertificate)?;

@@ -67,7 +67,7 @@ impl Authorities {
         let (certificate, intermediates) = chain;
         let bad = |why: String| TrustError::BadCertificate { why };
         if intermediates.len() >= CHAIN_LEN_MAX {
-            return Err(bad(format!("it comes with {} others", intermediates.len())));
+            return Err(bad(format!("it has {} intermediate certificates", intermediates.len())));
         }
         let leaf = EndEntityCert::try_from(certificate).map_err(|error| bad(error.to_string()))?;
         let peer = encoded::read_uri(certificate, Peer::from_uri).map_err(bad)?;
@@ -94,7 +94,7 @@ impl Authorities {
     /// Explains why webpki refused a certificate, using its unverified statements.
     fn explain(&self, error: &webpki::Error, peer: &Peer) -> TrustError {
         use webpki::Error as Why;
-        let who = format!("the other side ({peer})");
+        let who = format!("the peer ({peer})");
         match error {
             Why::CertExpired { time, not_after } => {
                 TrustError::Expired { who, ago: since(*time, *not_after) }

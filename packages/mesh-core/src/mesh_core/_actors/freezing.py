@@ -150,7 +150,7 @@ def release_states(runtime: Runtime) -> None:
 def _check_movable(cell: ActorCell) -> None:
     if cell.recording is not None:
         who = f"the actor {cell.name} (rank {cell.rank})"
-        raise DrainFailed(f"what {who} receives is recorded, and a recording cannot move")
+        raise DrainFailed(f"{who} is recorded, and recorded actors cannot be moved")
 
 
 def _living(runtime: Runtime) -> Iterator[ActorCell]:

@@ -3,7 +3,7 @@
 1. A standby worker prepares to serve as the next epoch of the host, and starts the processes that
    will replace the processes of the host. The host continues to serve.
 2. All other hosts hold their messages to the host, and the host completes the messages that it has
-   received. If it does not come to rest soon, because an endpoint runs for long or waits for a
+   received. If it does not become idle soon, because an endpoint runs for long or waits for a
    message that is held, the messages are released for a while, and this step is repeated.
 3. The old machine hands over the state of its frozen actors. Until then, the move can be undone.
 4. The new machine replaces the old one for all hosts, restores the actors, and receives the held
@@ -145,7 +145,7 @@ def _processes(host: int) -> bytes:
 
 
 def _move(runtime: Runtime, place: Place, successor: Place, taken: Taken, timeout_s: float) -> None:
-    """Move the host as soon as it comes to rest."""
+    """Move the host as soon as it is idle."""
     until = time.monotonic() + timeout_s
     hold_s = _HOLD_MIN_S
     while True:
@@ -157,8 +157,8 @@ def _move(runtime: Runtime, place: Place, successor: Place, taken: Taken, timeou
         left_s = until - time.monotonic()
         if left_s <= 0:
             raise DrainFailed(
-                f"the host did not come to rest within {timeout_s:g} s ({busy}): it serves as "
-                "before, so drain it later, or with a longer timeout"
+                f"the host did not become idle within {timeout_s:g} s ({busy}) and continues to "
+                "serve: drain it later, or with a longer timeout"
             )
         # Endpoints that wait for held messages complete now.
         time.sleep(min(hold_s, left_s))
@@ -168,7 +168,7 @@ def _move(runtime: Runtime, place: Place, successor: Place, taken: Taken, timeou
 def _try_to_move(
     runtime: Runtime, place: Place, successor: Place, taken: Taken, hold_s: float, until: float
 ) -> str | None:
-    """Move the host if it comes to rest within a time; otherwise return an activity on it."""
+    """Move the host if it becomes idle within a time; otherwise return an activity on it."""
     assert runtime.host_agent is not None
     host = place.host
     others = [other for other in runtime.places.living() if other != host]
@@ -204,7 +204,7 @@ def _read_states(
         transfer.read(until)
     except DrainFailed as error:
         runtime.tell_agent(proc_id(host, 0), "move_cancel")
-        raise DrainFailed(f"the host cannot be moved, and serves as before: {error}") from None
+        raise DrainFailed(f"the host cannot be moved and continues to serve: {error}") from None
     except BaseException:
         runtime.tell_agent(proc_id(host, 0), "move_cancel")
         raise

@@ -1,4 +1,4 @@
-"""The role of the old machine in a move of its host: it comes to rest and hands over its state.
+"""The role of the old machine in a move of its host: it becomes idle and hands over its state.
 
 During the move, all other hosts hold their messages to the host. The host serves the messages that
 have already arrived, and the calls within the host that result from them, until it is idle. Then

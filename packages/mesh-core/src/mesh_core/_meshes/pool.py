@@ -134,7 +134,7 @@ class _OfChunk(NamedTuple):
     function: Callable[..., Any]
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        raise TypeError("only submit knows what to do with it")
+        raise TypeError("the function of a chunk can only be called by submit")
 
 
 class ProcPool(Executor):

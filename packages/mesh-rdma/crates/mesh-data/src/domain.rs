@@ -404,7 +404,7 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], DataError> {
         Ok(len) if len == N => Ok(bytes),
         other => {
             let source = other.err().map_or_else(|| io::Error::other("too few"), io::Error::from);
-            Err(DataError::System { doing: "cannot take random numbers", source })
+            Err(DataError::System { doing: "cannot get random numbers", source })
         }
     }
 }

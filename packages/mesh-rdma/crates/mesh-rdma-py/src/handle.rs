@@ -592,7 +592,7 @@ fn configure(listen: &str, tcp_streams: Option<usize>) -> PyResult<bool> {
         "all" => Listen::All,
         "loopback" => Listen::Loopback,
         address => Listen::At(address.parse().map_err(|_| {
-            PyValueError::new_err(format!("{address:?} is no address of this machine"))
+            PyValueError::new_err(format!("{address:?} is not an address of this machine"))
         })?),
     };
     Ok(process::configure(Options { listen, tcp_streams }))

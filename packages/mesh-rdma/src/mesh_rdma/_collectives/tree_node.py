@@ -99,7 +99,7 @@ class _TreeNode(Operation):
         at += _HANDLE.size
         self._ours = _core.Handle.decode_borrowed(bytes(payload[at : at + length]))
         if not self._ours.is_ours:
-            raise ValueError("a buffer of another process is to be written")
+            raise ValueError("the destination is a buffer of another process")
         self._source: _Source | None = _Source(payload[at + length :])
         self._changed = threading.Condition()
         self._transfer: Completion[None] | None = None

@@ -90,7 +90,7 @@ def _decode_pulls(payload: memoryview) -> list[Pull]:
         at += length
     ours = handles[source_count:]
     if not all(one.is_ours for one in ours):
-        raise ValueError("a buffer of another process is to be written")
+        raise ValueError("the destination is a buffer of another process")
     pulls = []
     for _ in range(pull_count):
         source, place, from_, to, row_len, dim_count = _PULL.unpack_from(payload, at)

@@ -32,7 +32,7 @@ class Loaded:
         try:
             made = entry.load()()
             if not isinstance(made, Transport):
-                raise TypeError(f"{entry.value} is no mesh_rdma.spi.Transport")
+                raise TypeError(f"{entry.value} is not a mesh_rdma.spi.Transport")
             self.refusal = made.probe()
             self.transport = made if self.refusal is None else None
         except Exception as error:

@@ -74,7 +74,7 @@ fn combined_error(failures: &[(SocketAddr, io::Error)]) -> io::Error {
 fn explain(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => {
-            "nobody listens there: start the worker, or correct the address".to_owned()
+            "connection refused: start the worker, or correct the address".to_owned()
         }
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
             "there is no route to it: correct the address, or go through a gateway".to_owned()
@@ -114,7 +114,7 @@ mod tests {
         let error = connect_any(&[one, other], far_deadline()).expect_err("nobody listens");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         let text = error.to_string();
-        assert!(text.contains(&format!("{one}: nobody listens there: start")), "{text}");
+        assert!(text.contains(&format!("{one}: connection refused: start")), "{text}");
         assert!(text.contains(&format!("{other}: nobody")), "{text}");
     }
 

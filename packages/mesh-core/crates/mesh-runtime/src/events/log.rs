@@ -49,7 +49,7 @@ impl LogFile {
     pub fn open(file: BorrowedFd<'_>, len: usize, names: LogNames) -> io::Result<Self> {
         let count_max = len.saturating_sub(HEADER_LEN) / RECORD_LEN;
         if count_max == 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no room for a record"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the file is too small"));
         }
         let pages = Pages::map(file, len, Sharing::Shared)?;
         // This avoids a page fault in a thread that sends a message.

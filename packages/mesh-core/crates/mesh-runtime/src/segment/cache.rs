@@ -58,7 +58,7 @@ pub enum OpenError {
         max: usize,
     },
     /// The cache belongs to the process from which this one was forked.
-    #[error("the segment cache belongs to the parent process: make a new one after a fork")]
+    #[error("the segment cache belongs to the parent process: create another one after a fork")]
     Forked,
     /// The kernel refused.
     #[error("cannot map a segment of process {owner}: {source}")]
@@ -330,7 +330,7 @@ fn extent(parts: &[Part]) -> Result<(SegmentRef, Range<usize>), OpenError> {
     let mut end = first.offset;
     for part in &parts {
         if part.segment_ref() != Some(segment_ref) {
-            return Err(refused("they are of several messages"));
+            return Err(refused("they belong to several messages"));
         }
         // Two slices of the same bytes would see each other's writes.
         if part.offset < end {

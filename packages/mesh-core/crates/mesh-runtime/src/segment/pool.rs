@@ -62,10 +62,10 @@ pub enum FillError {
     #[error("a shared segment needs a reader: name the processes that it is for")]
     NoReaders,
     /// The pool belongs to the process from which this one was forked.
-    #[error("the segment pool belongs to the parent process: make a new one after a fork")]
+    #[error("the segment pool belongs to the parent process: create another one after a fork")]
     Forked,
     /// The kernel refused, usually because of a lack of memory or descriptors.
-    #[error("cannot take memory for a shared segment: {0}")]
+    #[error("cannot allocate memory for a shared segment: {0}")]
     Io(#[from] io::Error),
 }
 

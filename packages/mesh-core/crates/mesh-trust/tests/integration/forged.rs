@@ -135,7 +135,7 @@ fn a_certificate_of_another_job_or_without_an_identity_is_refused() {
     let other = uri(1).replace("0707", "0808");
     let stale = uri(0);
     for (uri, words) in [
-        (other.as_str(), "the other side belongs to job 0808"),
+        (other.as_str(), "the peer belongs to job 0808"),
         (stale.as_str(), "of generation 0, and 1 is the oldest that counts"),
         ("mesh://somewhere", "it contains no mesh identity"),
         ("https://example.org/", "it contains no mesh identity"),

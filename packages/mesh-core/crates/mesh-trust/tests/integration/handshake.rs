@@ -44,8 +44,8 @@ fn a_peer_of_another_job_is_refused_and_both_jobs_are_named() {
         both(&identity(&ours, Role::Worker), &identity(&theirs, Role::Controller));
     check_refused(
         meet(server, client, usize::MAX),
-        "the other side refused this one (unknown_ca): it does not trust our certificate",
-        "the other side belongs to job 07070707070707070707070707070707, and this one to \
+        "the peer rejected this side (unknown_ca): it does not trust our certificate",
+        "the peer belongs to job 07070707070707070707070707070707, and this one to \
          08080808080808080808080808080808: start both with credentials of the same job",
     );
 }
@@ -58,8 +58,8 @@ fn a_forged_authority_of_the_job_is_refused() {
         both(&identity(&ours, Role::Worker), &identity(&forged, Role::Controller));
     check_refused(
         meet(server, client, usize::MAX),
-        "the other side refused this one (unknown_ca)",
-        "the other side's certificate is not signed by the authority of job 0707",
+        "the peer rejected this side (unknown_ca)",
+        "the peer's certificate is not signed by the authority of job 0707",
     );
 }
 
@@ -102,9 +102,9 @@ fn the_error_says_how_long_ago_a_certificate_expired() {
     let client = trust_at(&controller, &Role::ALL, NOW).connect().expect("it can speak");
     check_refused(
         meet(server, client, usize::MAX),
-        "the certificate of the other side (controller \"someone\") expired 10 min before the time \
+        "the certificate of the peer (controller \"someone\") expired 10 min before the time \
          on this host's clock: rotate the job's credentials, or set the clocks",
-        "the other side refused this one (certificate_expired): our certificate is not valid",
+        "the peer rejected this side (certificate_expired): our certificate is not valid",
     );
     let dead = Trust::with_clock(&worker, &Role::ALL, Arc::new(Still(later)));
     let said = dead.expect_err("nobody would believe it").to_string();
@@ -121,9 +121,9 @@ fn the_error_says_how_long_until_a_certificate_is_valid() {
     let client = trust_at(&young, &Role::ALL, NOW + 3600).connect().expect("it can speak");
     check_refused(
         meet(server, client, usize::MAX),
-        "the certificate of the other side (controller \"someone\") begins 55 min after the time \
+        "the certificate of the peer (controller \"someone\") begins 55 min after the time \
          on this host's clock: set the clocks of both hosts",
-        "the other side refused this one (certificate_expired): our certificate is not valid",
+        "the peer rejected this side (certificate_expired): our certificate is not valid",
     );
 }
 
@@ -145,15 +145,15 @@ fn a_role_that_the_connection_does_not_accept_is_refused() {
     let client = trust_at(&worker, &[Role::Worker], NOW).connect().expect("it can speak");
     check_refused(
         meet(server, client, usize::MAX),
-        "the other side is worker \"someone\", and this connection accepts only controller",
-        "the other side refused this one (access_denied): our certificate has a role",
+        "the peer is worker \"someone\", and this connection accepts only controller",
+        "the peer rejected this side (access_denied): our certificate has a role",
     );
     let server = trust_at(&worker, &Role::ALL, NOW).accept();
     let client = trust_at(&worker, &[Role::Controller], NOW).connect().expect("it can speak");
     check_refused(
         meet(server, client, usize::MAX),
-        "the other side refused this one (access_denied)",
-        "the other side is worker \"someone\", and this connection accepts only controller",
+        "the peer rejected this side (access_denied)",
+        "the peer is worker \"someone\", and this connection accepts only controller",
     );
 }
 

@@ -38,10 +38,10 @@ fn the_error_for_an_http_client_shows_its_first_bytes() {
     let said = end.expect_err("it is no member").to_string();
     assert_eq!(
         said,
-        "the other side does not speak tls, its first bytes are \"GET / HTTP/1.1\\\\r\\\\n\": \
+        "the peer does not speak TLS: its first bytes are \"GET / HTTP/1.1\\\\r\\\\n\": \
          only mesh processes with credentials of this job may connect to this port"
     );
-    check_refused(b"GET / HTTP/1.1\r\n\r\n", "does not speak tls");
+    check_refused(b"GET / HTTP/1.1\r\n\r\n", "does not speak TLS");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn an_old_tls_version_is_refused() {
     body.extend([0, 16]);
     body.extend(curves);
     body.extend(signatures);
-    check_refused(&hello(&body), "another tls");
+    check_refused(&hello(&body), "another version of TLS");
 }
 
 fn hello(body: &[u8]) -> Vec<u8> {
@@ -156,7 +156,7 @@ fn a_pending_handshake_uses_little_memory() {
 fn the_errors_describe_a_timeout_and_a_closed_connection() {
     let server = server();
     let said = server.too_slow(std::time::Duration::from_secs(10)).to_string();
-    assert!(said.starts_with("the other side did not authenticate within 10 s"), "{said}");
+    assert!(said.starts_with("the peer did not authenticate within 10 s"), "{said}");
     assert!(server.closed().to_string().starts_with("the connection ended before both sides"));
 }
 

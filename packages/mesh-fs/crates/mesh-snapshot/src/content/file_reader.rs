@@ -175,7 +175,7 @@ pub(crate) fn ranges(source: &impl Source, stat: &FileStat) -> io::Result<Vec<Ra
             break;
         };
         if range.end <= end {
-            return Err(io::Error::other("the file system lists no end of data"));
+            return Err(io::Error::other("the file system reported an empty range of data"));
         }
         end = range.end.min(size);
         ranges.push(range.start..end);

@@ -312,7 +312,7 @@ fn sealed_socket(
                     return Err(match error {
                         SocketError::Stopped(_) => DataError::PeerDied {
                             name: descriptor.name.clone(),
-                            why: format!("{target} does not say who it is"),
+                            why: format!("{target} did not identify itself"),
                         },
                         SocketError::Unproven(why) => {
                             SocketError::Unproven(format!("{target}: {why}")).of(&descriptor.name)

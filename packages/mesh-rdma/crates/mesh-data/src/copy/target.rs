@@ -148,7 +148,7 @@ impl Target {
                 Path::Unix(link)
             }
             Transport::Tcp if link.descriptor.port == 0 => {
-                return Err(unavailable("it listens at no port"));
+                return Err(unavailable("it does not listen on a port"));
             }
             Transport::Tcp => Path::Tcp(link),
         };

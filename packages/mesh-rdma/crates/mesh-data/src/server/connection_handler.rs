@@ -298,7 +298,7 @@ impl ConnectionHandler {
         let name = String::from_utf8_lossy(name);
         let answer = match self.domain.request_handler() {
             Some(request_handler) => request_handler(&name, question),
-            None => Err("it has no transports but the built-in ones".to_owned()),
+            None => Err("it has only the built-in transports".to_owned()),
         };
         let (status, bytes) = match answer {
             Ok(bytes) if bytes.len() <= EXCHANGE_LEN_MAX => (Status::Done, bytes),
