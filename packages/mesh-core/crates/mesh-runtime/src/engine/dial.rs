@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         let text = error.to_string();
         assert!(text.contains(&format!("{one}: connection refused: start")), "{text}");
-        assert!(text.contains(&format!("{other}: nobody")), "{text}");
+        assert!(text.contains(&format!("{other}: connection refused")), "{text}");
     }
 
     #[test]

@@ -136,7 +136,7 @@ fn a_certificate_of_another_job_or_without_an_identity_is_refused() {
     let stale = uri(0);
     for (uri, words) in [
         (other.as_str(), "the peer belongs to job 0808"),
-        (stale.as_str(), "of generation 0, and 1 is the oldest that counts"),
+        (stale.as_str(), "has generation 0, and the oldest accepted one is 1"),
         ("mesh://somewhere", "it contains no mesh identity"),
         ("https://example.org/", "it contains no mesh identity"),
     ] {

@@ -45,7 +45,7 @@ fn a_peer_of_another_job_is_refused_and_both_jobs_are_named() {
     check_refused(
         meet(server, client, usize::MAX),
         "the peer rejected this side (unknown_ca): it does not trust our certificate",
-        "the peer belongs to job 07070707070707070707070707070707, and this one to \
+        "the peer belongs to job 07070707070707070707070707070707, and this process to \
          08080808080808080808080808080808: start both with credentials of the same job",
     );
 }
