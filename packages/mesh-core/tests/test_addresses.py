@@ -165,7 +165,9 @@ def test_an_attach_error_says_what_happened_and_what_to_do(unused_address: str) 
         unused = unused_address.removeprefix("tcp://")
         assert f"the gateway {unused} cannot be reached: connection refused" in said
         said = why_not(unused_address, gateway=worker.address)
-        assert f"from the gateway {worker.address.removeprefix('tcp://')}: connection refused" in said
+        assert (
+            f"from the gateway {worker.address.removeprefix('tcp://')}: connection refused" in said
+        )
 
 
 def test_routes_between_hosts_use_gateways_only_where_needed() -> None:

@@ -98,6 +98,11 @@ def stop(folder: Path) -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
+def receive(folder: Path) -> None:
+    """Hang in a collective."""
+    distributed.recv(torch.zeros(1), (distributed.get_rank() + 1) % SIZE)
+
+
 def fail(folder: Path) -> None:
     """Raise an exception of the program."""
     raise ValueError("bad sample")
@@ -141,10 +146,11 @@ def undisturbed(procs: ProcMesh, tmp_path_factory: pytest.TempPathFactory) -> li
     [
         ({(4, 0): kill, (9, 2): kill}, ["process", "process"], [(0,), (2,)]),
         ({(5, 1): stop}, ["hang"], [(1,)]),
+        ({(8, 1): receive}, ["hang"], None),
         ({(6, 2): fail}, ["exception"], [(2,)]),
         ({(7, 1): kill, (7, 2): kill}, ["process"], None),
     ],
-    ids=["killed", "stopped", "exception", "two_at_once"],
+    ids=["killed", "stopped", "in_a_collective", "exception", "two_at_once"],
 )
 def test_the_result_equals_that_of_an_undisturbed_run(
     procs: ProcMesh,
@@ -216,6 +222,28 @@ def test_a_step_that_always_fails_stops_training(procs: ProcMesh, tmp_path: Path
     with pytest.raises(TrainingFailed, match="step 2 has failed 3 times: rank 1: ValueError") as it:
         train(procs, Broken, tmp_path, attempts=3)
     assert "train_step" in str(it.value.__cause__)
+
+
+class Reducing(Program):
+    """Sends many messages in each step."""
+
+    def train_step(self, step: int) -> float:
+        self.inject(step)
+        for _ in range(20):
+            distributed.all_reduce(torch.zeros(10_000))
+        return 0.0
+
+
+@pytest.mark.slow
+def test_exceptions_interrupt_the_collectives_of_the_other_ranks(
+    procs: ProcMesh, tmp_path: Path
+) -> None:
+    faults = {(step, step % SIZE): fail for step in range(200)}
+    with FaultTolerantTraining(procs, Reducing, tmp_path, faults) as training:
+        training.run(200)
+    assert [one.kind for one in training.recoveries] == ["exception"] * 200
+    # A rank that does not end its step is killed after a second.
+    assert max(one.recovery_s for one in training.recoveries) < 1.0
 
 
 @pytest.mark.parametrize("wrong", [{"attempts": 0}, {"stall_timeout_s": 0.0}])

@@ -121,7 +121,8 @@ class FaultTolerantTraining:
         self._attempts = attempts
         self._min_ranks = min_ranks
         create = functools.partial(program, *args, **kwargs)
-        self._members = Members(create, RankSettings(backend, seed, is_sharded, disk))
+        module = getattr(program, "__module__", None)
+        self._members = Members(create, module, RankSettings(backend, seed, is_sharded, disk))
         self._members.change(self._members.start(procs), ())
         self._changes = MembershipChanges()
         self._progress = ProgressWatch(self._members, stall_timeout_s)
@@ -502,7 +503,7 @@ class FaultTolerantTraining:
                 return {rank: future.get() for rank, future in futures.items()}
         reported_at = time.time()
         hung = self._abort(futures)
-        raise Interrupted(describe_failure(futures, hung, reported_at))
+        raise Interrupted(describe_failure(futures, hung, reported_at, is_late=is_late))
 
     def _abort(self, futures: Mapping[int, Future[Any]]) -> list[int]:
         """Abort the calls of all ranks; kill and return the ranks whose calls do not end."""

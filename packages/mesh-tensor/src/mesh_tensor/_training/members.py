@@ -62,12 +62,18 @@ class Members:
 
     Args:
         create: Creates the program of a rank.
+        module: The name of the module of the program, if it has one.
         settings: The settings of all ranks.
     """
 
-    def __init__(self, create: Callable[[], TrainingProgram], settings: RankSettings) -> None:
+    def __init__(
+        self, create: Callable[[], TrainingProgram], module: str | None, settings: RankSettings
+    ) -> None:
         self._create = create
         self._settings = settings
+        # Hosts import the modules of the main script in any case.
+        is_preloaded = module is not None and module != "__main__"
+        self._preloaded = (*_PRELOADED, module) if is_preloaded else _PRELOADED
         self._meshes: list[Any] = []
         self._all: list[Member] = []
         self._count = 0
@@ -85,7 +91,7 @@ class Members:
 
     def start(self, procs: ProcMesh) -> list[Member]:
         """Start the actors of a training in processes that are not members yet."""
-        procs.host_mesh.preload(*_PRELOADED)
+        procs.host_mesh.preload(*self._preloaded)
         flat = procs.flatten("rank")
         first, self._count = self._count, self._count + len(flat)
         options = {"restart": "temporary"}

@@ -6,6 +6,7 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from mesh_core import wait
 from mesh_rdma import RDMATimeout, VersionedBuffer
 from mesh_tensor._training.errors import CheckpointCorrupt
 from mesh_tensor._training.state_codec import encode_state
@@ -13,6 +14,7 @@ from mesh_tensor._training.state_codec import encode_state
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from mesh_core import Future
     from mesh_rdma import RDMABuffer, Version
 
 __all__ = ["MemoryCheckpoints"]
@@ -32,6 +34,7 @@ class MemoryCheckpoints:
     def __init__(self) -> None:
         self._memory: VersionedBuffer | None = None
         self._kept: dict[int, tuple[Version, memoryview]] = {}
+        self._copying: Future[None] | None = None
         # The trainer drops checkpoints while the holder may still store one.
         self._lock = threading.Lock()
 
@@ -44,12 +47,21 @@ class MemoryCheckpoints:
         """Store a copy of the checkpoint of another process.
 
         Raises:
-            RDMAError: The source is gone, or no longer has this step.
+            RDMAError: The source is gone, or no longer has this step, or the copy was cancelled.
         """
         nbytes = source.size()
-        self._write(
-            step, nbytes, lambda memory: source.read_into(memory[:nbytes], timeout=timeout).get()
-        )
+
+        def fill(memory: memoryview) -> None:
+            self._copying = source.read_into(memory[:nbytes], timeout=timeout)
+            self._copying.get()
+
+        self._write(step, nbytes, fill)
+
+    def end_copy(self, grace_s: float) -> None:
+        """Cancel the copy in progress if it does not end within this time."""
+        copying = self._copying
+        if copying is not None and wait([copying], timeout=grace_s).pending:
+            copying.cancel()
 
     def steps(self) -> list[int]:
         """Return the steps whose checkpoints are kept."""

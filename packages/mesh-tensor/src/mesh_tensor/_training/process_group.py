@@ -1,9 +1,13 @@
 """The process group of a rank, which can be aborted while a collective waits.
 
 NCCL can abort its operations. Gloo cannot: an operation that waits for a rank that hangs or whose
-host is unreachable would wait for minutes. Its connections are closed instead, which ends the
-operation at once. They are found by the ports on which gloo listens, because a process also has
-other connections.
+host is unreachable would wait for minutes. Its connections are shut down for reading instead: gloo
+reads their end, which ends the operation at once. They are found by the ports on which gloo
+listens, because a process also has other connections.
+
+Writing must remain possible until the operation has ended. If gloo reads that a peer is ready and
+cannot write to it, the operation that sends to this peer never ends. Gloo closes a connection whose
+end it has read; a duplicate keeps it open, so that no peer gets an error when it writes.
 """
 
 from __future__ import annotations
@@ -30,6 +34,8 @@ __all__ = ["abort_group", "join_group", "leave_group"]
 _TIMEOUT = timedelta(minutes=30)
 # The addresses on which the ranks of the current group accept connections.
 _listeners: set[Address] = set()
+# Duplicates of the connections of an aborted group.
+_aborted: list[socket.socket] = []
 
 
 def join_group(store: Store, rank: int, size: int, backend: str) -> None:
@@ -58,6 +64,8 @@ def join_group(store: Store, rank: int, size: int, backend: str) -> None:
 def leave_group() -> None:
     """Leave the current process group, if any."""
     _listeners.clear()
+    while _aborted:
+        _aborted.pop().close()
     if distributed.is_initialized():
         distributed.destroy_process_group()
 
@@ -69,7 +77,8 @@ def abort_group() -> None:
             distributed.group.WORLD.abort()  # type: ignore[union-attr]
     for connection in _connections():
         with suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)
+            connection.shutdown(socket.SHUT_RD)
+            _aborted.append(connection.dup())
 
 
 def _connections() -> Iterator[socket.socket]:

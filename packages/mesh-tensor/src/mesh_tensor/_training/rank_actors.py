@@ -42,6 +42,9 @@ __all__ = [
 ]
 
 _COPY_TIMEOUT_S = 60.0
+# How long copies may continue after the collectives were aborted. It takes seconds until a copy
+# from an unreachable host fails.
+_COPY_GRACE_S = 0.2
 # Programs are created with the seed of this step number.
 _BEFORE_STEPS = -1
 
@@ -314,6 +317,8 @@ class RankMonitor(Actor):
         _session.is_aborted = True
         _session.limit.abort()
         await asyncio.to_thread(abort_group)
+        for checkpoints in list(_session.copies.values()):
+            await asyncio.to_thread(checkpoints.end_copy, _COPY_GRACE_S)
 
 
 def damage_checkpoints() -> None:

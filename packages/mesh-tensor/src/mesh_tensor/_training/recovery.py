@@ -72,12 +72,20 @@ def has_failed(future: Future[Any]) -> bool:
     return future.exception() is not None or isinstance(future.get(), StepFailed)
 
 
-def describe_failure(futures: Mapping[int, Future[Any]], hung: Sequence[int], at: float) -> Failure:
-    """Describe the first failure, once all ranks have ended."""
-    if hung:
-        reason = f"rank {', '.join(map(str, hung))} made no progress and was killed"
-        return Failure("hang", tuple(hung), reason, None, at)
-    errors = {rank: error for rank, future in futures.items() if (error := future.exception())}
+def describe_failure(
+    futures: Mapping[int, Future[Any]], hung: Sequence[int], at: float, *, is_late: bool
+) -> Failure:
+    """Describe the first failure, once all ranks have ended.
+
+    Args:
+        futures: The calls, by rank.
+        hung: The ranks that were killed because they did not end. If another rank has failed, this
+            is a consequence.
+        at: When the failure was reported, in seconds since the epoch.
+        is_late: Whether the calls were aborted because they took too long.
+    """
+    ended = {rank: future for rank, future in futures.items() if rank not in hung}
+    errors = {rank: error for rank, future in ended.items() if (error := future.exception())}
     for kind, cls in (("host", HostDied), ("process", ProcDied), ("exception", Exception)):
         found = {rank: error for rank, error in errors.items() if isinstance(error, cls)}
         if found:
@@ -85,10 +93,15 @@ def describe_failure(futures: Mapping[int, Future[Any]], hung: Sequence[int], at
             return Failure(kind, tuple(found), str(first), first, at)
     failed = {
         rank: result
-        for rank, future in futures.items()
+        for rank, future in ended.items()
         if isinstance(result := future.get(), StepFailed)
     }
     own = {rank: result for rank, result in failed.items() if not result.is_of_group}
+    if hung and not own:
+        reason = f"rank {', '.join(map(str, hung))} made no progress and was killed"
+        return Failure("hang", tuple(hung), reason, None, at)
+    if is_late and not own:
+        return Failure("hang", tuple(failed), "no rank made progress", None, at)
     rank, result = next(iter((own or failed).items()))
     kind = "exception" if own else "process group"
     return Failure(
