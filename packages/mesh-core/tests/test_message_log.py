@@ -214,7 +214,7 @@ def test_an_invalid_buffer_size_or_file_length_is_refused(tmp_path: Path) -> Non
         MessageLog(0)
     log = MessageLog(1)
     try:
-        with open(tmp_path / "short", "w+b") as file, pytest.raises(OSError, match="no room"):
+        with open(tmp_path / "short", "w+b") as file, pytest.raises(OSError, match="too small"):
             log.extend(file.fileno(), 100, tmp_path / "short", "short.", ".seg")
     finally:
         log.close()
