@@ -47,11 +47,11 @@ class Generator(Actor):
         rank = current_rank().rank
         memory = allocate(USED.nbytes(rank))
         self.weights = np.frombuffer(memory, ITEM).reshape(USED.shards[rank].sizes)
-        self.buffer = RDMABuffer(memory)
+        self.destination = RDMABuffer(memory)
 
     @endpoint
-    def room(self) -> RDMABuffer:
-        return self.buffer
+    def buffer(self) -> RDMABuffer:
+        return self.destination
 
     @endpoint
     def generate(self) -> str:
@@ -62,7 +62,7 @@ class Generator(Actor):
 trainers = this_host().spawn_procs({"trainers": 4}).spawn("trainers", Trainer)
 generators = this_host().spawn_procs({"generators": 4}).spawn("generators", Generator)
 readers = trainers.reader.call().get().values()
-rooms = generators.room.call().get().values()
+buffers = generators.buffer.call().get().values()
 
 schedule = plan_reshard(TRAINED, USED)
 print(f"each step moves {schedule.nbytes >> 20} MB in {len(schedule.moves)} moves")
@@ -72,7 +72,7 @@ for step in range(1, STEPS + 1):
     training.get()
     versions = [reader.hold(after=step - 1) for reader in readers]
     training = trainers.train.call(step + 1)  # trains while the weights of this step are copied
-    schedule.run([version.buffer for version in versions], rooms).get()
+    schedule.run([version.buffer for version in versions], buffers).get()
     for version in versions:
         version.release()
     seen = generators.generate.call().get().values()

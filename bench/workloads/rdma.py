@@ -79,12 +79,12 @@ def short(driver: RDMADriver | MonarchRDMADriver, scale: Scale, record: Recorder
         return
     with socket_floor(_SHORT) as stream:
         driver.start(1)
-        room = memoryview(bytearray(_SHORT))
-        runs: dict[str, Callable[[], object]] = {"ping_pong": lambda: stream.read_into(room)}
+        dst = memoryview(bytearray(_SHORT))
+        runs: dict[str, Callable[[], object]] = {"ping_pong": lambda: stream.read_into(dst)}
         buffers = {kind: driver.register(4096, kind)[:_SHORT] for kind in ("arena", "plain")}
         for transport, kind in driver.transports:
             buffer = driver.via(buffers[kind], transport)
-            runs[transport] = lambda buffer=buffer: driver.read(buffer, room)  # type: ignore[misc]
+            runs[transport] = lambda buffer=buffer: driver.read(buffer, dst)  # type: ignore[misc]
         times: dict[str, list[float]] = {name: [] for name in runs}
         for _ in range(scale.blocks):
             for name, run in runs.items():

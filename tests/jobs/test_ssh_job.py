@@ -136,7 +136,7 @@ def test_the_error_for_a_dead_worker_contains_its_output(server: SSHServer, home
 
 
 def test_a_mesh_can_be_resized_up_to_its_number_of_machines(server: SSHServer, home: Path) -> None:
-    job = job_on(server, home, {"ones": ["node1", "node2"]}, "room")
+    job = job_on(server, home, {"ones": ["node1", "node2"]}, "resize")
     job.state(timeout=60)
     job.resize(mesh="ones", hosts=1)
     allocation_id = job.status().allocation_id

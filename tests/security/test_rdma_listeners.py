@@ -108,9 +108,9 @@ def test_transfers_continue_while_another_user_floods_every_listener(
         said, _ = flood.communicate(timeout=60)
     report = json.loads(said)
 
-    room = UNAUTHENTICATED_MAX + OTHERS_MAX
-    assert most["descriptors"] <= before["descriptors"] + room, most
-    assert most["threads"] <= before["threads"] + room, most
+    limit = UNAUTHENTICATED_MAX + OTHERS_MAX
+    assert most["descriptors"] <= before["descriptors"] + limit, most
+    assert most["threads"] <= before["threads"] + limit, most
     assert most["rss_kib"] <= before["rss_kib"] + MEMORY_MAX_KIB, most
     assert usage["refusals"]["other_user"] > 0
     _expect_no_data(report)

@@ -318,25 +318,25 @@ def test_ranks_are_abbreviated_as_ranges() -> None:
     assert ranges([3, 1, 2, 7, 9, 8, 12]) == "1-3,7-9,12"
 
 
-def forward(on_log: Callable[[LogLine], None], on_room: Callable[[], None]) -> LogForwarder:
-    return LogForwarder(on_log, on_room, queue_len_max=4, queue_chars_max=1000)
+def forward(on_log: Callable[[LogLine], None], on_capacity: Callable[[], None]) -> LogForwarder:
+    return LogForwarder(on_log, on_capacity, queue_len_max=4, queue_chars_max=1000)
 
 
 def test_a_slow_reader_fills_the_queue_and_free_space_is_reported() -> None:
-    go, has_room = threading.Event(), threading.Event()
+    go, has_capacity = threading.Event(), threading.Event()
     seen: list[str] = []
 
     def slowly(item: LogLine) -> None:
         go.wait(10)
         seen.append(item.text)
 
-    forwarder = forward(slowly, has_room.set)
+    forwarder = forward(slowly, has_capacity.set)
     for number in range(6):
         forwarder.put([line(0, str(number))])
     assert forwarder.is_full
     assert not forwarder.flush(0.01)
     go.set()
-    assert has_room.wait(10)
+    assert has_capacity.wait(10)
     assert forwarder.flush(10)
     assert seen == [str(number) for number in range(6)]
     assert not forwarder.is_full

@@ -405,10 +405,10 @@ def test_extended_attributes_are_the_same(pair: Pair) -> None:
             check(pair, lambda root, of=(path, name): os.getxattr(f"{root}/{of[0]}", of[1]), path)
 
     def short(root: str) -> object:
-        room = create_string_buffer(3)
-        if _libc.getxattr(os.fsencode(f"{root}/file"), b"user.note", room, 3) < 0:
+        buffer = create_string_buffer(3)
+        if _libc.getxattr(os.fsencode(f"{root}/file"), b"user.note", buffer, 3) < 0:
             raise OSError(get_errno(), root)
-        return room.raw
+        return buffer.raw
 
     assert check(pair, short) == "ERANGE"
 

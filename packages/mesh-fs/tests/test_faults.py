@@ -49,7 +49,7 @@ def read_error(path: Path) -> int | None:
     return None
 
 
-def give_room(place: Path, size: str) -> None:
+def mount_with_size(place: Path, size: str) -> None:
     """Mount a file system of this size, or resize it."""
     options = f"size={size},mode=700" + (",remount" if os.path.ismount(place) else "")
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "small", str(place)], check=True)
@@ -62,7 +62,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("only root can make a small file system")
     place = tmp_path.parent / f"{tmp_path.name}-disk"
     place.mkdir()
-    give_room(place, "2m")
+    mount_with_size(place, "2m")
     yield place
     subprocess.run(["umount", str(place)], check=True)
 
@@ -81,7 +81,7 @@ def test_a_full_disk_is_reported_and_does_not_affect_other_mounts(
         assert not only(handler).is_complete
         assert read_error(mountpoint / LARGE) == errno.EIO
         assert (mountpoint / "package/module.py").read_text() == "ANSWER = 42\n"
-        give_room(small_disk, "32m")
+        mount_with_size(small_disk, "32m")
         assert (mountpoint / LARGE).read_bytes() == (source / LARGE).read_bytes()
         unharmed.wait(LIMIT_S)
         assert only(unharmed).problem is None

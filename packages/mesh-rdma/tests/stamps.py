@@ -61,9 +61,9 @@ class Stamp:
 
 def fill(memory: memoryview, stamp: Stamp, start: int, stop: int) -> None:
     """Write bytes `start:stop` of a version to the same positions of the memory."""
-    room = np.frombuffer(memory, np.uint8)
+    destination = np.frombuffer(memory, np.uint8)
     for place, wanted in _pieces(stamp, start, stop):
-        room[place : place + len(wanted)] = wanted
+        destination[place : place + len(wanted)] = wanted
 
 
 def tear_in(found: Bytes, stamp: Stamp, start: int) -> str | None:
@@ -79,12 +79,12 @@ def tear_in(found: Bytes, stamp: Stamp, start: int) -> str | None:
 
 def _pieces(stamp: Stamp, start: int, stop: int) -> Iterator[tuple[int, Bytes]]:
     """Yield the bytes in pieces, with their positions; each piece is valid until the next one."""
-    room = np.empty(_PIECE_LEN // _WORD, np.uint64)
+    buffer = np.empty(_PIECE_LEN // _WORD, np.uint64)
     place = start
     while place < stop:
         first = place // _WORD
         end = min(stop, (first * _WORD) + _PIECE_LEN)
-        words = room[: -(-end // _WORD) - first]
+        words = buffer[: -(-end // _WORD) - first]
         np.bitwise_xor(_PLACES[first : first + len(words)], stamp.word, out=words)
         skipped = place - first * _WORD
         yield place, words.view(np.uint8)[skipped : skipped + end - place]

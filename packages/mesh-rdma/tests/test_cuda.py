@@ -141,12 +141,12 @@ def test_a_process_copies_its_own_device_memory(gpus: Path) -> None:
 def test_an_allocation_with_several_tensors_is_mapped_once(owners: list[Any]) -> None:
     """The driver refuses to map an allocation a second time."""
     buffers = owners[0].register.call_one(pattern(1, LEN), "device", 20).get()
-    rooms = [bytearray(LEN) for _ in buffers]
+    destinations = [bytearray(LEN) for _ in buffers]
     action = RDMAAction()
-    for buffer, room in zip(buffers, rooms, strict=True):
-        action.read_remote(room, buffer)
+    for buffer, destination in zip(buffers, destinations, strict=True):
+        action.read_remote(destination, buffer)
     action.submit().get()
-    assert all(room == pattern(1, LEN) for room in rooms)
+    assert all(destination == pattern(1, LEN) for destination in destinations)
 
 
 def test_memory_is_freed_when_it_is_no_longer_mapped(owners: list[Any], gpus: Path) -> None:
@@ -264,10 +264,10 @@ def test_versions_are_read_into_device_memory(gpus: Path) -> None:
 def test_a_batch_mixes_host_and_device_memory(owners: list[Any]) -> None:
     on_device, on_host = register(owners[0], 1, "device"), register(owners[1], 2, "plain")
     here, there = fake_gpu.allocate(LEN), fake_gpu.allocate(LEN)
-    room = bytearray(LEN)
+    destination = bytearray(LEN)
     action = RDMAAction().read_remote(here, on_device).read_remote(there, on_host)
-    action.read_remote(room, on_device).submit().get()
-    assert bytes_of(here, 0, LEN) == room == pattern(1, LEN)
+    action.read_remote(destination, on_device).submit().get()
+    assert bytes_of(here, 0, LEN) == destination == pattern(1, LEN)
     assert bytes_of(there, 0, LEN) == pattern(2, LEN)
 
 
@@ -278,9 +278,9 @@ def test_a_buffer_on_an_invisible_device_is_explained_and_staged(
     monkeypatch.setenv("FAKE_CUDA_DEVICES", "1")
     assert "see CUDA_VISIBLE_DEVICES" in buffer.explain()
     assert buffer.backend == "staged"
-    room = bytearray(LEN)
-    buffer.read_into(room).get()
-    assert room == pattern(1, LEN)
+    destination = bytearray(LEN)
+    buffer.read_into(destination).get()
+    assert destination == pattern(1, LEN)
 
 
 def test_copies_between_devices_without_peer_access_use_the_owning_device(
@@ -364,7 +364,7 @@ def test_a_late_request_of_a_cancelled_copy_writes_nothing(gpus: Path) -> None:
     memory = fake_gpu.allocate(LEN)
     put_bytes(memory, pattern(1, LEN))
     anchor = DeviceBuffer(RDMABuffer(memory)._handle)
-    assert anchor.send(anchor.make_request(Op.ROOM, copy_id=b"w" * 16), 1.0)
+    assert anchor.send(anchor.make_request(Op.ACQUIRE, copy_id=b"w" * 16), 1.0)
     anchor.send(anchor.make_request(Op.BREAK, copy_id=b"w" * 16), 1.0)
     with pytest.raises(RDMACancelled):
         anchor.send(anchor.make_request(Op.DRAIN, 0, LEN, copy_id=b"w" * 16), 1.0)

@@ -44,7 +44,7 @@ class Victim:
         self.path = self.buffer.via(transport)
         self.verb = verb
         self.number = number
-        self.room = bytearray(LEN + 2 * GUARD)
+        self.memory = bytearray(LEN + 2 * GUARD)
         self.error: BaseException | None = None
         self.raised_at = 0.0
         self.is_under_way = threading.Event()
@@ -52,7 +52,7 @@ class Victim:
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
-        part = memoryview(self.room)[GUARD : GUARD + LEN]
+        part = memoryview(self.memory)[GUARD : GUARD + LEN]
         try:
             while True:
                 if self.verb == "read":
@@ -71,9 +71,9 @@ class Victim:
     def check(self) -> None:
         """Check that the transfer failed with the expected error and changed no other memory."""
         assert type(self.error) is RDMAPeerDied, self.error
-        assert self.room[:GUARD] == self.room[-GUARD:] == bytes(GUARD)
+        assert self.memory[:GUARD] == self.memory[-GUARD:] == bytes(GUARD)
         if self.verb == "read":
-            assert {*self.room[GUARD:-GUARD]} <= {0, fill_byte(self.number)}
+            assert {*self.memory[GUARD:-GUARD]} <= {0, fill_byte(self.number)}
 
 
 def answer_of_successor(fork_server: ForkServer, number: int) -> ChildProcess:
@@ -114,9 +114,9 @@ def owners_die(
 
 def users_die(fork_server: ForkServer, dice: random.Random, number: int) -> None:
     """Kill all users of buffers of this process, without waiting for their deaths."""
-    room = LEN + 2 * GUARD
-    rest = (memoryview(bytearray(room)) for _ in TRANSPORTS[1:])
-    whole = [allocate(room), *rest]
+    guarded_len = LEN + 2 * GUARD
+    rest = (memoryview(bytearray(guarded_len)) for _ in TRANSPORTS[1:])
+    whole = [allocate(guarded_len), *rest]
     parts = [memoryview(memory)[GUARD : GUARD + LEN] for memory in whole]
     buffers = [RDMABuffer(part) for part in parts]
     users = [

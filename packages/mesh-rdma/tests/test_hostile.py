@@ -154,14 +154,14 @@ def test_an_unresponsive_owner_does_not_delay_other_reads(fork_server: ForkServe
     stuck, well = (fork_server.start("own", number, False, LEN) for number in (1, 2))
     lost: RDMABuffer = stuck.receive()
     kept: RDMABuffer = well.receive()
-    rooms = [bytearray(LEN) for _ in range(12)]
-    kept.via("unix").read_into(rooms[0]).get()
-    lost.via("unix").read_into(rooms[0]).get()
+    destinations = [bytearray(LEN) for _ in range(12)]
+    kept.via("unix").read_into(destinations[0]).get()
+    lost.via("unix").read_into(destinations[0]).get()
     try:
         freeze(stuck.pid)
         buffer = lost.via("unix")
         began = time.monotonic()
-        pending = [buffer.read_into(room, timeout=1.5) for room in rooms]
+        pending = [buffer.read_into(destination, timeout=1.5) for destination in destinations]
         here = bytearray(LEN)
         future = kept.via("unix").read_into(here, timeout=60.0)
         # No thread helps with this transfer, as when an event loop waits for it.
@@ -174,6 +174,6 @@ def test_an_unresponsive_owner_does_not_delay_other_reads(fork_server: ForkServe
                 one.get()
     finally:
         os.kill(stuck.pid, signal.SIGCONT)
-    lost.via("unix").read_into(rooms[0]).get()
+    lost.via("unix").read_into(destinations[0]).get()
     for child in (stuck, well):
         child.channel.close()

@@ -99,10 +99,10 @@ def test_all_destinations_get_the_bytes(
     on_hosts([src, *dsts], "a" + machines)
     spread(src, dsts).get(30)
     wanted = pattern(5, nbytes)
-    room = bytearray(nbytes)
+    buffer = bytearray(nbytes)
     for dst in dsts:
-        dst.read_into(room, length=nbytes).get()
-        assert room == wanted
+        dst.read_into(buffer, length=nbytes).get()
+        assert buffer == wanted
     for owner in (source, *owners):
         owner.clear()
 
@@ -113,10 +113,10 @@ def test_a_part_of_a_buffer_is_spread_to_parts_of_other_buffers(
     source, one, two = killables(3)
     src, dsts = source.register(1000, 3), [one.register(1000, 4), two.register(1000, 4)]
     spread(src[100:200], [dst[7:] for dst in dsts]).get(20)
-    room = bytearray(1000)
+    buffer = bytearray(1000)
     for dst in dsts:
-        dst.read_into(room).get()
-        assert room == pattern(4, 7) + pattern(3, 200)[100:] + pattern(4, 1000)[107:]
+        dst.read_into(buffer).get()
+        assert buffer == pattern(4, 7) + pattern(3, 200)[100:] + pattern(4, 1000)[107:]
 
 
 def test_a_destination_may_be_in_the_calling_process(

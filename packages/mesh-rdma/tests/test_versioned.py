@@ -54,8 +54,8 @@ def told(owner: ChildProcess, *order: str | int) -> VersionedReader:
 
 
 def latest(reader: VersionedReader) -> tuple[int, bytes]:
-    room = bytearray(reader.size())
-    return reader.read_into(room).get(), bytes(room)
+    destination = bytearray(reader.size())
+    return reader.read_into(destination).get(), bytes(destination)
 
 
 def test_versions_are_read_as_they_were_published() -> None:
@@ -144,9 +144,9 @@ def test_a_released_lease_raises_an_error() -> None:
     buffer = VersionedBuffer(4)
     buffer.publish(b"held")
     with buffer.reader().hold() as lease:
-        room = bytearray(4)
-        lease.buffer.read_into(room).get()
-        assert room == b"held"
+        destination = bytearray(4)
+        lease.buffer.read_into(destination).get()
+        assert destination == b"held"
         with pytest.raises(RDMAReadOnlyError):
             lease.buffer.write_from(b"mine")
     with pytest.raises(RDMAReleased):
@@ -164,12 +164,12 @@ def test_reader_waits_for_a_version(owner: ChildProcess) -> None:
     ):
         with pytest.raises(RDMATimeout):
             late()
-    room = bytearray(4)
-    reading = reader.read_into(room, after=0)
+    destination = bytearray(4)
+    reading = reader.read_into(destination, after=0)
     holding = threading.Thread(target=lambda: reader.hold(after=0).release())
     holding.start()
     told(owner, "publish", "next")
-    assert (reading.get(), bytes(room)) == (1, b"next")
+    assert (reading.get(), bytes(destination)) == (1, b"next")
     holding.join()
 
 
@@ -222,9 +222,9 @@ def test_readers_fail_after_the_buffer_is_released(owner: ChildProcess) -> None:
     ):
         with pytest.raises(RDMAReleased):
             lost()
-    room = bytearray(4)
-    version.buffer.read_into(room).get()
-    assert room == b"held"
+    destination = bytearray(4)
+    version.buffer.read_into(destination).get()
+    assert destination == b"held"
 
 
 def test_readers_in_the_same_process_fail_after_the_buffer_is_released() -> None:

@@ -131,7 +131,7 @@ class FabricPair:
         self.is_failed = False
         self.is_full = False
         self._posted: deque[WorkRequest] = deque()
-        self._room = depth
+        self._free_slots = depth
         self._done: deque[tuple[Completion, int]] = deque()
         self._unsignalled = 0
         device.fabric.pairs[self.number] = self
@@ -144,16 +144,16 @@ class FabricPair:
     def post(self, works: Sequence[WorkRequest]) -> None:
         self.device.fabric.signalled.append([work.is_signalled for work in works])
         for work in works:
-            if self._room == 0 or self.is_full:
+            if self._free_slots == 0 or self.is_full:
                 raise OSError(12, "Cannot allocate memory")
-            self._room -= 1
+            self._free_slots -= 1
             self._posted.append(work)
 
     def poll(self, len_max: int) -> list[Completion]:
         for _ in range(min(self.device.fabric.steps_per_poll, len(self._posted))):
             self._carry_out(self._posted.popleft())
         taken = [self._done.popleft() for _ in range(min(len_max, len(self._done)))]
-        self._room += sum(freed for _, freed in taken)
+        self._free_slots += sum(freed for _, freed in taken)
         return [completion for completion, _ in taken]
 
     def arm(self) -> int | None:

@@ -28,7 +28,7 @@ __all__ = ["life_of", "publish", "read", "write"]
 # An upper bound of the number of buffers in a process.
 _BUFFERS_MAX = 8
 # An attempt that finds no free area is abandoned; a dead process may still hold areas.
-_ROOM_S = 0.2
+_FREE_AREA_S = 0.2
 # How long the release of leases may take.
 _LEASES_S = 30.0
 
@@ -97,13 +97,13 @@ class _Writing:
         if write.manner == "copied" and not is_last:
             source = bytearray(size)
             fill(memoryview(source), Stamp(self._life, step), 0, size)
-            self.buffer.publish(source, step=step, timeout=_ROOM_S)
+            self.buffer.publish(source, step=step, timeout=_FREE_AREA_S)
         else:
             is_given_up = write.manner == "given up"
             if is_given_up:
                 step -= 1
             stamp = Stamp(self._life, step, is_given_up)
-            with self.buffer.write(step=step, timeout=_ROOM_S) as memory:
+            with self.buffer.write(step=step, timeout=_FREE_AREA_S) as memory:
                 fill(memory, stamp, 0, write.cut)
                 time.sleep(0)
                 if is_last:

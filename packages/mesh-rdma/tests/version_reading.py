@@ -46,7 +46,7 @@ class Reading:
         self._plan = plan
         self._life = life
         self._reader = reader
-        self._room = np.empty(reader.size(), np.uint8)
+        self._buffer = np.empty(reader.size(), np.uint8)
         self._last = -1
         self.tally = Tally(plan.buffer)
 
@@ -56,7 +56,7 @@ class Reading:
         try:
             reader = self._reader
             head = reader._head.via(self._plan.transport)
-            self._reader = VersionedReader(head, reader._nbytes, reader._room)
+            self._reader = VersionedReader(head, reader._nbytes, reader._area_nbytes)
             for visit in visits:
                 getattr(self, f"_{visit.verb}")(visit)
                 visited()
@@ -69,8 +69,8 @@ class Reading:
         """Read all of a version that newer ones have followed."""
         with self._hold(visit) as version:
             self._linger(visit)
-            version.buffer.read_into(self._room).get()
-            self._expect(self._room, version.step)
+            version.buffer.read_into(self._buffer).get()
+            self._expect(self._buffer, version.step)
 
     def _slices(self, visit: Visit) -> None:
         """Read parts of a version, each over a different transport."""
@@ -85,8 +85,8 @@ class Reading:
         """View a version, also after its lease has ended and after its writer has died."""
         version = self._hold(visit)
         if version.buffer.backend not in ("arena", "memory"):
-            version.buffer.read_into(self._room).get()
-            seen = self._room
+            version.buffer.read_into(self._buffer).get()
+            seen = self._buffer
         else:
             seen = np.frombuffer(version.view(), np.uint8)
         step = version.step
@@ -96,26 +96,26 @@ class Reading:
 
     def _latest(self, visit: Visit) -> None:
         """Read the version that is the latest one when the read begins."""
-        step = self._reader.read_into(self._room, after=self._after(visit), timeout=_HOLD_S).get()
+        step = self._reader.read_into(self._buffer, after=self._after(visit), timeout=_HOLD_S).get()
         self._take(step)
-        self._expect(self._room, step)
+        self._expect(self._buffer, step)
 
     def _hurry(self, visit: Visit) -> None:
         """Read with timeouts that usually expire; their leases end, too."""
         with self._hold(visit) as version:
             try:
-                version.buffer.read_into(self._room, timeout=_HURRY_S).get()
+                version.buffer.read_into(self._buffer, timeout=_HURRY_S).get()
             except RDMATimeout:
                 self.tally.late += 1
             else:
-                self._expect(self._room, version.step)
+                self._expect(self._buffer, version.step)
         try:
-            step = self._reader.read_into(self._room, timeout=_HURRY_S).get()
+            step = self._reader.read_into(self._buffer, timeout=_HURRY_S).get()
         except RDMATimeout:
             self.tally.late += 1
         else:
             self._take(step)
-            self._expect(self._room, step)
+            self._expect(self._buffer, step)
 
     def _twice(self, visit: Visit) -> None:
         """Hold two leases; the end of one does not end the other."""
@@ -173,12 +173,12 @@ class Reading:
         reads = []
         for part in slices:
             transport = "memory" if self._plan.transport == "memory" else part.transport
-            room = np.empty(part.stop - part.start, np.uint8)
+            destination = np.empty(part.stop - part.start, np.uint8)
             copied = buffer.via(transport)[part.start : part.stop]
-            reads.append((part.start, room, copied.read_into(room)))
-        for start, room, reading in reads:
+            reads.append((part.start, destination, copied.read_into(destination)))
+        for start, destination, reading in reads:
             reading.get()
-            self._expect(room, step, start)
+            self._expect(destination, step, start)
 
     def _expect(self, found: Bytes, step: int, start: int = 0) -> None:
         tear = tear_in(found, Stamp(self._life, step), start)

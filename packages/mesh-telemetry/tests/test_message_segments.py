@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-ROOM = 64 << 10
+BYTES_MAX = 64 << 10
 
 
 class Worker(Actor):
@@ -33,7 +33,7 @@ def worker() -> Iterator[Worker]:
 
 
 def segments(folder: Path, retention_s: float = 60.0, spill: Path | None = None) -> MessageSegments:
-    return MessageSegments(folder, MessageLog(10_000), ROOM, retention_s, spill)
+    return MessageSegments(folder, MessageLog(10_000), BYTES_MAX, retention_s, spill)
 
 
 def counts(folder: Path) -> list[int]:
@@ -58,12 +58,12 @@ def test_messages_stay_within_their_size_limit(tmp_path: Path, worker: Worker) -
     try:
         for _ in range(20):
             came += calls(worker, kept, 50)
-            assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= ROOM
+            assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= BYTES_MAX
         assert kept.sealed.evicted_count > 0
         assert kept.dropped == 0
         found = counts(tmp_path)
         # All space is used, except for segments that are handed over in advance.
-        assert sum(found) * MessageLog.RECORD.size > ROOM // 2
+        assert sum(found) * MessageLog.RECORD.size > BYTES_MAX // 2
         begun = len(found) + kept.sealed.evicted_bytes // message_length(found[0])
         records = sum(found) + kept.sealed.evicted_count
         assert came == records * MessageLog.RECORD.size + begun * message_length(0)
@@ -121,7 +121,7 @@ def test_expired_segments_are_moved_to_the_spill_folder(tmp_path: Path, worker: 
 def test_without_a_folder_messages_are_dropped_and_counted(tmp_path: Path, worker: Worker) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
-    kept = MessageSegments(folder, MessageLog(20), ROOM, 60.0)
+    kept = MessageSegments(folder, MessageLog(20), BYTES_MAX, 60.0)
     try:
         for path in folder.iterdir():
             path.unlink()

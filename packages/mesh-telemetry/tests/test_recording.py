@@ -283,8 +283,8 @@ def test_rows_of_live_meshes_are_recorded_again_after_an_eviction(
 
 
 def test_a_process_stays_within_its_size_limit(place: Path, local_procs: LocalProcs) -> None:
-    room = 1 << 20
-    with Telemetry(config(place, proc_bytes=room)):
+    limit = 1 << 20
+    with Telemetry(config(place, proc_bytes=limit)):
         procs = local_procs(name="busy")
         worker: Any = procs.spawn("worker", Worker)
         (folder,) = host_folders(place)
@@ -295,7 +295,7 @@ def test_a_process_stays_within_its_size_limit(place: Path, local_procs: LocalPr
             flooding.get(LIMIT_S)
             worker.work.call_one(1).get(LIMIT_S)
             most = max(most, *map(kept_bytes, folder.iterdir()))
-        assert room / 4 < most < room + 4096
+        assert limit / 4 < most < limit + 4096
         tables = HostTables(folder, cache_bytes=1 << 24)
         lost = wait_for_rows(tables, "dropped", 1, family="messages")
         assert {row["reason"] for row in lost} <= {"space", "ring"}
@@ -325,15 +325,15 @@ def test_evicted_rows_are_kept_in_the_spill_folder(
 
 
 def test_short_lived_processes_use_bounded_space(place: Path, local_procs: LocalProcs) -> None:
-    room = 1 << 18
-    with Telemetry(config(place, proc_bytes=room)):
+    limit = 1 << 18
+    with Telemetry(config(place, proc_bytes=limit)):
         (folder,) = host_folders(place)
         for number in range(8):
             procs = this_host().spawn_procs(name=f"short-{number}")
             worker: Any = procs.spawn("worker", Worker)
             worker.flood.call_one(1500).get(LIMIT_S)
             procs.stop().get(LIMIT_S)
-        assert kept_bytes(folder) < 7 * room
+        assert kept_bytes(folder) < 7 * limit
 
 
 def stat_of(pid: int) -> str:

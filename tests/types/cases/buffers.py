@@ -29,8 +29,8 @@ assert_type(buffer.drop(), Future[None])
 assert_type(RDMAAction().read_remote(bytearray(8), buffer[:8]), RDMAAction)
 
 weights = VersionedBuffer(4096)
-with weights.write(step=1) as room:
-    assert_type(room, memoryview)
+with weights.write(step=1) as version_memory:
+    assert_type(version_memory, memoryview)
 assert_type(weights.reader().read_into(bytearray(4096)), Future[int])
 
 assert_type(buffer.copy_from(buffer, length=8), Future[None])

@@ -85,9 +85,9 @@ class LineSplitter:
             self._is_returned[which] = False
             self._overwrite()
         partial = self._partial[which]
-        room = LINE_LEN_MAX - len(partial)
-        partial += piece[:room]
-        self._is_cut[which] |= len(piece) > room
+        free_len = LINE_LEN_MAX - len(partial)
+        partial += piece[:free_len]
+        self._is_cut[which] |= len(piece) > free_len
 
     def _overwrite(self) -> None:
         which = self._is_stderr
@@ -200,18 +200,18 @@ class LogForwarder:
     """Passes lines to a callback on a separate thread, so that a slow one delays nothing else.
 
     The queue is bounded: while `is_full`, the owner of the pipes stops reading them, so their
-    writers block. `on_room` is called when the queue has capacity again.
+    writers block. `on_capacity` is called when the queue has capacity again.
     """
 
     def __init__(
         self,
         on_log: Callable[[LogLine], None],
-        on_room: Callable[[], None],
+        on_capacity: Callable[[], None],
         queue_len_max: int = 16_384,
         queue_chars_max: int = 8 * 1024 * 1024,
     ) -> None:
         self._on_log = on_log
-        self._on_room = on_room
+        self._on_capacity = on_capacity
         self._queue_len_max = queue_len_max
         self._queue_chars_max = queue_chars_max
         self._condition = threading.Condition()
@@ -289,10 +289,10 @@ class LogForwarder:
                 self._line_count -= len(lines)
                 self._char_count -= sum([len(line.text) for line in lines])
                 self._done_count += 1
-                has_room = was_full and not self.is_full
+                has_capacity = was_full and not self.is_full
                 self._condition.notify_all()
-            if has_room:
-                self._on_room()
+            if has_capacity:
+                self._on_capacity()
 
 
 def wait_while_moving(

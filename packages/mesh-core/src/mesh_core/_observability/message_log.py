@@ -144,7 +144,7 @@ class MessageLog:
     def _look(self) -> tuple[int, bool]:
         if self._native is None:
             return 0, False
-        begun, ended, ready, used, room, waiting, dropped, names = self._native.state(
+        begun, ended, ready, used, capacity, waiting, dropped, names = self._native.state(
             len(recorder.endpoint_names) - 1
         )
         recorder.endpoint_names += tuple(name.decode(errors="replace") for name in names)
@@ -152,4 +152,4 @@ class MessageLog:
         self._ended += ended
         self._dropped += dropped
         # Request the next file when the current one is half full, so that it is ready in time.
-        return used, bool(waiting) or (not ready and used * 2 >= room)
+        return used, bool(waiting) or (not ready and used * 2 >= capacity)

@@ -28,7 +28,7 @@ def sequence_diagram(events: Sequence[Event], failure: Failure) -> str:
     """
     names = _names(events)
     widths = [len(name) for name in names]
-    # The distance between the middles of two columns has room for the texts between them.
+    # The texts between two columns fit into the distance between the middles of the columns.
     gaps = [max(12, (one + other) // 2 + _MARGIN) for one, other in pairwise(widths)]
     for event in events:
         first, last = sorted((names.index(event.sender), names.index(event.actor.name)))

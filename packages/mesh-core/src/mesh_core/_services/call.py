@@ -155,7 +155,7 @@ class RouteFuture(Future[R]):
         if sent is None:
             router.enter_queue()
             request.keep()
-            self._inner = self._queued(router.wait_for_room(request))
+            self._inner = self._queued(router.wait_for_capacity(request))
         else:
             self._inner = sent
 
@@ -226,7 +226,7 @@ class RouteFuture(Future[R]):
             return _send_elsewhere(router, request, inner.place, error)
         if request.retries:
             request.retries -= 1
-            return router.wait_for_room(request)
+            return router.wait_for_capacity(request)
         return None
 
     def _told(self, inner: ReplicaFuture[Any], error: BaseException) -> BaseException:
@@ -271,7 +271,7 @@ async def _send_elsewhere(
         if not request.retries:
             raise error
         request.retries -= 1
-    return await router.wait_for_room(request)
+    return await router.wait_for_capacity(request)
 
 
 def blocks_loop() -> bool:

@@ -175,10 +175,10 @@ class Router:
             # choose the same one.
             first, second = sample(usable, 2)
             better = first if first.load <= second.load else second
-            if self._has_room(better):
+            if self._has_capacity(better):
                 return better
         place = self._least(usable)
-        return place if place is not None and self._has_room(place) else None
+        return place if place is not None and self._has_capacity(place) else None
 
     def _least(self, usable: list[Place]) -> Place | None:
         """Return the replica with the least load; round-robin if several replicas have it."""
@@ -189,7 +189,7 @@ class Router:
         self._next += 1
         return best[self._next % len(best)]
 
-    def _has_room(self, place: Place) -> bool:
+    def _has_capacity(self, place: Place) -> bool:
         return place.load < self.limits.outstanding_max
 
     def _has_unknown_end(self, place: Place) -> bool:
@@ -214,7 +214,7 @@ class Router:
                 return None
             place = binding.place = min(usable, key=lambda p: p.session_load)
             place.sessions += 1
-        return place if place.id not in full and self._has_room(place) else None
+        return place if place.id not in full and self._has_capacity(place) else None
 
     def unbind(self, binding: Binding) -> None:
         """Release a session from its replica."""
@@ -278,7 +278,7 @@ class Router:
         with self._lock:
             self._queued -= 1
 
-    async def wait_for_room(self, request: ServiceCall) -> ReplicaFuture[Any]:
+    async def wait_for_capacity(self, request: ServiceCall) -> ReplicaFuture[Any]:
         """Send a call as soon as a replica has capacity, in the order of the queue.
 
         Raises:

@@ -25,11 +25,11 @@ def report(what: str) -> None:
     """
     # The stream is missing or closed, or its reader is gone.
     with suppress(AttributeError, OSError, ValueError):
-        if _has_room(sys.stdout):
+        if _is_writable(sys.stdout):
             print(f"mesh worker {what}"[:_LEN_MAX], flush=True)
 
 
-def _has_room(stream: TextIO) -> bool:
+def _is_writable(stream: TextIO) -> bool:
     try:
         descriptor = stream.fileno()
     except (OSError, ValueError):

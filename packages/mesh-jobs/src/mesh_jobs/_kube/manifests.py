@@ -86,7 +86,7 @@ def mesh_name(request: AllocationRequest, mesh: MeshSpec) -> str:
 
 
 def _short(name: str) -> str:
-    """Truncate a name to leave room for suffixes of controllers, without a dash at its end."""
+    """Truncate a name so that suffixes of controllers fit, without a dash at its end."""
     return re.sub(r"[^a-z0-9-]", "-", name)[:_NAME_LEN_MAX].rstrip("-")
 
 

@@ -74,9 +74,9 @@ class VersionedBuffer:
                 f"cannot allocate {versions} versions of {nbytes} bytes: pass at least two versions"
                 " of one byte"
             )
-        self._room = -(-nbytes // _PAGE) * _PAGE
+        self._area_nbytes = -(-nbytes // _PAGE) * _PAGE
         self._nbytes = nbytes
-        self._memory = memoryview(_core.Block(_PAGE + versions * self._room))
+        self._memory = memoryview(_core.Block(_PAGE + versions * self._area_nbytes))
         self._head = RDMABuffer(self._memory[:_HEAD_LEN].toreadonly())
         self._places: list[RDMABuffer | None] = [None] * versions
         self._latest: int | None = None
@@ -117,7 +117,7 @@ class VersionedBuffer:
         try:
             step = self._next_step(step)
             place = self._free_place(timeout)
-            start = _PAGE + place * self._room
+            start = _PAGE + place * self._area_nbytes
             memory = self._memory[start : start + self._nbytes]
             yield memory
             self._publish(step, place, memory)
@@ -146,10 +146,10 @@ class VersionedBuffer:
 
     def reader(self) -> VersionedReader:
         """Return a reader for this process."""
-        return VersionedReader(self._head, self._nbytes, self._room)
+        return VersionedReader(self._head, self._nbytes, self._area_nbytes)
 
     def __reduce__(self) -> Any:
-        return VersionedReader, (self._head, self._nbytes, self._room)
+        return VersionedReader, (self._head, self._nbytes, self._area_nbytes)
 
     def __repr__(self) -> str:
         return f"<VersionedBuffer of {self._nbytes} bytes at step {self._step}>"
@@ -255,10 +255,10 @@ class Version:
 class VersionedReader:
     """The reader of a `VersionedBuffer`; it can be sent to other processes."""
 
-    def __init__(self, head: RDMABuffer, nbytes: int, room: int) -> None:
+    def __init__(self, head: RDMABuffer, nbytes: int, area_nbytes: int) -> None:
         self._head = head
         self._nbytes = nbytes
-        self._room = room
+        self._area_nbytes = area_nbytes
 
     def size(self) -> int:
         """Return the size of a version, in bytes."""
@@ -337,7 +337,7 @@ class VersionedReader:
         return f"<VersionedReader of {self._nbytes} bytes of {self._head.owner}>"
 
     def __reduce__(self) -> Any:
-        return VersionedReader, (self._head, self._nbytes, self._room)
+        return VersionedReader, (self._head, self._nbytes, self._area_nbytes)
 
     def _try_hold(self, after: int | None, timeout: float | None) -> Version | None:
         """Take a lease on the latest version, unless it is not above `after`."""
@@ -347,7 +347,7 @@ class VersionedReader:
             if after is not None and step <= after:
                 return None
             try:
-                start = _PAGE + place * self._room
+                start = _PAGE + place * self._area_nbytes
                 handle = self._head._handle.sibling(slot, key, start, self._nbytes)
             except RDMAReleased:
                 # The writer reclaims a version only after the head names another one, so the head

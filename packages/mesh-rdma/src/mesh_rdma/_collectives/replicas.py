@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Replicas", "replicate"]
 
-_ALLOCATE = "room"
+_ALLOCATE = "allocate"
 _LEN = struct.Struct("<Q")
 _TIMEOUT_S = 60.0
 _RESPONSE_S = 30.0

@@ -40,10 +40,10 @@ def bytes_of(memory: Any, offset: int, length: int) -> bytes:
         return bytes(memoryview(memory).cast("B")[offset : offset + length])
     local = memory_of(memory)
     assert local.device is not None
-    room = ctypes.create_string_buffer(length)
-    here, there = ctypes.addressof(room), local.address + offset
+    buffer = ctypes.create_string_buffer(length)
+    here, there = ctypes.addressof(buffer), local.address + offset
     copy_now(require_driver(), local.device, here, there, length)
-    return room.raw
+    return buffer.raw
 
 
 def put_bytes(memory: Any, content: bytes) -> None:

@@ -27,7 +27,7 @@ class Op(IntEnum):
     #: piece.
     FILL = 2
     #: Return the handle of a pinned piece of the owner, which the client then writes.
-    ROOM = 3
+    ACQUIRE = 3
     #: Copy that piece to the registration.
     DRAIN = 4
     #: Release the pieces: the client has no write to them in flight.

@@ -68,7 +68,7 @@ class _Owner:
         if request.op in (Op.END, Op.BREAK):
             self._end(request.copy_id, request.op is Op.END)
             return b""
-        if request.op is Op.ROOM:
+        if request.op is Op.ACQUIRE:
             driver = _driver()
             with self._piece(request, driver, driver.active_devices()[0]) as piece:
                 return None if piece is None else piece.handle.encode_borrowed()
@@ -95,9 +95,9 @@ class _Owner:
         if request.op in (Op.ADD, Op.SWAP):
             return self._change(driver, device, there, request)
         if request.op is Op.FETCH:
-            room = ctypes.create_string_buffer(nbytes)
-            copy_now(driver, device, ctypes.addressof(room), there, nbytes)
-            return room.raw
+            buffer = ctypes.create_string_buffer(nbytes)
+            copy_now(driver, device, ctypes.addressof(buffer), there, nbytes)
+            return buffer.raw
         with self._piece(request, driver, device) as piece:
             if piece is None:
                 return None

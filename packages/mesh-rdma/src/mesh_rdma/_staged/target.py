@@ -251,8 +251,8 @@ class _Staging(ThreadedCompletion):
         if isinstance(remote, DeviceBuffer) and self._local.nbytes <= INLINE_LEN_MAX:
             found = self._send(remote.make_request(Op.FETCH, offset, nbytes))
             self._left()
-            room = ctypes.create_string_buffer(found, nbytes)
-            self._copy_to_local(ctypes.addressof(room), at, nbytes)
+            buffer = ctypes.create_string_buffer(found, nbytes)
+            self._copy_to_local(ctypes.addressof(buffer), at, nbytes)
             return
         target: _core.Target
         if isinstance(remote, DeviceBuffer):
@@ -290,7 +290,7 @@ class _Staging(ThreadedCompletion):
             self._transfer(remote, source, offset)
             return
         self._has_pieces = True
-        encoded = self._send(remote.make_request(Op.ROOM, copy_id=self._copy_id, worker=worker))
+        encoded = self._send(remote.make_request(Op.ACQUIRE, copy_id=self._copy_id, worker=worker))
         self._transfer(_cached_target(targets, encoded), source, 0)
         left = self._left()
         more = {"copy_id": self._copy_id, "worker": worker, "limit": -1.0 if left is None else left}

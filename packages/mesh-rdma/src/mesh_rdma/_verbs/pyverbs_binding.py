@@ -102,9 +102,9 @@ class PyverbsDevice:
     def queue_pair(self, depth: int) -> QueuePair:
         """Create a queue pair and its completion queue."""
         completions = _as_os_error(CQ, self._context, depth)
-        room = QPCap(max_send_wr=depth, max_recv_wr=1)
+        capacity = QPCap(max_send_wr=depth, max_recv_wr=1)
         attributes = QPInitAttr(
-            qp_type=RELIABLE_CONNECTED, scq=completions, rcq=completions, cap=room, sq_sig_all=0
+            qp_type=RELIABLE_CONNECTED, scq=completions, rcq=completions, cap=capacity, sq_sig_all=0
         )
         return PyverbsQueuePair(_as_os_error(QP, self._domain, attributes), completions)
 

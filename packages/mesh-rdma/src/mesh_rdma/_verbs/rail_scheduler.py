@@ -253,7 +253,7 @@ class RailScheduler:
         """Assign each waiting piece to the least loaded rail that has capacity."""
         batches: dict[Rail, list[Piece]] = {}
         while free := [
-            rail for rail in group.rails if rail.queue.room > len(batches.get(rail, ()))
+            rail for rail in group.rails if rail.queue.free_slots > len(batches.get(rail, ()))
         ]:
             piece = group.next_piece()
             if piece is None:

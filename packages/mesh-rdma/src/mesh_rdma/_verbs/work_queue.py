@@ -50,7 +50,7 @@ class WorkQueue(Generic[Piece]):
     _unsignalled: int = 0
 
     @property
-    def room(self) -> int:
+    def free_slots(self) -> int:
         """The number of pieces that can be posted."""
         return 0 if self.is_broken else self.depth - len(self._in_flight)
 
@@ -64,7 +64,7 @@ class WorkQueue(Generic[Piece]):
 
         If posting fails, the queue is broken; `poll` then returns the pieces in flight.
         """
-        assert len(pieces) <= self.room
+        assert len(pieces) <= self.free_slots
         for place, (piece, work) in enumerate(pieces, start=1):
             work.id = self._next_id
             self._next_id += 1

@@ -71,7 +71,7 @@ class StackFolder:
             self._ensure_sweeper()
 
     def add(self, timestamp_us: int, size: int, write: Callable[[Path], None]) -> None:
-        """Add a file; the oldest files are deleted to make room.
+        """Add a file; the oldest files are deleted to free space.
 
         Args:
             timestamp_us: The time of the dump, in microseconds since the epoch.

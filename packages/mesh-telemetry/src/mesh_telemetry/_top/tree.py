@@ -171,17 +171,17 @@ class EntryTree(Tree[Entry]):
         sign = ("▼ " if node.is_expanded else "▶ ") if node.allow_expand else "  "
         width = max(self.size.width - 1 - self.guide_depth * (depth - 1), 20)
         measures = _measures(entry)
-        room = width - (_MEASURES_LEN if measures else 0)
+        text_len_max = width - (_MEASURES_LEN if measures else 0)
         text = Text(sign, style=base_style)
         text.append(SIGNS.get(entry.state, "") + entry.title, COLOURS[entry.state])
-        left = room - cell_len(text.plain) - 1
+        left = text_len_max - cell_len(text.plain) - 1
         if entry.note and left >= _NOTE_LEN_MIN:
             text.append(" " + entry.note, "dim")
         plain_len = cell_len(text.plain)
-        if plain_len > room:
-            text.truncate(room, overflow="ellipsis")
+        if plain_len > text_len_max:
+            text.truncate(text_len_max, overflow="ellipsis")
         elif measures:
-            text.append(" " * (room - plain_len))
+            text.append(" " * (text_len_max - plain_len))
         if measures:
             colour = "yellow" if (entry.load or 0) > _HIGH else "cyan"
             text.append(bar(entry.load), f"{colour} on grey23" if entry.load is not None else "")
