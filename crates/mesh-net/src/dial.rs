@@ -207,13 +207,13 @@ mod tests {
     fn a_briefly_full_listener_is_reached_before_tcp_retries() {
         let listener = full_listener();
         let there = listener.local_addr().expect("it is bound");
-        let _first = TcpStream::connect(there).expect("there is room");
+        let _first = TcpStream::connect(there).expect("there is space");
         let opens = std::thread::spawn(move || {
             std::thread::sleep(RETRY_AFTER / 2);
             listener.accept().map(|first| (first, listener))
         });
         let began = Instant::now();
-        connect_first(&[there], LIMITS, go_on).expect("there is room by now");
+        connect_first(&[there], LIMITS, go_on).expect("there is space by now");
         assert!(began.elapsed() < Duration::from_millis(900), "{:?}", began.elapsed());
         opens.join().expect("it does not panic").expect("somebody has called");
     }
@@ -233,7 +233,7 @@ mod tests {
     fn the_caller_can_stop_a_dial() {
         let listener = full_listener();
         let there = listener.local_addr().expect("it is bound");
-        let _first = TcpStream::connect(there).expect("there is room");
+        let _first = TcpStream::connect(there).expect("there is space");
         let limits = DialLimits { tick: Duration::from_millis(1), ..LIMITS };
         let stopped = connect_first(&[there], limits, || Err("enough")).expect_err("a stop");
         assert!(matches!(stopped, DialError::Stopped("enough")), "{stopped:?}");

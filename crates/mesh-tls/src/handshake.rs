@@ -107,8 +107,8 @@ impl Handshake {
             if self.inbound.capacity() == 0 {
                 self.inbound.reserve_exact(HANDSHAKE_LEN_MAX);
             }
-            let room = HANDSHAKE_LEN_MAX - self.received_len;
-            let (taken, rest) = bytes.split_at(bytes.len().min(room));
+            let free_len = HANDSHAKE_LEN_MAX - self.received_len;
+            let (taken, rest) = bytes.split_at(bytes.len().min(free_len));
             self.inbound.extend_from_slice(taken);
             self.received_len += taken.len();
             bytes = rest;

@@ -73,13 +73,13 @@ impl Sealer {
         if self.is_closed {
             return Err(TlsError::Closed);
         }
-        self.make_room();
+        self.compact();
         self.update_key_if_due()?;
         let mut taken = 0;
         while taken < len {
             let plain_len = (len - taken).min(PLAIN_LEN_MAX);
-            let room = self.pending_len_max.saturating_sub(self.end);
-            if room < RECORD_HEAD_LEN + plain_len + RECORD_TAIL_LEN {
+            let free_len = self.pending_len_max.saturating_sub(self.end);
+            if free_len < RECORD_HEAD_LEN + plain_len + RECORD_TAIL_LEN {
                 break;
             }
             self.seal(DATA, plain_len, &mut fill)?;
@@ -132,16 +132,16 @@ impl Sealer {
     /// Postponed while the buffer is full, so that a peer that requests keys without reading cannot
     /// make it grow.
     fn update_key_if_due(&mut self) -> Result<(), TlsError> {
-        let has_room = self.end <= self.pending_len_max;
+        let has_space = self.end <= self.pending_len_max;
         let is_worn = self.protection.number() >= RECORDS_PER_KEY_MAX;
-        if has_room && (self.shared.take_update_wanted() || is_worn) {
+        if has_space && (self.shared.take_update_wanted() || is_worn) {
             self.update_key()?;
         }
         Ok(())
     }
 
     /// Moves pending bytes to the front of the buffer, if that frees at least half of it.
-    fn make_room(&mut self) {
+    fn compact(&mut self) {
         let len_max = self.pending_len_max + CONTROL_LEN;
         if self.out.capacity() < len_max {
             self.out.reserve_exact(len_max - self.out.len());

@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-pyo3::create_exception!(_core, Full, pyo3::exceptions::PyException, "A receiver has no room.");
+pyo3::create_exception!(_core, Full, pyo3::exceptions::PyException, "A receiver is full.");
 pyo3::create_exception!(_core, PortClosed, pyo3::exceptions::PyException, "(code, detail).");
 
 /// Registers the classes and exceptions of this module in `mesh_core._core`.
@@ -755,11 +755,11 @@ impl PyEngine {
             match &self.engine {
                 Edge::Real(engine) => {
                     let parker = parker(engine);
-                    py.detach(|| engine.wait_credit(&parker, None, |node| node.has_room(spec)));
+                    py.detach(|| engine.wait_credit(&parker, None, |node| node.has_capacity(spec)));
                     interruptions(py)?;
                 }
                 Edge::Simulated(process) => {
-                    process.wait_for_room(py, |node| node.has_room(spec))?;
+                    process.wait_for_capacity(py, |node| node.has_capacity(spec))?;
                 }
             }
             if let Ok(sent) = send() {

@@ -233,12 +233,12 @@ impl SimulatedProcess {
     }
 
     /// Waits until a receiver may have capacity again.
-    pub(crate) fn wait_for_room(
+    pub(crate) fn wait_for_capacity(
         &self,
         py: Python<'_>,
-        has_room: impl Fn(&Node) -> bool,
+        has_capacity: impl Fn(&Node) -> bool,
     ) -> PyResult<()> {
-        if self.with_node(|node| has_room(node)) {
+        if self.with_node(|node| has_capacity(node)) {
             return Ok(());
         }
         self.cluster().wait_for_credit(self.life);

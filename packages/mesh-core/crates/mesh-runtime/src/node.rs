@@ -259,9 +259,9 @@ impl Node {
     }
 
     /// Notes that receivers may have capacity, for credit and for queued bytes.
-    fn note_room_anywhere(&mut self) {
+    fn note_capacity_anywhere(&mut self) {
         self.effects.push_back(Effect::Credited);
-        self.postponed.note_room_anywhere();
+        self.postponed.note_capacity_anywhere();
     }
 
     /// Returns a port number that is unique in this job; it contains the id of this process.

@@ -104,10 +104,10 @@ impl RecordLog {
             return Ok(());
         }
         let fixed = HEAD_LEN + 8 * entry.payloads.len() + entry.fields.len();
-        let room =
+        let capacity =
             if is_kept { self.file_len - STOPPED_LEN - self.kept.used } else { self.file_len };
-        let Some(room) = room.checked_sub(fixed + ALIGN) else { return Ok(()) };
-        let is_written = chosen(entry.payloads, room);
+        let Some(capacity) = capacity.checked_sub(fixed + ALIGN) else { return Ok(()) };
+        let is_written = chosen(entry.payloads, capacity);
         let written = entry.payloads.iter().zip(&is_written).filter(|(_, is_in)| **is_in);
         let len = (fixed + written.map(|(payload, _)| payload.len()).sum::<usize>())
             .next_multiple_of(ALIGN);
@@ -229,11 +229,11 @@ fn write_zeros(mut file: &File, len: usize) -> io::Result<()> {
     file.sync_data()
 }
 
-/// Decides which payloads are written if at most `room` bytes fit.
-fn chosen(payloads: &[&[u8]], room: usize) -> Vec<bool> {
+/// Decides which payloads are written if at most `capacity` bytes fit.
+fn chosen(payloads: &[&[u8]], capacity: usize) -> Vec<bool> {
     let mut is_written = vec![true; payloads.len()];
     let mut total: usize = payloads.iter().map(|payload| payload.len()).sum();
-    while total > room {
+    while total > capacity {
         let longest = (0..payloads.len()).filter(|at| is_written[*at]);
         let Some(longest) = longest.max_by_key(|at| payloads[*at].len()) else { break };
         is_written[longest] = false;
@@ -311,9 +311,9 @@ mod tests {
         let folder = Folder::new("newest");
         let mut log = RecordLog::create(&folder.0, FILES << 12).expect("a log");
         let payload = [1_u8; 1000];
-        log.append(&entry(&[&payload]), true).expect("room");
+        log.append(&entry(&[&payload]), true).expect("there is space");
         for _ in 0..200 {
-            log.append(&entry(&[&payload]), false).expect("room");
+            log.append(&entry(&[&payload]), false).expect("there is space");
         }
         let numbers: Vec<u64> = all(&folder.0).into_iter().map(|(number, _)| number).collect();
         assert_eq!(numbers[0], 0);
@@ -327,8 +327,8 @@ mod tests {
         let folder = Folder::new("long");
         let mut log = RecordLog::create(&folder.0, FILES << 12).expect("a log");
         let (short, long) = ([1_u8; 10], [2_u8; 5000]);
-        log.append(&entry(&[&long, &short]), false).expect("room");
-        log.append(&entry(&[&short]), false).expect("room");
+        log.append(&entry(&[&long, &short]), false).expect("there is space");
+        log.append(&entry(&[&short]), false).expect("there is space");
         assert_eq!(all(&folder.0), [(0, 5000 | OMITTED), (1, 10)]);
     }
 
@@ -338,7 +338,7 @@ mod tests {
         let mut log = RecordLog::create(&folder.0, FILES << 12).expect("a log");
         let payload = [3_u8; 4100];
         for len in 3900..4100 {
-            log.append(&entry(&[&payload[..len]]), false).expect("room");
+            log.append(&entry(&[&payload[..len]]), false).expect("there is space");
         }
         let numbers: Vec<u64> = all(&folder.0).into_iter().map(|(number, _)| number).collect();
         assert_eq!(numbers.last(), Some(&199));
@@ -364,7 +364,7 @@ mod tests {
         let mut log = RecordLog::create(&folder.0, FILES << 12).expect("a log");
         // The kept entries leave space for the final one.
         for _ in 0..200 {
-            log.append(&entry(&[]), true).expect("room");
+            log.append(&entry(&[]), true).expect("there is space");
         }
         // The name of the next file is taken.
         fs::write(folder.0.join("000000000002"), b"").expect("a file");
@@ -385,7 +385,7 @@ mod tests {
         let folder = Folder::new("zeros");
         fs::create_dir(&folder.0).expect("a folder");
         let path = folder.0.join("file");
-        write_zeros(&fs::File::create(&path).expect("a file"), 40_000).expect("room");
+        write_zeros(&fs::File::create(&path).expect("a file"), 40_000).expect("there is space");
         assert_eq!(fs::read(&path).expect("the file exists"), vec![0; 40_000]);
     }
 }

@@ -81,9 +81,9 @@ impl Session {
     pub fn buffer(&mut self, frame: Frame) {
         let len = frame.tail.len();
         let early = self.early.get_or_insert_default();
-        let has_room =
+        let has_capacity =
             early.bytes + len <= EARLY_BYTES_MAX && early.frames.len() < EARLY_FRAMES_MAX;
-        if has_room && early.frames.insert(frame.head.seq, frame).is_none() {
+        if has_capacity && early.frames.insert(frame.head.seq, frame).is_none() {
             early.bytes += len;
         }
     }

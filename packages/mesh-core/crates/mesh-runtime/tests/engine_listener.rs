@@ -59,7 +59,7 @@ struct Host {
 impl Host {
     fn start(name: &str) -> Self {
         let dir = std::env::temp_dir().join(format!("mesh-listener-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).expect("there is room");
+        std::fs::create_dir_all(&dir).expect("there is space");
         let segments = Arc::new(NoSegments);
         let over = Box::new(|_| {});
         let engine = Engine::start(config(HERE), dir.clone(), segments, over, Instant::now())

@@ -268,7 +268,7 @@ impl Process {
             return self.take_replies(port, context);
         }
         let max = match self.actors.get(&port) {
-            Some(actor) => actor.room(),
+            Some(actor) => actor.free_capacity(),
             None if port.0 < PortId::FIRST_FREE => BATCH,
             // The spawn opens the mailbox; the actor starts when the agent handles the spawn.
             None => 0,
@@ -285,8 +285,8 @@ impl Process {
                 _ => context.oracle.violated(|| format!("{:?} in a mailbox", frame.head)),
             }
         }
-        let has_room = self.actors.get(&port).is_none_or(|actor| actor.room() > 0);
-        if max > 0 && has_room && self.node.mailbox_len(port) > 0 {
+        let has_capacity = self.actors.get(&port).is_none_or(|actor| actor.free_capacity() > 0);
+        if max > 0 && has_capacity && self.node.mailbox_len(port) > 0 {
             self.schedule(port, context);
         }
     }

@@ -110,7 +110,7 @@ fn rustls_bulk(worker: &Identity, controller: &Identity) -> Result<(f64, f64), T
     let (mut sealing, mut opening) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..BULK_LEN / CHUNK_LEN {
         let started = cpu_time();
-        from.writer().write_all(&chunk).expect("there is room");
+        from.writer().write_all(&chunk).expect("there is space");
         sealing += since(started);
         bytes.clear();
         while from.wants_write() {
@@ -156,7 +156,7 @@ fn rustls_small(worker: &Identity, controller: &Identity) -> Result<f64, TrustEr
     let started = cpu_time();
     for _ in 0..SMALL {
         let pieces = [IoSlice::new(&HEAD), IoSlice::new(&TAIL)];
-        assert_eq!(from.writer().write_vectored(&pieces).expect("there is room"), 200);
+        assert_eq!(from.writer().write_vectored(&pieces).expect("there is space"), 200);
         bytes.clear();
         from.write_tls(&mut bytes).expect("memory takes all");
         rustls_read(&mut to, &bytes, &mut out);

@@ -22,7 +22,7 @@ impl Store {
     ///
     /// The folder is measured only now and then. The bytes that this store may write until the next
     /// measurement are counted as if they were written already.
-    pub(crate) fn make_room(&self, bytes: u64) {
+    pub(crate) fn evict_for(&self, bytes: u64) {
         let stride = self.options.stride();
         let unmeasured = self.unmeasured.fetch_add(bytes, Relaxed).saturating_add(bytes);
         if unmeasured < stride {

@@ -152,15 +152,16 @@ impl Drop for Writer {
     }
 }
 
-/// Returns how many of these chunks, with their records, fit into `room` bytes and into one write.
-pub(crate) fn fitting(chunks: &[(ChunkId, &[u8])], room: u64) -> usize {
+/// Returns how many of these chunks, with their records, fit into `capacity` bytes and into one
+/// write.
+pub(crate) fn fitting(chunks: &[(ChunkId, &[u8])], capacity: u64) -> usize {
     let mut used = 0;
     chunks
         .iter()
         .take(PIECES_MAX)
         .take_while(|(_, bytes)| {
             used += bytes.len() as u64 + RECORD_BYTES as u64;
-            used <= room
+            used <= capacity
         })
         .count()
 }
@@ -218,7 +219,7 @@ mod tests {
         let mut writer = Writer::new(&folder, &pack, files);
         let mut locations = Vec::new();
         let error = writer.append(&[(ChunkId::of(b"bytes"), b"bytes")], &mut locations);
-        let error = error.expect_err("there is no room");
+        let error = error.expect_err("the disk is full");
         assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
         assert_eq!((locations.len(), writer.files.end, writer.files.records), (0, 0, 0));
         let other = if part == Part::Chunks { &writer.files.index } else { &writer.files.chunks };

@@ -89,7 +89,7 @@ impl Store {
             None => fitting(chunks, limit).max(1),
         };
         let bytes = bytes_of(&chunks[..count]);
-        self.make_room(bytes);
+        self.evict_for(bytes);
         let failed = |doing, error| self.write_failed(doing, bytes, error);
         let writer = match &mut lease.writer {
             Some(writer) => writer,

@@ -151,7 +151,7 @@ fn fill(snapshots: &[&Snapshot], ids: &[ChunkId], memory: &mut [u8]) -> Vec<i64>
     let mut filled = 0;
     for id in ids {
         let mut read = snapshots.iter().map(|one| one.read_to(id, &mut memory[filled..]));
-        match read.find(|read| matches!(read, Ok(_) | Err(ReadError::NoRoom))) {
+        match read.find(|read| matches!(read, Ok(_) | Err(ReadError::BufferTooSmall))) {
             Some(Ok(len)) => {
                 lengths.push(i64::try_from(len).expect("a chunk is shorter than that"));
                 filled += len;

@@ -70,7 +70,7 @@ pub enum ReadError {
     },
     /// The chunk is longer than the buffer.
     #[error("the chunk is longer than its buffer: pass a larger buffer")]
-    NoRoom,
+    BufferTooSmall,
     /// The file cannot be opened or read.
     #[error("cannot read {} again: make it readable", path.display())]
     Unreadable {

@@ -182,14 +182,15 @@ impl Snapshot {
         read.map(drop)
     }
 
-    /// Reads a chunk as [`read`](Self::read) does, into the start of `room`; returns its length.
+    /// Reads a chunk as [`read`](Self::read) does, into the start of `buffer`; returns its length.
     ///
     /// # Errors
-    /// The same as for `read`, and [`ReadError::NoRoom`] if the chunk is longer than `room`.
-    pub fn read_to(&self, chunk: &ChunkId, room: &mut [u8]) -> Result<usize, ReadError> {
+    /// The same as for `read`, and [`ReadError::BufferTooSmall`] if the chunk is longer than
+    /// `buffer`.
+    pub fn read_to(&self, chunk: &ChunkId, buffer: &mut [u8]) -> Result<usize, ReadError> {
         if let Some(bytes) = self.description.chunk(chunk) {
-            let room = room.get_mut(..bytes.len()).ok_or(ReadError::NoRoom)?;
-            room.copy_from_slice(bytes);
+            let buffer = buffer.get_mut(..bytes.len()).ok_or(ReadError::BufferTooSmall)?;
+            buffer.copy_from_slice(bytes);
             return Ok(bytes.len());
         }
         let front = front(chunk);
@@ -200,9 +201,9 @@ impl Snapshot {
             if self.assembly.extents[*extent as usize].chunk != Some(*chunk) {
                 continue;
             }
-            match self.read_place(*extent, chunk, room) {
+            match self.read_place(*extent, chunk, buffer) {
                 Ok(len) => return Ok(len),
-                Err(ReadError::NoRoom) => return Err(ReadError::NoRoom),
+                Err(ReadError::BufferTooSmall) => return Err(ReadError::BufferTooSmall),
                 Err(error) if matches!(failure, ReadError::Unknown(_)) => failure = error,
                 Err(_) => {}
             }
@@ -215,14 +216,14 @@ impl Snapshot {
         &self,
         extent: u32,
         chunk: &ChunkId,
-        room: &mut [u8],
+        buffer: &mut [u8],
     ) -> Result<usize, ReadError> {
         let file = self.assembly.files.partition_point(|file| file.first <= extent) - 1;
         let extents = &self.assembly.extents;
         let is_first = self.assembly.files[file].first == extent;
         let start = if is_first { 0 } else { extents[extent as usize - 1].end };
         let len = (extents[extent as usize].end - start) as usize;
-        let into = room.get_mut(..len).ok_or(ReadError::NoRoom)?;
+        let into = buffer.get_mut(..len).ok_or(ReadError::BufferTooSmall)?;
         let was = &self.assembly.files[file];
         let path = self.assembly.path(was);
         let open = || self.root.file(&path);

@@ -55,7 +55,7 @@ fn descriptor() -> PeerDescriptor {
 /// A socket whose peer has sent these bytes and closed its side.
 fn after(bytes: &[u8]) -> (UnixStream, Socket) {
     let (mut peer, ours) = UnixStream::pair().expect("two sockets");
-    peer.write_all(bytes).expect("the socket has room for an input");
+    peer.write_all(bytes).expect("the socket has space for an input");
     peer.shutdown(Shutdown::Write).expect("it is open");
     (peer, Socket::open(OwnedFd::from(ours)))
 }
@@ -124,7 +124,7 @@ impl Served {
         let start = memory[GUARD_LEN..].as_mut_ptr() as usize;
         let span = Span { start, len: MEMORY_LEN };
         let offered = Memory { span, is_writable: true, device: None };
-        let (slot, key) = domain.register(offered, Box::new(())).expect("there is room");
+        let (slot, key) = domain.register(offered, Box::new(())).expect("there is space");
         Self { domain, slot, key, memory }
     }
 
@@ -184,7 +184,7 @@ impl Sealed {
     pub fn seal(&mut self, head: &[u8], body: &[u8]) -> Vec<u8> {
         let body = Span { start: body.as_ptr() as usize, len: body.len() };
         let (mut wire, end) = UnixStream::pair().expect("two sockets");
-        push(&mut self.sealer, end.as_fd(), head, body, None).expect("the socket has room");
+        push(&mut self.sealer, end.as_fd(), head, body, None).expect("the socket has space");
         drop(end);
         let mut sealed = Vec::new();
         wire.read_to_end(&mut sealed).expect("it comes");
@@ -193,14 +193,14 @@ impl Sealed {
 
     /// Decrypts the complete records in bytes from the wire; `None` if they are not authentic.
     pub fn open(&mut self, wire: &[u8]) -> Option<Vec<u8>> {
-        self.peer.write_all(wire).expect("the socket has room");
+        self.peer.write_all(wire).expect("the socket has space");
         let mut opened = Vec::new();
-        let mut room = [0; 1000];
+        let mut buffer = [0; 1000];
         loop {
             let flags = RecvFlags::DONTWAIT;
-            match pull(&mut self.opener, self.socket.as_fd(), &mut room, NO_BYTES, flags, None) {
+            match pull(&mut self.opener, self.socket.as_fd(), &mut buffer, NO_BYTES, flags, None) {
                 Ok(0) | Err(SocketError::Nothing) => return Some(opened),
-                Ok(len) => opened.extend_from_slice(&room[..len]),
+                Ok(len) => opened.extend_from_slice(&buffer[..len]),
                 Err(_) => return None,
             }
         }

@@ -187,7 +187,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let there = listener.local_addr().expect("it is bound");
         // The connection is never accepted or read.
-        let stream: OwnedFd = TcpStream::connect(there).expect("there is room").into();
+        let stream: OwnedFd = TcpStream::connect(there).expect("there is space").into();
         let ago = acknowledged_ago(&stream).expect("it is established");
         assert!(ago < Duration::from_secs(5), "{ago:?}");
     }

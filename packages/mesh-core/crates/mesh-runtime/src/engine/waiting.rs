@@ -195,11 +195,11 @@ impl Engine {
         &self,
         parker: &Arc<Parker>,
         until: Option<Instant>,
-        has_room: impl Fn(&Node) -> bool,
+        has_capacity: impl Fn(&Node) -> bool,
     ) -> bool {
         {
             let mut shared = lock(&self.shared);
-            if has_room(&shared.node) {
+            if has_capacity(&shared.node) {
                 return true;
             }
             shared.credit_waiters.push(Arc::clone(parker));

@@ -441,7 +441,7 @@ impl Node {
     }
 
     /// Whether every target has capacity for the message.
-    pub fn has_room(&self, spec: &CallSpec) -> bool {
+    pub fn has_capacity(&self, spec: &CallSpec) -> bool {
         self.first_busy(spec).is_none() && self.admit(spec).is_ok()
     }
 
@@ -583,7 +583,7 @@ impl Node {
             && peer.credit(receiver.port, count)
         {
             self.effects.push_back(Effect::Credited);
-            self.postponed.note_room(receiver);
+            self.postponed.note_capacity(receiver);
         }
     }
 }

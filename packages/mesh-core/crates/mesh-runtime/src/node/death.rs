@@ -46,7 +46,7 @@ impl Node {
         self.early_messages.forget(proc);
         self.drop_postponed_to(proc);
         self.fail_calls_to(proc, code, &detail);
-        self.note_room_anywhere();
+        self.note_capacity_anywhere();
         self.effects.push_back(Effect::PeerDied(proc));
         self.record_peer(EventKind::Died, proc);
     }

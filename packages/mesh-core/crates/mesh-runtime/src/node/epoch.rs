@@ -62,7 +62,7 @@ impl Node {
         for proc in self.peers_on(host) {
             self.peer(proc).revive(first_incarnation(epoch));
         }
-        self.note_room_anywhere();
+        self.note_capacity_anywhere();
     }
 
     /// Whether a slot of this host was reserved on a machine that served as this host before.

@@ -303,7 +303,7 @@ impl Node {
         // Frames that would have been forwarded by the host, and pieces that waited for it.
         self.retransmit_relayed();
         self.send_pieces();
-        self.note_room_anywhere();
+        self.note_capacity_anywhere();
     }
 
     /// Refuses a frame for a dead host; returns the frame if the host is not dead.

@@ -116,7 +116,7 @@ impl Node {
         self.note_responder(host, true);
         self.retransmit_relayed();
         self.send_pieces();
-        self.note_room_anywhere();
+        self.note_capacity_anywhere();
     }
 
     /// Fails the requests to the agent of a host that has moved, which has not replied to them.

@@ -391,7 +391,7 @@ impl Node {
             must_request = was_requested && backlog > max;
             if backlog_before > max && backlog <= max {
                 self.effects.push_back(Effect::Credited);
-                self.postponed.note_room_anywhere();
+                self.postponed.note_capacity_anywhere();
             }
         }
         let is_ping = frame.head.kind == Kind::Ping;
@@ -458,7 +458,7 @@ impl Node {
         }
         if backlog_before > self.config.backlog_bytes_max {
             // Blocked senders try again, and request an ack if there is still no capacity.
-            self.note_room_anywhere();
+            self.note_capacity_anywhere();
         }
         self.watch_connected(proc);
     }

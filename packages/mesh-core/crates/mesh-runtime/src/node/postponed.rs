@@ -43,7 +43,7 @@ impl PostponedCalls {
     }
 
     /// Notes that a receiver may have capacity.
-    pub(super) fn note_room(&mut self, receiver: Address) {
+    pub(super) fn note_capacity(&mut self, receiver: Address) {
         if let Some(waiting) = &mut self.0
             && waiting.queues.contains_key(&receiver)
         {
@@ -52,7 +52,7 @@ impl PostponedCalls {
     }
 
     /// Notes that any receiver may have capacity.
-    pub(super) fn note_room_anywhere(&mut self) {
+    pub(super) fn note_capacity_anywhere(&mut self) {
         if let Some(waiting) = &mut self.0 {
             waiting.candidates.extend(waiting.queues.keys());
             waiting.candidates.sort_unstable();
@@ -74,7 +74,7 @@ impl PostponedCalls {
         None
     }
 
-    fn has_room_for(&self, byte_count: usize, byte_count_max: usize) -> bool {
+    fn has_capacity_for(&self, byte_count: usize, byte_count_max: usize) -> bool {
         self.0.as_ref().is_none_or(|waiting| {
             waiting.byte_count + byte_count <= byte_count_max && waiting.calls.len() < CALLS_MAX
         })
@@ -182,7 +182,7 @@ impl Node {
             Ok(reply_port) => return Ok(reply_port),
             Err(refused) => refused,
         };
-        if !self.postponed.has_room_for(byte_count(spec), self.config.backlog_bytes_max) {
+        if !self.postponed.has_capacity_for(byte_count(spec), self.config.backlog_bytes_max) {
             return Err(refused);
         }
         let (reply_port, _) = self.open_call(spec);

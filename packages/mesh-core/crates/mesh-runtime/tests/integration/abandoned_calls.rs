@@ -11,7 +11,7 @@ fn called() -> (Pair, PortId, Frame) {
     let mut pair = Pair::new();
     let port = pair.agent.new_port();
     pair.worker.open_mailbox(port, 8);
-    let reply_port = pair.agent.call(&to_worker(port, 8, Vec::new())).expect("there is room");
+    let reply_port = pair.agent.call(&to_worker(port, 8, Vec::new())).expect("there is space");
     pair.pump();
     let mut taken = Vec::new();
     pair.worker.take_messages(port, 1, &mut taken).expect("the mailbox is open");

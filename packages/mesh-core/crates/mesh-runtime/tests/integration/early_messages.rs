@@ -43,7 +43,7 @@ fn spec(kind: Kind, port: PortId, to: u32) -> CallSpec {
 /// Sends a call to an actor in this process whose port number another process has allocated.
 fn early_call(me: &mut Node) -> (PortId, PortId) {
     let port = node(7).new_port();
-    let reply_port = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
+    let reply_port = me.call(&spec(Kind::Call, port, 1)).expect("there is space");
     (port, reply_port)
 }
 
@@ -65,7 +65,7 @@ fn an_early_call_waits_for_the_spawn() {
     let mut me = node(1);
     let (port, reply_port) = early_call(&mut me);
     assert!(replies(&mut me, reply_port).is_empty(), "it is not refused");
-    me.call(&spec(Kind::Spawn, port, 1)).expect("there is room");
+    me.call(&spec(Kind::Spawn, port, 1)).expect("there is space");
     let mut got = Vec::new();
     me.take_messages(port, 8, &mut got).expect("the spawn has opened the mailbox");
     assert_eq!(got.len(), 1);
@@ -77,7 +77,7 @@ fn an_early_call_is_recorded_as_received_once() {
     me.events().start(8);
     let (port, _) = early_call(&mut me);
     assert_eq!(received_count(&mut me), 0, "it is in no mailbox yet");
-    me.call(&spec(Kind::Spawn, port, 1)).expect("there is room");
+    me.call(&spec(Kind::Spawn, port, 1)).expect("there is space");
     assert_eq!(received_count(&mut me), 1);
 }
 
@@ -126,7 +126,7 @@ fn a_cancelled_early_call_is_never_delivered() {
     let mut me = node(1);
     let (port, reply_port) = early_call(&mut me);
     me.cancel(reply_port);
-    me.call(&spec(Kind::Spawn, port, 1)).expect("there is room");
+    me.call(&spec(Kind::Spawn, port, 1)).expect("there is space");
     let mut got = Vec::new();
     me.take_messages(port, 8, &mut got).expect("the spawn has opened the mailbox");
     assert!(got.is_empty());
@@ -136,7 +136,7 @@ fn a_cancelled_early_call_is_never_delivered() {
 fn a_call_to_a_closed_port_of_this_process_is_refused_immediately() {
     let mut me = node(1);
     let port = me.new_port();
-    let reply_port = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
+    let reply_port = me.call(&spec(Kind::Call, port, 1)).expect("there is space");
     assert_eq!(replies(&mut me, reply_port)[0].code, fault::STOPPED);
 }
 
@@ -147,12 +147,12 @@ fn an_early_call_is_refused_when_the_allocator_announces_no_spawn() {
     let (lost, coming, up_to) = (allocator.new_port(), allocator.new_port(), allocator.new_port());
     let early: Vec<PortId> = [lost, coming]
         .into_iter()
-        .map(|port| me.call(&spec(Kind::Call, port, 1)).expect("there is room"))
+        .map(|port| me.call(&spec(Kind::Call, port, 1)).expect("there is space"))
         .collect();
     me.expect_spawns(up_to, vec![coming]);
     assert_eq!(replies(&mut me, early[0])[0].code, fault::STOPPED);
     assert!(replies(&mut me, early[1]).is_empty(), "this one is still to come");
-    let late = me.call(&spec(Kind::Call, lost, 1)).expect("there is room");
+    let late = me.call(&spec(Kind::Call, lost, 1)).expect("there is space");
     assert_eq!(replies(&mut me, late)[0].code, fault::STOPPED, "nor does it wait from now on");
 }
 
@@ -163,7 +163,7 @@ fn calls_to_later_ports_of_any_process_wait() {
     let up_to = allocator.new_port();
     me.expect_spawns(up_to, Vec::new());
     for port in [allocator.new_port(), node(8).new_port()] {
-        let reply_port = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
+        let reply_port = me.call(&spec(Kind::Call, port, 1)).expect("there is space");
         assert!(replies(&mut me, reply_port).is_empty(), "it is not refused");
     }
 }
@@ -182,9 +182,9 @@ fn calls_to_ports_of_the_next_process_in_the_slot_wait() {
         let (mut allocator, mut next) = (node_with(7, before), node_with(7, after));
         let lost = allocator.new_port();
         me.expect_spawns(allocator.new_port(), Vec::new());
-        let reply_port = me.call(&spec(Kind::Call, lost, 1)).expect("there is room");
+        let reply_port = me.call(&spec(Kind::Call, lost, 1)).expect("there is space");
         assert_eq!(replies(&mut me, reply_port)[0].code, fault::STOPPED);
-        let reply_port = me.call(&spec(Kind::Call, next.new_port(), 1)).expect("there is room");
+        let reply_port = me.call(&spec(Kind::Call, next.new_port(), 1)).expect("there is space");
         assert!(replies(&mut me, reply_port).is_empty(), "{after} is refused after {before}");
     }
 }
@@ -199,7 +199,7 @@ fn the_announcement_of_a_dead_process_does_not_apply_to_the_next() {
     assert!(made.contains(&port));
     me.expect_spawns(made[4], Vec::new());
     me.proc_died(ProcId::new(0, 7), 0, Bytes::new());
-    let reply_port = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
+    let reply_port = me.call(&spec(Kind::Call, port, 1)).expect("there is space");
     assert!(replies(&mut me, reply_port).is_empty(), "it is not refused");
 }
 
@@ -209,8 +209,8 @@ fn a_spawn_after_the_announcement_is_accepted() {
     let mut allocator = node(7);
     let (port, up_to) = (allocator.new_port(), allocator.new_port());
     me.expect_spawns(up_to, Vec::new());
-    me.call(&spec(Kind::Spawn, port, 1)).expect("there is room");
-    me.call(&spec(Kind::Call, port, 1)).expect("there is room");
+    me.call(&spec(Kind::Spawn, port, 1)).expect("there is space");
+    me.call(&spec(Kind::Call, port, 1)).expect("there is space");
     let mut got = Vec::new();
     me.take_messages(port, 8, &mut got).expect("the spawn has opened the mailbox");
     assert_eq!(got.len(), 1);
@@ -220,10 +220,10 @@ fn a_spawn_after_the_announcement_is_accepted() {
 fn messages_after_a_second_spawn_go_to_the_new_actor() {
     let mut me = node(1);
     let port = node(7).new_port();
-    me.call(&spec(Kind::Spawn, port, 1)).expect("there is room");
-    me.call(&spec(Kind::Call, port, 1)).expect("there is room");
-    me.call(&spec(Kind::Spawn, port, 1)).expect("there is room");
-    let reply_port = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
+    me.call(&spec(Kind::Spawn, port, 1)).expect("there is space");
+    me.call(&spec(Kind::Call, port, 1)).expect("there is space");
+    me.call(&spec(Kind::Spawn, port, 1)).expect("there is space");
+    let reply_port = me.call(&spec(Kind::Call, port, 1)).expect("there is space");
     let mut got = Vec::new();
     me.take_messages(port, 8, &mut got).expect("the old one still serves");
     assert_eq!(got.len(), 1, "only what was sent before");

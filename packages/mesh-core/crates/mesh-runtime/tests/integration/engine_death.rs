@@ -69,7 +69,7 @@ fn post() -> CallSpec {
 #[test]
 fn frames_of_a_dead_process_are_delivered_before_its_death() {
     let dir = std::env::temp_dir().join(format!("mesh-engine-death-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).expect("there is room");
+    std::fs::create_dir_all(&dir).expect("there is space");
     let agent = start(AGENT, 0, &dir);
     for incarnation in 0..ROUNDS {
         agent.with_node(|node| node.proc_started(WORKER, incarnation));
@@ -80,7 +80,7 @@ fn frames_of_a_dead_process_are_delivered_before_its_death() {
             std::thread::yield_now();
         }
         for _ in 0..MESSAGES {
-            worker.with_node(|node| node.call(&post())).expect("there is room");
+            worker.with_node(|node| node.call(&post())).expect("the mailbox has space");
         }
         worker.drain(LIMIT);
         agent.proc_died(WORKER, incarnation, Bytes::from_static(b"gone"));

@@ -28,7 +28,7 @@ impl Folder {
         let mut options = File::options();
         let file = options.read(true).write(true).create_new(true).open(&initial_path);
         let file = file.expect("nobody else has it");
-        file.set_len(len as u64).expect("there is room");
+        file.set_len(len as u64).expect("there is space");
         let prefix = format!("{}/{number}.", self.0.display());
         let suffix = ".seg".to_owned();
         let names = LogNames { initial_path, prefix, suffix, time_base_ns: BASE_NS };

@@ -76,7 +76,7 @@ fn ask(node: &mut Node, to: ProcId) -> PortId {
         window: 4,
         timeout: None,
     };
-    node.call(&spec).expect("there is room")
+    node.call(&spec).expect("the mailbox has space")
 }
 
 fn code_of(node: &mut Node, reply_port: PortId) -> Option<u8> {

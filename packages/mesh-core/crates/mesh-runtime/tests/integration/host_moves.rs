@@ -182,7 +182,7 @@ fn a_cancelled_call_that_was_held_never_reaches_the_host() {
     let target = all_procs(1..2, 1);
     let spec = call(target, PORT, Bytes::from_static(b"x"));
     let from = ProcId::new(0, 1);
-    let port = cluster.node(0, 1).call(&spec).expect("there is room");
+    let port = cluster.node(0, 1).call(&spec).expect("the mailbox has space");
     cluster.run();
     cluster.node(0, 1).cancel(port);
     cluster.run();
@@ -199,7 +199,7 @@ fn a_host_that_dies_while_messages_are_held_fails_them() {
     hold(&mut cluster);
     let from = ProcId::new(2, 1);
     let spec = call(all_procs(1..2, PROCS), PORT, Bytes::from_static(b"x"));
-    let port = cluster.node(2, 1).call(&spec).expect("there is room");
+    let port = cluster.node(2, 1).call(&spec).expect("the mailbox has space");
     cluster.run();
     cluster.kill(MOVING.0);
     for host in other_agents(&cluster) {
@@ -226,7 +226,7 @@ fn a_death_on_the_new_machine_is_reported_to_watchers_of_the_old_process() {
     release(&mut cluster);
     cluster.run();
     let spec = call(all_procs(1..2, 1), PORT, Bytes::from_static(b"x"));
-    let port = cluster.node(2, 1).call(&spec).expect("there is room");
+    let port = cluster.node(2, 1).call(&spec).expect("the mailbox has space");
     cluster.run();
     assert_eq!(epoch_of(cluster.node(1, 1).incarnation()), 1);
     cluster.kill_proc(ProcId::new(1, 1));

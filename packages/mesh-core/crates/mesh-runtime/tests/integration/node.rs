@@ -80,8 +80,8 @@ fn messages_sent_before_a_process_reports_reach_it() {
         window: 8,
         timeout: None,
     };
-    agent.call(&spec(Kind::Spawn)).expect("there is room");
-    agent.call(&spec(Kind::Call)).expect("there is room");
+    agent.call(&spec(Kind::Spawn)).expect("the mailbox has space");
+    agent.call(&spec(Kind::Call)).expect("the mailbox has space");
     worker.dial(ProcId::new(0, 0));
     let at_worker = worker.connected(ProcId::new(0, 0));
     let at_agent = agent.accepted();

@@ -27,7 +27,7 @@ fn a_cast_and_its_reply_are_one_frame_per_host() {
     let mut cluster = Cluster::new(4, 3, 32);
     let port = open(&mut cluster, 1..4, 3);
     let spec = call(all_procs(1..4, 3), port, Bytes::from_static(b"hello"));
-    let reply_port = cluster.root().call(&spec).expect("there is room");
+    let reply_port = cluster.root().call(&spec).expect("it is sent");
     cluster.run();
     for host in 1..4 {
         assert_eq!(cluster.sent(0, host, Kind::Cast).0, 1);
@@ -57,7 +57,7 @@ fn a_wide_cast_goes_down_a_tree_and_its_replies_return_in_batches() {
     let mut cluster = Cluster::new(15, 2, 2);
     let port = open(&mut cluster, 1..15, 2);
     let reply_port =
-        cluster.root().call(&call(all_procs(1..15, 2), port, Bytes::new())).expect("room");
+        cluster.root().call(&call(all_procs(1..15, 2), port, Bytes::new())).expect("it is sent");
     cluster.run();
     let casts = |cluster: &Cluster| -> usize {
         (1..15).map(|host| cluster.sent(0, host, Kind::Relay).0).sum()
@@ -79,7 +79,7 @@ fn a_slow_rank_does_not_delay_the_replies_of_the_others() {
     let mut cluster = Cluster::new(2, 3, 32);
     let port = open(&mut cluster, 1..2, 3);
     let reply_port =
-        cluster.root().call(&call(all_procs(1..2, 3), port, Bytes::new())).expect("room");
+        cluster.root().call(&call(all_procs(1..2, 3), port, Bytes::new())).expect("it is sent");
     cluster.run();
     cluster.serve(ProcId::new(1, 1), port, echo);
     cluster.run();
@@ -98,7 +98,7 @@ fn a_long_cast_leaves_each_host_once_and_arrives_whole() {
     let port = open(&mut cluster, 1..5, 2);
     let body: Bytes = (0..3_000_000u32).flat_map(u32::to_le_bytes).collect::<Vec<u8>>().into();
     let reply_port =
-        cluster.root().call(&call(all_procs(1..5, 2), port, body.clone())).expect("room");
+        cluster.root().call(&call(all_procs(1..5, 2), port, body.clone())).expect("it is sent");
     cluster.run();
     for target in all_procs(1..5, 2) {
         let messages = cluster.serve(target.proc, port, echo);
@@ -123,9 +123,9 @@ fn a_short_message_does_not_wait_behind_a_long_one() {
     let other = open(&mut cluster, 1..2, 2);
     let to = |rank: usize| vec![all_procs(1..2, 2)[rank]];
     let long = call(to(0), port, vec![7; 64 << 20].into());
-    cluster.root().send(&long).expect("room");
-    cluster.root().send(&call(to(0), port, Bytes::from_static(b"behind"))).expect("room");
-    cluster.root().send(&call(to(0), other, Bytes::from_static(b"beside"))).expect("room");
+    cluster.root().send(&long).expect("it is sent");
+    cluster.root().send(&call(to(0), port, Bytes::from_static(b"behind"))).expect("it is sent");
+    cluster.root().send(&call(to(0), other, Bytes::from_static(b"beside"))).expect("it is sent");
     let worker = ProcId::new(1, 1);
     let mut steps = 0;
     while cluster.node(1, 1).mailbox_len(other) == 0 {
@@ -148,7 +148,7 @@ fn a_cast_of_an_actor_is_spread_by_the_agent_of_its_host() {
         cluster.left.clear();
         let targets = all_procs(0..4, 2);
         let spec = call(targets.clone(), port, vec![1; len].into());
-        let reply_port = cluster.node(0, 1).call(&spec).expect("room");
+        let reply_port = cluster.node(0, 1).call(&spec).expect("it is sent");
         cluster.run();
         for target in &targets {
             assert_eq!(cluster.serve(target.proc, port, echo).len(), 1);
@@ -166,7 +166,7 @@ fn the_death_of_a_process_fails_its_rank_and_no_other() {
     let mut cluster = Cluster::new(3, 3, 32);
     let port = open(&mut cluster, 1..3, 3);
     let reply_port =
-        cluster.root().call(&call(all_procs(1..3, 3), port, Bytes::new())).expect("room");
+        cluster.root().call(&call(all_procs(1..3, 3), port, Bytes::new())).expect("it is sent");
     cluster.run();
     cluster.serve(ProcId::new(1, 1), port, echo);
     cluster.run();
@@ -191,7 +191,7 @@ fn the_hosts_below_a_dead_one_get_the_cast_and_reply() {
         // All hosts have already communicated with their neighbours.
         let spec = call(all_procs(1..8, 2), port, vec![3; len].into());
         cluster.kill(1);
-        let reply_port = cluster.root().call(&spec).expect("room");
+        let reply_port = cluster.root().call(&spec).expect("it is sent");
         for _ in 0..40 {
             cluster.pass(Duration::from_millis(250));
             for target in all_procs(2..8, 2) {
@@ -229,7 +229,7 @@ fn order_is_kept_and_nothing_is_duplicated_on_any_route() {
                 sent.entry(target.proc).or_default().push(number);
             }
             let spec = call(targets, port, vec![number; len].into());
-            cluster.root().send(&spec).expect("room");
+            cluster.root().send(&spec).expect("it is sent");
             for _ in 0..(seed * 7 + u64::from(number)) % 50 {
                 cluster.step();
             }

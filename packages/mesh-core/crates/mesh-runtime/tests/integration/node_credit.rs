@@ -13,12 +13,12 @@ fn a_dropped_mailbox_returns_the_credit_of_taken_messages() {
         pair.agent.send(&spec).expect("three fit");
     }
     pair.pump();
-    assert!(!pair.agent.has_room(&spec));
+    assert!(!pair.agent.has_capacity(&spec));
     let mut taken = Vec::new();
     pair.worker.take_messages(port, 8, &mut taken).expect("the mailbox is open");
     pair.worker.drop_port(port);
     pair.pump();
-    assert!(pair.agent.has_room(&spec));
+    assert!(pair.agent.has_capacity(&spec));
 }
 
 #[test]
@@ -29,6 +29,6 @@ fn a_sender_blocked_by_bytes_is_notified_when_they_arrive() {
     let spec = to_worker(port, 8, vec![0; BACKLOG_MAX + 1]);
     pair.agent.send(&spec).expect("the backlog is empty");
     assert_eq!(pair.agent.send(&spec), Err(SendError::Backlog(WORKER)));
-    assert!(pair.pump(), "the sender asks for an ack, and the ack makes room");
-    assert!(pair.agent.has_room(&spec));
+    assert!(pair.pump(), "the sender asks for an ack, and the ack frees space");
+    assert!(pair.agent.has_capacity(&spec));
 }

@@ -49,7 +49,7 @@ fn messages(cluster: &mut Cluster, slot: u32) -> Vec<Frame> {
 fn readers_on_one_host_share_the_bytes_in_a_segment_of_its_agent() {
     let mut cluster = two_hosts();
     let pool = cluster.add_pool(1);
-    cluster.root().call(&long_call(all_procs(1..2, 2))).expect("there is room");
+    cluster.root().call(&long_call(all_procs(1..2, 2))).expect("there is space");
     cluster.run();
     for slot in 1..=2 {
         let [message] = &messages(&mut cluster, slot)[..] else { panic!("one message is there") };
@@ -82,7 +82,7 @@ fn directly_received_bytes_equal_the_sent_bytes() {
         assert!(receive.write(500_000, piece(500_000, LONG)));
         let reader = ProcId::new(1, 1);
         let mesh_runtime::segment::ReceiveResult::Shared(filled) = receive.finish(&[reader]) else {
-            panic!("there is room in the pool")
+            panic!("there is space in the pool")
         };
         let mut got = vec![0; LONG];
         let read = rustix::io::pread(filled.fd.as_fd(), &mut got, 0);
@@ -97,9 +97,9 @@ fn messages_after_a_long_message_are_delivered_after_it() {
     let mut cluster = two_hosts();
     cluster.add_pool(1);
     cluster.seed = 5;
-    cluster.root().call(&long_call(all_procs(1..2, 2))).expect("there is room");
+    cluster.root().call(&long_call(all_procs(1..2, 2))).expect("there is space");
     let short = call(all_procs(1..2, 2), PORT, Bytes::from_static(b"short"));
-    cluster.root().call(&short).expect("there is room");
+    cluster.root().call(&short).expect("there is space");
     cluster.run();
     for slot in 1..=2 {
         let lens: Vec<bool> =
@@ -115,7 +115,7 @@ fn the_death_of_the_sender_releases_the_received_part() {
     // Longer than the bytes in flight at any time.
     let mut spec = long_call(all_procs(1..2, 2));
     spec.tail = [&spec.tail[..], &vec![0; 8 * LONG]].concat().into();
-    cluster.root().call(&spec).expect("there is room");
+    cluster.root().call(&spec).expect("there is space");
     while pool.stats().bytes_in_use == 0 {
         assert!(cluster.step(), "the first piece comes");
     }
@@ -130,7 +130,7 @@ fn a_message_without_parts_is_not_received_directly() {
     let mut cluster = two_hosts();
     let pool = cluster.add_pool(1);
     let body = Bytes::from(vec![7; LONG]);
-    cluster.root().call(&call(all_procs(1..2, 2), PORT, body.clone())).expect("there is room");
+    cluster.root().call(&call(all_procs(1..2, 2), PORT, body.clone())).expect("there is space");
     cluster.run();
     assert_eq!(pool.stats().fills, 0);
     assert_eq!(messages(&mut cluster, 1)[0].tail, body);

@@ -94,7 +94,7 @@ impl Pair {
             window: 8,
             timeout: None,
         };
-        self.owner.call(&spec).expect("there is room")
+        self.owner.call(&spec).expect("the mailbox has space")
     }
 
     /// Makes the worker take the call, reply with a part of `part_owner`, and release its part.

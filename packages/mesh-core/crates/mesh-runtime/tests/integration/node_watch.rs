@@ -42,7 +42,7 @@ fn a_cast_implies_watches_of_its_receivers() {
     let mut cluster = Cluster::new(3, 2, 16);
     let targets = all_procs(1..3, 2);
     let port = cluster.root().new_port();
-    cluster.root().send(&call(targets.clone(), port, Bytes::new())).expect("there is room");
+    cluster.root().send(&call(targets.clone(), port, Bytes::new())).expect("the mailbox has space");
     targets.iter().for_each(|target| cluster.root().watch(target.proc));
     cluster.run();
     assert_eq!(watches_sent(&cluster, 0, 1) + watches_sent(&cluster, 0, 2), 0);
@@ -64,7 +64,7 @@ fn a_cast_to_a_dead_host_does_not_watch_its_replacement() {
     cluster.pass(HEARTBEAT * 4);
     let targets = all_procs(1..3, 2);
     let port = cluster.root().new_port();
-    cluster.root().send(&call(targets.clone(), port, Bytes::new())).expect("there is room");
+    cluster.root().send(&call(targets.clone(), port, Bytes::new())).expect("the mailbox has space");
     cluster.root().host_replaced(HostId(2), 1);
     cluster.root().effects().for_each(drop);
     cluster.root().watch(targets[2].proc);
@@ -79,7 +79,7 @@ fn a_connected_process_is_notified_of_a_death_before_its_link_closes() {
     let callee = ProcId::new(0, 2);
     let port = cluster.node(0, 1).new_port();
     let targets = vec![Target { proc: callee, rank: 0 }];
-    cluster.node(0, 1).send(&call(targets, port, Bytes::new())).expect("there is room");
+    cluster.node(0, 1).send(&call(targets, port, Bytes::new())).expect("the mailbox has space");
     cluster.run();
     assert!(cluster.node(0, 1).link_to(callee).is_some());
     cluster.kill_proc_unread(callee);

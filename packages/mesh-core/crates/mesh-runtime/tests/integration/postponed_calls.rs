@@ -43,7 +43,7 @@ fn postponed_calls_are_sent_in_order_and_not_overtaken() {
         .collect();
     assert_eq!(serve(&mut pair, port), [0]);
     // The reply freed capacity, which belongs to the first of the postponed calls.
-    assert!(!pair.agent.has_room(&call(port, 9)));
+    assert!(!pair.agent.has_capacity(&call(port, 9)));
     assert!(matches!(pair.agent.call(&call(port, 9)), Err(SendError::Full(_))));
     for n in 1..4 {
         assert_eq!(serve(&mut pair, port), [n]);
@@ -53,7 +53,7 @@ fn postponed_calls_are_sent_in_order_and_not_overtaken() {
         assert_eq!(pair.agent.take_replies(reply_port, &mut replies), Progress::Complete);
         assert_eq!(replies.len(), 1);
     }
-    assert!(pair.agent.has_room(&call(port, 9)));
+    assert!(pair.agent.has_capacity(&call(port, 9)));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_cancelled_call_is_never_sent() {
 #[test]
 fn a_postponed_call_fails_at_its_deadline_without_being_sent() {
     let (mut pair, port) = pair_with_mailboxes();
-    pair.agent.call_or_postpone(&call(port, 0)).expect("there is room");
+    pair.agent.call_or_postpone(&call(port, 0)).expect("the mailbox has space");
     let hurried = CallSpec { timeout: Some(Duration::from_secs(1)), ..call(port, 1) };
     let reply_port = pair.agent.call_or_postpone(&hurried).expect("it is postponed");
     pair.agent.advance(Duration::from_secs(2));
@@ -84,7 +84,7 @@ fn the_death_of_one_receiver_does_not_stop_the_call_to_the_others() {
     let (mut pair, port) = pair_with_mailboxes();
     let both: Arc<[Target]> =
         Arc::new([Target { proc: WORKER, rank: 0 }, Target { proc: AGENT, rank: 1 }]);
-    pair.agent.call_or_postpone(&call(port, 0)).expect("there is room");
+    pair.agent.call_or_postpone(&call(port, 0)).expect("the mailbox has space");
     let wide = CallSpec { targets: both, ..call(port, 1) };
     let reply_port = pair.agent.call_or_postpone(&wide).expect("it is postponed");
     pair.pump();
@@ -106,9 +106,9 @@ fn a_call_to_several_receivers_waits_behind_earlier_calls_to_each() {
     let both: Arc<[Target]> =
         Arc::new([Target { proc: WORKER, rank: 0 }, Target { proc: AGENT, rank: 1 }]);
     let here = CallSpec { targets: Arc::new([Target { proc: AGENT, rank: 1 }]), ..call(port, 7) };
-    pair.agent.call_or_postpone(&call(port, 0)).expect("there is room");
+    pair.agent.call_or_postpone(&call(port, 0)).expect("the mailbox has space");
     pair.agent.call_or_postpone(&CallSpec { targets: both, ..call(port, 1) }).expect("postponed");
-    pair.agent.call_or_postpone(&here).expect("it is postponed, although there is room");
+    pair.agent.call_or_postpone(&here).expect("it is postponed, although there is space");
     assert_eq!(pair.agent.mailbox_len(port), 0);
     assert_eq!(serve(&mut pair, port), [0]);
     let mut taken = Vec::new();
@@ -119,7 +119,7 @@ fn a_call_to_several_receivers_waits_behind_earlier_calls_to_each() {
 #[test]
 fn a_call_over_the_limit_is_refused_and_its_memory_is_not_kept() {
     let (mut pair, port) = pair_with_mailboxes();
-    pair.agent.call_or_postpone(&call(port, 0)).expect("there is room");
+    pair.agent.call_or_postpone(&call(port, 0)).expect("the mailbox has space");
     let long = CallSpec { tail: Bytes::from(vec![1; BACKLOG_MAX]), ..call(port, 1) };
     pair.agent.call_or_postpone(&long).expect("one is postponed, whatever its length");
     assert!(matches!(pair.agent.call_or_postpone(&call(port, 2)), Err(SendError::Full(_))));
@@ -131,7 +131,7 @@ fn a_call_over_the_limit_is_refused_and_its_memory_is_not_kept() {
 #[test]
 fn the_shared_memory_of_a_cancelled_call_is_released() {
     let (mut pair, port) = pair_with_mailboxes();
-    pair.agent.call_or_postpone(&call(port, 0)).expect("there is room");
+    pair.agent.call_or_postpone(&call(port, 0)).expect("the mailbox has space");
     let part = Part { owner: AGENT, segment: 3, generation: 5, offset: 0, len: 8 };
     let tail = Bytes::copy_from_slice(&part.encode());
     let shared = CallSpec { part_count: 1, tail, ..call(port, 1) };

@@ -16,7 +16,7 @@ fn pool(limits: SegmentLimits) -> SegmentPool {
 }
 
 fn fill(pool: &SegmentPool, len: usize, readers: &[ProcId]) -> Filled {
-    pool.fill(&[&vec![7; len]], readers).expect("there is room")
+    pool.fill(&[&vec![7; len]], readers).expect("there is space")
 }
 
 fn release(pool: &SegmentPool, filled: &Filled, reader: ProcId) {

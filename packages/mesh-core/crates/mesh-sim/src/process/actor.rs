@@ -76,7 +76,7 @@ impl Actor {
     }
 
     /// How many more messages it can take from its mailbox.
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn free_capacity(&self) -> usize {
         let max = if self.parameters.is_concurrent { CONCURRENT_MAX } else { 1 };
         max - self.jobs
     }

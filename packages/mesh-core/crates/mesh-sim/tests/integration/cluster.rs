@@ -48,7 +48,7 @@ impl Pair {
             window: 8,
             timeout: None,
         };
-        let reply_port = cluster.with_node(caller, |node| node.call(&spec)).expect("room");
+        let reply_port = cluster.with_node(caller, |node| node.call(&spec)).expect("it is sent");
         cluster.wake(threads.0);
         cluster.wake(threads.1);
         Self { cluster, caller: (caller, threads.0), callee: (callee, threads.1), reply_port }

@@ -43,7 +43,7 @@ fn bytes_pending_for_the_socket_are_bounded() {
     assert_eq!(taken, 4 * PLAIN_LEN_MAX);
     assert_eq!(worker.sealer.write(&[IoSlice::new(&bytes[taken..])]), Ok(0));
     assert_eq!(worker.sealer.pending().len(), PENDING_LEN_MAX);
-    worker.sealer.close().expect("there is always room for the end");
+    worker.sealer.close().expect("there is always space for the end");
     assert_eq!(pass(&mut worker, &mut controller), Ok(bytes[..taken].to_vec()));
     assert!(controller.opener.is_closed());
 }
@@ -138,7 +138,7 @@ fn a_cut_connection_is_not_reported_as_closed() {
     let (mut worker, mut controller) = linked();
     assert_eq!(send(&mut worker, &mut controller, &[b"all there is"]), b"all there is");
     assert!(!controller.opener.is_closed());
-    worker.sealer.close().expect("there is room");
+    worker.sealer.close().expect("there is space");
     assert_eq!(pass(&mut worker, &mut controller), Ok(vec![]));
     assert!(controller.opener.is_closed());
     assert_eq!(worker.sealer.write(&[IoSlice::new(b"more")]), Err(TlsError::Closed));
@@ -220,7 +220,7 @@ fn the_records_are_compatible_with_rustls() {
         client.reader().read_exact(&mut came).expect("it came whole");
         assert!(came == bytes, "down, round {round}");
 
-        client.writer().write_all(&bytes).expect("there is room");
+        client.writer().write_all(&bytes).expect("there is space");
         let mut came = Vec::new();
         for piece in written(&mut client).chunks(5000) {
             worker.opener.spare()[..piece.len()].copy_from_slice(piece);
@@ -234,7 +234,7 @@ fn the_records_are_compatible_with_rustls() {
         client.refresh_traffic_keys().expect("it is done with the handshake");
         worker.sealer.update_key().expect("there is a next key");
     }
-    worker.sealer.close().expect("there is room");
+    worker.sealer.close().expect("there is space");
     read_into(&mut client, worker.sealer.pending());
     assert_eq!(client.reader().read(&mut [0]).expect("a clean end"), 0);
 }

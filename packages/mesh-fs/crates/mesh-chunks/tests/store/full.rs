@@ -53,7 +53,7 @@ fn a_full_disk_is_an_error_and_stored_chunks_stay_readable() {
     // The system writes only a part of this batch.
     let batch = chunks(2000..2010);
     let pairs: Vec<_> = batch.iter().map(|chunk| (chunk.id, &chunk.bytes[..])).collect();
-    let error = store.put_verified(&pairs).expect_err("there is no room");
+    let error = store.put_verified(&pairs).expect_err("the disk is full");
     assert!(matches!(error, StoreError::Full { .. }), "{error}");
     assert_eq!(count_right(&open(folder.path(), SMALL), &inside), inside.len());
     // Small chunks, whose records also need space, in batches that fail at arbitrary points.

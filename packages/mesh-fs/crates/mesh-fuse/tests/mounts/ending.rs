@@ -140,7 +140,7 @@ fn a_mount_is_unmounted_after_its_mountpoint_was_renamed() {
     let (memory, _told) = MemoryFileSystem::new();
     let folder = folder();
     let (old, new) = (folder.path().join("old/a b"), folder.path().join("new"));
-    fs::create_dir_all(&old).expect("there is room");
+    fs::create_dir_all(&old).expect("there is space");
     let options = MountOptions::default();
     let Some(mount) = or_skip(Mount::open(&old, &options, Arc::new(memory))) else { return };
     fs::rename(folder.path().join("old"), new).expect("it can be renamed");
@@ -204,7 +204,7 @@ fn a_mount_is_removed_when_its_process_is_killed() {
     let folder = folder();
     // Characters that are escaped in the mount table.
     let point = folder.path().join("a b%s\\c\n");
-    fs::create_dir(&point).expect("there is room");
+    fs::create_dir(&point).expect("there is space");
     let mut command = Command::new(env::current_exe().expect("it runs"));
     let Some((mut child, source)) = serve_elsewhere(&mut command, &point) else { return };
     assert!(is_in_table(&source));

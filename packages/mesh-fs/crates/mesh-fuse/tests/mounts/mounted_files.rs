@@ -62,7 +62,7 @@ impl MountedFiles {
 }
 
 pub(crate) fn folder() -> TempDir {
-    tempfile::tempdir().expect("there is room for temporary files")
+    tempfile::tempdir().expect("there is space for temporary files")
 }
 
 /// Returns the mount; prints the reason and returns `None` if this machine does not support it.

@@ -149,17 +149,17 @@ fn extended_attributes_are_shown() {
         return;
     };
     let file = mounted.path("file");
-    let mut room = [0; 100];
-    let len = getxattr(&file, "user.colour", &mut room).expect("it has a colour");
-    assert_eq!(&room[..len], b"green");
+    let mut buffer = [0; 100];
+    let len = getxattr(&file, "user.colour", &mut buffer).expect("it has a colour");
+    assert_eq!(&buffer[..len], b"green");
     assert_eq!(getxattr_query(&file, "user.colour"), Ok(5));
     assert_eq!(getxattr(&file, "user.colour", &mut [0; 4]), Err(Errno::RANGE));
-    assert_eq!(getxattr(&file, "user.nothing", &mut room), Ok(0));
-    assert_eq!(getxattr(&file, "user.shape", &mut room), Err(Errno::NODATA));
-    let len = listxattr(&file, &mut room).expect("it has names");
-    assert_eq!(&room[..len], b"user.colour\0user.nothing\0");
+    assert_eq!(getxattr(&file, "user.nothing", &mut buffer), Ok(0));
+    assert_eq!(getxattr(&file, "user.shape", &mut buffer), Err(Errno::NODATA));
+    let len = listxattr(&file, &mut buffer).expect("it has names");
+    assert_eq!(&buffer[..len], b"user.colour\0user.nothing\0");
     assert_eq!(listxattr_query(&file), Ok(25));
-    assert_eq!(listxattr(mounted.path("plain"), &mut room), Ok(0));
+    assert_eq!(listxattr(mounted.path("plain"), &mut buffer), Ok(0));
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn the_mountpoint_has_to_be_an_empty_directory() {
     let folder = folder();
     let file = folder.path().join("file");
     assert!(matches!(refused(&file), MountError::MountpointMissing { .. }));
-    fs::write(&file, "").expect("there is room");
+    fs::write(&file, "").expect("there is space");
     assert!(matches!(refused(&file), MountError::MountpointNotDirectory { .. }));
     assert!(matches!(refused(&file.join("below")), MountError::MountpointNotDirectory { .. }));
     assert!(matches!(refused(folder.path()), MountError::MountpointNotEmpty { .. }));
@@ -52,7 +52,7 @@ fn over_full_allows_a_mount_over_a_non_empty_directory() {
     let (memory, _told) = MemoryFileSystem::new();
     memory.add_file(ROOT, "shown", b"");
     let folder = folder();
-    fs::write(folder.path().join("hidden"), "").expect("there is room");
+    fs::write(folder.path().join("hidden"), "").expect("there is space");
     let options = MountOptions { over_full: true, ..MountOptions::default() };
     let mounted = Mount::open(folder.path(), &options, Arc::new(memory));
     let Some(mount) = or_skip(mounted) else { return };

@@ -208,9 +208,9 @@ pub(crate) fn chunk_segment(
         if to - from < CONTENT.max() && missing > 0 {
             scratch.buffer.copy_within(from..to, 0);
             (from, to) = (0, to - from);
-            let room = &mut scratch.buffer[to..];
-            let wanted = room.len().min(usize::try_from(missing).unwrap_or(usize::MAX));
-            let read = source.read_at(&mut room[..wanted], at + to as u64)?;
+            let free = &mut scratch.buffer[to..];
+            let wanted = free.len().min(usize::try_from(missing).unwrap_or(usize::MAX));
+            let read = source.read_at(&mut free[..wanted], at + to as u64)?;
             if read == 0 {
                 return Err(ReadFailure::Changed);
             }

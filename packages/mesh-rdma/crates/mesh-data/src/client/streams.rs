@@ -172,8 +172,8 @@ impl Stream {
         let mut received = 0;
         loop {
             let len = CHUNK_LEN.min(to.len - received);
-            let room = to.part(received, len).expect("inside of the range");
-            let reply = self.socket.receive_reply_into(room, Some(stop))?;
+            let destination = to.part(received, len).expect("inside of the range");
+            let reply = self.socket.receive_reply_into(destination, Some(stop))?;
             if let Err(error) = reply.outcome(request) {
                 return Ok(Err(error));
             }
@@ -195,16 +195,16 @@ impl Stream {
     ) -> Result<Result<(), DataError>, SocketError> {
         let body = Span { start: grid.as_ptr() as usize, len: grid.len() };
         self.socket.send_request(request, body, Some(stop))?;
-        let mut room = vec![0; CHUNK_LEN.min(usize::try_from(len).unwrap_or(CHUNK_LEN))];
+        let mut buffer = vec![0; CHUNK_LEN.min(usize::try_from(len).unwrap_or(CHUNK_LEN))];
         let mut left = len;
         while left > 0 {
-            let now = room.len().min(usize::try_from(left).unwrap_or(CHUNK_LEN));
-            let part = Span { start: room.as_mut_ptr() as usize, len: now };
+            let now = buffer.len().min(usize::try_from(left).unwrap_or(CHUNK_LEN));
+            let part = Span { start: buffer.as_mut_ptr() as usize, len: now };
             let reply = self.socket.receive_reply_into(part, Some(stop))?;
             if let Err(error) = reply.outcome(request) {
                 return Ok(Err(error));
             }
-            put(&room[..now]);
+            put(&buffer[..now]);
             left -= now as u64;
         }
         Ok(Ok(()))

@@ -108,13 +108,13 @@ pub(crate) fn push_with(
 /// Receives some bytes, and the descriptors that are attached to them.
 pub(crate) fn pull_with(
     fd: BorrowedFd<'_>,
-    room: &mut [u8],
+    buffer: &mut [u8],
     stop: Option<&Stop>,
 ) -> Result<(usize, Vec<OwnedFd>), SocketError> {
     loop {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let parts = &mut [IoSliceMut::new(room)];
+        let parts = &mut [IoSliceMut::new(buffer)];
         match recvmsg(fd, parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
             Ok(message) => {
                 let rights = ancillary.drain().filter_map(|one| match one {

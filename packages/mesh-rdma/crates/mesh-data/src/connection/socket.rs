@@ -141,19 +141,19 @@ impl Socket {
         Ok((Reply::decode(&bytes).ok_or(SocketError::Strange)?, fds))
     }
 
-    /// Receives a reply, and its body, if any, directly into the buffer `room`.
+    /// Receives a reply, and its body, if any, directly into `buffer`.
     ///
     /// A body must fill the buffer; any other reply has no body.
     pub(crate) fn receive_reply_into(
         &self,
-        room: Span,
+        buffer: Span,
         stop: Option<&Stop>,
     ) -> Result<Reply, SocketError> {
         let mut head = [0; REPLY_LEN];
         let mut received = 0;
         while received < REPLY_LEN {
             let rest = &mut head[received..];
-            let pull = || self.pull(rest, room, RecvFlags::empty(), stop);
+            let pull = || self.pull(rest, buffer, RecvFlags::empty(), stop);
             match self.spin_wait.receive(self.as_fd(), pull)? {
                 0 => return Err(SocketError::Closed),
                 more => received += more,
@@ -162,9 +162,9 @@ impl Socket {
         let reply = Reply::decode(&head).ok_or(SocketError::Strange)?;
         match reply.length as usize {
             0 => {}
-            length if length == room.len => {
+            length if length == buffer.len => {
                 let done = received - REPLY_LEN;
-                let rest = room.part(done, length - done).expect("no more is taken than has room");
+                let rest = buffer.part(done, length - done).expect("no more is taken than fits");
                 self.receive_into(rest, stop)?;
             }
             _ => return Err(SocketError::Strange),
@@ -172,32 +172,32 @@ impl Socket {
         Ok(reply)
     }
 
-    /// Receives exactly as many bytes as fit into `room`.
+    /// Receives bytes until `buffer` is full.
     pub(crate) fn receive(
         &self,
-        mut room: &mut [u8],
+        mut buffer: &mut [u8],
         stop: Option<&Stop>,
     ) -> Result<(), SocketError> {
-        while !room.is_empty() {
-            match self.pull(room, NO_BYTES, RecvFlags::empty(), stop)? {
+        while !buffer.is_empty() {
+            match self.pull(buffer, NO_BYTES, RecvFlags::empty(), stop)? {
                 0 => return Err(SocketError::Closed),
-                received => room = &mut room[received..],
+                received => buffer = &mut buffer[received..],
             }
         }
         Ok(())
     }
 
-    /// Receives exactly as many bytes as fit into `room`, directly to their destination.
+    /// Receives bytes directly into `buffer` until it is full.
     pub(crate) fn receive_into(
         &self,
-        mut room: Span,
+        mut buffer: Span,
         stop: Option<&Stop>,
     ) -> Result<(), SocketError> {
-        while room.len > 0 {
-            match self.pull(&mut [], room, RecvFlags::empty(), stop)? {
+        while buffer.len > 0 {
+            match self.pull(&mut [], buffer, RecvFlags::empty(), stop)? {
                 0 => return Err(SocketError::Closed),
                 received => {
-                    room = Span { start: room.start + received, len: room.len - received };
+                    buffer = Span { start: buffer.start + received, len: buffer.len - received };
                     stop.map_or(Ok(()), Stop::check).map_err(SocketError::Stopped)?;
                 }
             }
@@ -208,16 +208,16 @@ impl Socket {
     /// Like [`Socket::receive_into`], for memory that must not be written after the other side has
     /// aborted the transfer or the deadline has passed. This is checked immediately before bytes
     /// are taken, not before a wait, because this process may be suspended during the wait.
-    pub(crate) fn land(&self, mut room: Span, stop: &Stop) -> Result<(), SocketError> {
+    pub(crate) fn land(&self, mut buffer: Span, stop: &Stop) -> Result<(), SocketError> {
         let mut has_bytes = self.has_bytes();
-        while room.len > 0 {
+        while buffer.len > 0 {
             if !has_bytes {
                 blocking_io::await_bytes(self.as_fd(), stop)?;
             }
-            match self.pull(&mut [], room, RecvFlags::DONTWAIT, None) {
+            match self.pull(&mut [], buffer, RecvFlags::DONTWAIT, None) {
                 Ok(0) => return Err(SocketError::Closed),
                 Ok(received) => {
-                    room = Span { start: room.start + received, len: room.len - received };
+                    buffer = Span { start: buffer.start + received, len: buffer.len - received };
                 }
                 Err(SocketError::Nothing) => {}
                 Err(error) => return Err(error),
@@ -238,13 +238,13 @@ impl Socket {
 
     fn receive_with(
         &self,
-        room: &mut [u8],
+        buffer: &mut [u8],
         stop: Option<&Stop>,
     ) -> Result<(usize, Vec<OwnedFd>), SocketError> {
         if self.keys.get().is_none() {
-            return blocking_io::pull_with(self.as_fd(), room, stop);
+            return blocking_io::pull_with(self.as_fd(), buffer, stop);
         }
-        Ok((self.pull(room, NO_BYTES, RecvFlags::empty(), stop)?, Vec::new()))
+        Ok((self.pull(buffer, NO_BYTES, RecvFlags::empty(), stop)?, Vec::new()))
     }
 
     fn pull(

@@ -44,18 +44,18 @@ impl AttachedProcess {
         })
     }
 
-    /// Copies rows from the process, relative to its address `from`, to the buffer `room`; returns
-    /// the number of bytes.
+    /// Copies rows from the process, relative to its address `from`, to `buffer`; returns the
+    /// number of bytes.
     ///
     /// # Safety
-    /// `room` is mapped for writing until this returns, and is as long as the rows require.
+    /// `buffer` is mapped for writing until this returns, and is as long as the rows require.
     pub(crate) unsafe fn read_rows(
         &self,
-        room: Span,
+        buffer: Span,
         from: u64,
         rows: &[Row],
     ) -> io::Result<usize> {
-        let start = room.start as u64;
+        let start = buffer.start as u64;
         let ours: Vec<_> = rows.iter().map(|row| iovec(start + row.to, row.len as usize)).collect();
         let theirs: Vec<_> =
             rows.iter().map(|row| iovec(from.wrapping_add(row.from), row.len as usize)).collect();

@@ -16,26 +16,25 @@ use crate::stop::Stop;
 const GAP_LEN_MAX: u64 = 1024;
 
 impl Target {
-    /// Copies `len` bytes of a grid, starting at byte `start` of the grid, to the local buffer
-    /// `room`.
+    /// Copies `len` bytes of a grid, starting at byte `start` of the grid, to the local `buffer`.
     ///
     /// # Errors
     /// Nothing is written after this returns, regardless of the result.
     ///
     /// # Safety
-    /// `room` is mapped for writing until this returns, and is as long as the grid requires.
+    /// `buffer` is mapped for writing until this returns, and is as long as the grid requires.
     pub(crate) unsafe fn gather(
         &self,
         grid: &Grid,
         start: u64,
         len: u64,
-        room: Span,
+        buffer: Span,
         offset: u64,
         stop: &Stop,
     ) -> Result<(), DataError> {
         let len = len.min(grid.len().saturating_sub(start));
         if grid.is_one_row() {
-            let part = room.part(number(start), number(len)).expect("the room is long enough");
+            let part = buffer.part(number(start), number(len)).expect("the buffer is long enough");
             // SAFETY: the caller guarantees it.
             return unsafe { self.copy(Direction::Read, part, offset + start, stop) };
         }
@@ -50,8 +49,8 @@ impl Target {
                 let span_len = grid.from_len().unwrap_or(u64::MAX);
                 let theirs = domain.range(slot, key, offset, span_len, false)?;
                 let check = || self.check_valid(domain.ledger().is_valid(slot, key));
-                // SAFETY: the caller guarantees `room`; the registration keeps the source mapped.
-                unsafe { copy_rows(rows, theirs, room, stop, check) }
+                // SAFETY: the caller guarantees `buffer`; the registration keeps the source mapped.
+                unsafe { copy_rows(rows, theirs, buffer, stop, check) }
             }
             Path::Arena(link, map) => {
                 let shared = local_peer(link);
@@ -59,18 +58,18 @@ impl Target {
                 let theirs = self.in_arena(map, offset, span_len)?;
                 let _use = shared.cells.copying(slot);
                 let check = || self.check_valid(shared.ledger.is_valid(slot, key));
-                // SAFETY: the caller guarantees `room`; the map keeps the source mapped.
-                unsafe { copy_rows(rows, theirs, room, stop, check) }?;
+                // SAFETY: the caller guarantees `buffer`; the map keeps the source mapped.
+                unsafe { copy_rows(rows, theirs, buffer, stop, check) }?;
                 link.check()?;
                 check()
             }
             // SAFETY: the caller guarantees it.
-            Path::Attach(link) => unsafe { self.attach_rows(link, rows, room, offset, stop) },
+            Path::Attach(link) => unsafe { self.attach_rows(link, rows, buffer, offset, stop) },
             Path::Unix(link) => {
-                self.stream_rows(link, &link.unix, grid, start, len, room, offset, stop)
+                self.stream_rows(link, &link.unix, grid, start, len, buffer, offset, stop)
             }
             Path::Tcp(link) => {
-                self.stream_rows(link, &link.tcp, grid, start, len, room, offset, stop)
+                self.stream_rows(link, &link.tcp, grid, start, len, buffer, offset, stop)
             }
         }
     }
@@ -81,7 +80,7 @@ impl Target {
         &self,
         link: &Link,
         rows: impl Iterator<Item = Row>,
-        room: Span,
+        buffer: Span,
         offset: u64,
         stop: &Stop,
     ) -> Result<(), DataError> {
@@ -93,16 +92,16 @@ impl Target {
             stop.check()?;
             self.check_valid(shared.ledger.is_valid(slot, key))?;
             let from = address.wrapping_add(offset);
-            // SAFETY: the caller guarantees `room`; the sources are registered ranges, which the
+            // SAFETY: the caller guarantees `buffer`; the sources are registered ranges, which the
             // cell protects.
             let (copied, wanted) = unsafe {
                 match cover(batch) {
                     Some(len) => {
-                        (read_cover(&shared.process, room, from, batch, len, &mut scratch), len)
+                        (read_cover(&shared.process, buffer, from, batch, len, &mut scratch), len)
                     }
                     None => {
                         let wanted = batch.iter().map(|row| row.len).sum();
-                        (shared.process.read_rows(room, from, batch), wanted)
+                        (shared.process.read_rows(buffer, from, batch), wanted)
                     }
                 }
             };
@@ -146,7 +145,7 @@ impl Target {
         grid: &Grid,
         start: u64,
         len: u64,
-        room: Span,
+        buffer: Span,
         offset: u64,
         stop: &Stop,
     ) -> Result<(), DataError> {
@@ -161,8 +160,8 @@ impl Target {
             ..Request::of(Verb::Gather, slot, key)
         };
         let stream = streams.acquire(stop)?;
-        let mut rows = Scatter::new(grid.rows(start, len), room);
-        // SAFETY: the bytes are written to `room`, which the caller guarantees.
+        let mut rows = Scatter::new(grid.rows(start, len), buffer);
+        // SAFETY: the bytes are written to `buffer`, which the caller guarantees.
         let put = |bytes: &[u8]| unsafe { rows.put(bytes) };
         match stream.gather(&request, &body, len, stop, put) {
             Ok(result) => {
@@ -222,10 +221,10 @@ fn cover(batch: &[Row]) -> Option<u64> {
 /// Reads the range that covers the rows, and copies the rows; returns the number of bytes read.
 ///
 /// # Safety
-/// `room` is mapped for writing and as long as the rows require; the rows cover `len` bytes.
+/// `buffer` is mapped for writing and as long as the rows require; the rows cover `len` bytes.
 unsafe fn read_cover(
     process: &AttachedProcess,
-    room: Span,
+    buffer: Span,
     from: u64,
     batch: &[Row],
     len: u64,
@@ -240,9 +239,9 @@ unsafe fn read_cover(
     let read = unsafe { process.read(all, from + first) }?;
     if read == all.len {
         for row in batch {
-            let to = Span { start: room.start + number(row.to), len: number(row.len) };
+            let to = Span { start: buffer.start + number(row.to), len: number(row.len) };
             let part = Span { start: all.start + number(row.from - first), len: to.len };
-            // SAFETY: the caller guarantees `room`, and the part was just read.
+            // SAFETY: the caller guarantees `buffer`, and the part was just read.
             unsafe { to.copy_from(part) };
         }
     }
@@ -273,17 +272,17 @@ fn in_batches(
 /// Copies packed bytes to their rows.
 struct Scatter<'a> {
     rows: crate::copy::grid::Rows<'a>,
-    room: Span,
+    buffer: Span,
     row: Row,
 }
 
 impl<'a> Scatter<'a> {
-    fn new(rows: crate::copy::grid::Rows<'a>, room: Span) -> Self {
-        Self { rows, room, row: Row { from: 0, to: 0, len: 0 } }
+    fn new(rows: crate::copy::grid::Rows<'a>, buffer: Span) -> Self {
+        Self { rows, buffer, row: Row { from: 0, to: 0, len: 0 } }
     }
 
     /// # Safety
-    /// `room` is mapped for writing and is as long as the rows require.
+    /// `buffer` is mapped for writing and is as long as the rows require.
     unsafe fn put(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.row.len == 0 {
@@ -293,8 +292,8 @@ impl<'a> Scatter<'a> {
             let len = self.row.len.min(bytes.len() as u64);
             let (now, later) = bytes.split_at(number(len));
             let from = Span { start: now.as_ptr() as usize, len: now.len() };
-            let to = Span { start: self.room.start + number(self.row.to), len: now.len() };
-            // SAFETY: the caller guarantees `room`.
+            let to = Span { start: self.buffer.start + number(self.row.to), len: now.len() };
+            // SAFETY: the caller guarantees `buffer`.
             unsafe { to.copy_from(from) };
             self.row = Row { from: 0, to: self.row.to + len, len: self.row.len - len };
             bytes = later;
@@ -302,17 +301,17 @@ impl<'a> Scatter<'a> {
     }
 }
 
-/// Packs rows of memory of this process, at most `room.len()` bytes.
+/// Packs rows of memory of this process, at most `buffer.len()` bytes.
 ///
 /// # Safety
 /// The rows are within `from`, which is mapped.
-pub(crate) unsafe fn pack(grid: &Grid, start: u64, from: Span, room: &mut [u8]) {
+pub(crate) unsafe fn pack(grid: &Grid, start: u64, from: Span, buffer: &mut [u8]) {
     let mut done = 0;
-    for row in grid.rows(start, room.len() as u64) {
+    for row in grid.rows(start, buffer.len() as u64) {
         let len = number(row.len);
-        let to = Span { start: room[done..done + len].as_mut_ptr() as usize, len };
+        let to = Span { start: buffer[done..done + len].as_mut_ptr() as usize, len };
         // SAFETY: the caller guarantees the source, and the indexing has checked the bounds of
-        // `room`.
+        // `buffer`.
         unsafe { to.copy_from(Span { start: from.start + number(row.from), len }) };
         done += len;
     }

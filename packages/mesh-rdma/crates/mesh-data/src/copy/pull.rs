@@ -86,9 +86,9 @@ impl Pull {
         // The pin precedes the lookup of the registration, so that a release waits for this copy.
         let _pin = Pin::of(&self.domain, self.slot, self.key, true)?;
         let to_len = self.grid.to_len().unwrap_or(u64::MAX);
-        let room = self.domain.range(self.slot, self.key, self.to, to_len, true)?;
+        let buffer = self.domain.range(self.slot, self.key, self.to, to_len, true)?;
         let start = piece as u64 * PIECE_LEN;
-        // SAFETY: the registration keeps `room` mapped while it is pinned.
-        unsafe { self.source.gather(&self.grid, start, PIECE_LEN, room, self.from, stop) }
+        // SAFETY: the registration keeps `buffer` mapped while it is pinned.
+        unsafe { self.source.gather(&self.grid, start, PIECE_LEN, buffer, self.from, stop) }
     }
 }

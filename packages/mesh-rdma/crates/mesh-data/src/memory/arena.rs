@@ -45,24 +45,24 @@ impl Arena {
     /// # Errors
     /// The system does not provide the memory.
     pub fn allocate(self: &Arc<Self>, len: usize) -> io::Result<Block> {
-        let room = len.max(1).next_multiple_of(PAGE);
+        let padded_len = len.max(1).next_multiple_of(PAGE);
         let mut segments = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
         let found = segments.iter_mut().enumerate().find_map(|(number, segment)| {
-            segment.take(room).map(|offset| (number, offset, Arc::clone(&segment.map)))
+            segment.take(padded_len).map(|offset| (number, offset, Arc::clone(&segment.map)))
         });
         let (number, offset, map) = match found {
             Some(found) => found,
             None => {
-                let mut segment = Segment::create(room.max(SEGMENT_LEN_MIN))?;
-                let offset = segment.take(room).expect("a new segment has the room");
+                let mut segment = Segment::create(padded_len.max(SEGMENT_LEN_MIN))?;
+                let offset = segment.take(padded_len).expect("a new segment is large enough");
                 let map = Arc::clone(&segment.map);
                 segments.push(segment);
                 (segments.len() - 1, offset, map)
             }
         };
         drop(segments);
-        let span = map.span().part(offset, len).expect("the room is of this segment");
-        map.populate(map.span().part(offset, room).expect("the room is of this segment"));
+        let span = map.span().part(offset, len).expect("the range is in this segment");
+        map.populate(map.span().part(offset, padded_len).expect("the range is in this segment"));
         let segment = u32::try_from(number).map_err(io::Error::other)?;
         let generation = generation();
         Ok(Block { arena: Arc::clone(self), segment, offset, span, map, generation })
@@ -91,24 +91,24 @@ impl Segment {
 
     /// Takes the first free range that is long enough.
     fn take(&mut self, len: usize) -> Option<usize> {
-        let (offset, room) =
-            self.free.iter().find(|(_, room)| **room >= len).map(|(at, room)| (*at, *room))?;
+        let (offset, free_len) =
+            self.free.iter().find(|(_, free)| **free >= len).map(|(at, free)| (*at, *free))?;
         self.free.remove(&offset);
-        if room > len {
-            self.free.insert(offset + len, room - len);
+        if free_len > len {
+            self.free.insert(offset + len, free_len - len);
         }
         Some(offset)
     }
 
     /// Frees a range, and merges it with adjacent free ranges.
     fn give_back(&mut self, mut offset: usize, mut len: usize) {
-        if let Some((before, room)) = self.free.range(..offset).next_back()
-            && before + room == offset
+        if let Some((before, free_len)) = self.free.range(..offset).next_back()
+            && before + free_len == offset
         {
-            (offset, len) = (*before, len + room);
+            (offset, len) = (*before, len + free_len);
         }
-        if let Some(room) = self.free.remove(&(offset + len)) {
-            len += room;
+        if let Some(free_len) = self.free.remove(&(offset + len)) {
+            len += free_len;
         }
         self.free.insert(offset, len);
     }
@@ -120,10 +120,10 @@ impl Drop for Block {
             // In a forked child, the block belongs to the parent.
             return;
         }
-        let room = self.span.len.max(1).next_multiple_of(PAGE);
+        let padded_len = self.span.len.max(1).next_multiple_of(PAGE);
         // The memory is emptied before the range is free, so that the next block contains zeros.
-        self.map.empty(self.offset as u64, room as u64);
+        self.map.empty(self.offset as u64, padded_len as u64);
         let mut segments = self.arena.segments.lock().unwrap_or_else(PoisonError::into_inner);
-        segments[self.segment as usize].give_back(self.offset, room);
+        segments[self.segment as usize].give_back(self.offset, padded_len);
     }
 }

@@ -35,9 +35,10 @@ pub(crate) fn push(
             first.copy_from_slice(of_head);
             let at = (copied + of_head.len()).saturating_sub(head.len());
             let part = body.part(at, rest.len()).expect("the records are as long as the bytes");
-            let room = Span { start: rest.as_mut_ptr() as usize, len: rest.len() };
-            // SAFETY: the caller keeps the body mapped, and `room` is in the buffer of the sealer.
-            unsafe { room.copy_from(part) };
+            let destination = Span { start: rest.as_mut_ptr() as usize, len: rest.len() };
+            // SAFETY: the caller keeps the body mapped, and `destination` is in the buffer of the
+            // sealer.
+            unsafe { destination.copy_from(part) };
             copied += plain.len();
         })?;
         blocking_io::push(fd, sealer.pending(), NO_BYTES, stop)?;

@@ -93,7 +93,7 @@ pub(crate) enum Origin {
 pub(crate) struct ConnectionLimiter {
     policy: AdmissionPolicy,
     state: Mutex<State>,
-    has_room: Condvar,
+    has_capacity: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -135,7 +135,7 @@ impl ConnectionLimiter {
                 return None;
             }
             state.evict();
-            state = self.has_room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.has_capacity.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let number = state.next_number;
         state.next_number += 1;
@@ -193,7 +193,7 @@ impl Permit {
             state.authenticated_count += 1;
             self.is_authenticated = true;
             drop(state);
-            self.limiter.has_room.notify_all();
+            self.limiter.has_capacity.notify_all();
         }
         self.is_authenticated
     }
@@ -208,7 +208,7 @@ impl Drop for Permit {
             state.unauthenticated.retain(|one| one.number != self.number);
         }
         drop(state);
-        self.limiter.has_room.notify_all();
+        self.limiter.has_capacity.notify_all();
     }
 }
 
@@ -244,11 +244,11 @@ mod tests {
     fn the_oldest_unauthenticated_connection_is_evicted_for_a_new_one() {
         let limiter = limiter(9, 2);
         let (first_peer, first) = connection();
-        let first = until_shut(first_peer, limiter.admit(Origin::Tcp, &first).expect("room"));
+        let first = until_shut(first_peer, limiter.admit(Origin::Tcp, &first).expect("a permit"));
         let (_second_peer, second) = connection();
-        let second = limiter.admit(Origin::Tcp, &second).expect("room");
+        let second = limiter.admit(Origin::Tcp, &second).expect("a permit");
         let (_third_peer, third) = connection();
-        let third = limiter.admit(Origin::Tcp, &third).expect("room");
+        let third = limiter.admit(Origin::Tcp, &third).expect("a permit");
         assert!(first.join().expect("it ends"), "the oldest one is evicted");
         assert!(!second.is_evicted() && !third.is_evicted());
     }
@@ -257,11 +257,11 @@ mod tests {
     fn a_flood_at_one_listener_evicts_its_own_connections() {
         let limiter = limiter(9, 3);
         let (_local_peer, local) = connection();
-        let local = limiter.admit(Origin::Local, &local).expect("room");
+        let local = limiter.admit(Origin::Local, &local).expect("a permit");
         let mut flood = Vec::new();
         for _ in 0..20 {
             let (peer, socket) = connection();
-            let permit = limiter.admit(Origin::Tcp, &socket).expect("room");
+            let permit = limiter.admit(Origin::Tcp, &socket).expect("a permit");
             flood.push((until_shut(peer, permit), socket));
         }
         assert!(!local.is_evicted());
@@ -275,16 +275,16 @@ mod tests {
     fn an_authenticated_connection_is_never_evicted() {
         let limiter = limiter(2, 2);
         let (_first_peer, first) = connection();
-        let mut first = limiter.admit(Origin::Tcp, &first).expect("room");
+        let mut first = limiter.admit(Origin::Tcp, &first).expect("a permit");
         assert!(first.authenticate());
         let (peer, second) = connection();
-        let second = until_shut(peer, limiter.admit(Origin::Tcp, &second).expect("room"));
+        let second = until_shut(peer, limiter.admit(Origin::Tcp, &second).expect("a permit"));
         let (_third_peer, third) = connection();
-        let mut third = limiter.admit(Origin::Tcp, &third).expect("room");
+        let mut third = limiter.admit(Origin::Tcp, &third).expect("a permit");
         assert!(second.join().expect("it ends"));
         assert!(third.authenticate());
         let (_fourth_peer, fourth) = connection();
-        assert!(limiter.admit(Origin::Tcp, &fourth).is_none(), "all room is taken by peers");
+        assert!(limiter.admit(Origin::Tcp, &fourth).is_none(), "peers use up the limit");
         drop(first);
         assert!(limiter.admit(Origin::Tcp, &fourth).is_some());
     }
@@ -293,7 +293,7 @@ mod tests {
     fn an_evicted_connection_cannot_authenticate_any_more() {
         let limiter = limiter(9, 1);
         let (_peer, socket) = connection();
-        let mut permit = limiter.admit(Origin::Local, &socket).expect("room");
+        let mut permit = limiter.admit(Origin::Local, &socket).expect("a permit");
         limiter.evict();
         assert!(!permit.authenticate());
     }

@@ -223,17 +223,17 @@ impl ConnectionHandler {
             Ok(range) => range,
             Err(error) => return self.reply_to(Err(error)),
         };
-        let mut room = vec![0; CHUNK_LEN.min(usize::try_from(len).unwrap_or(CHUNK_LEN))];
+        let mut buffer = vec![0; CHUNK_LEN.min(usize::try_from(len).unwrap_or(CHUNK_LEN))];
         let mut sent = 0;
         while sent < len {
             if !self.domain.ledger().is_valid(slot, key) {
                 return self.reply(Status::Released, 0);
             }
-            let now = room.len().min(usize::try_from(len - sent).unwrap_or(CHUNK_LEN));
+            let now = buffer.len().min(usize::try_from(len - sent).unwrap_or(CHUNK_LEN));
             // SAFETY: the registration keeps the range mapped while `serving` announces its slot.
-            unsafe { pack(&grid, start + sent, range, &mut room[..now]) };
+            unsafe { pack(&grid, start + sent, range, &mut buffer[..now]) };
             let length = u32::try_from(now).expect("a chunk is short");
-            let chunk = Span { start: room.as_ptr() as usize, len: now };
+            let chunk = Span { start: buffer.as_ptr() as usize, len: now };
             self.socket.send_reply(&Reply { status: Status::Done, length, value: 0 }, chunk)?;
             sent += now as u64;
         }

@@ -13,7 +13,7 @@ const LEN: usize = 4096;
 fn register(domain: &Domain) -> Remote {
     let span = Span { start: 4096, len: LEN };
     let memory = Memory { span, is_writable: true, device: Some(0) };
-    let (slot, key) = domain.register(memory, Box::new(())).expect("there is room for one");
+    let (slot, key) = domain.register(memory, Box::new(())).expect("there is space for one");
     Remote { slot, key, len: LEN as u64, address: 4096, arena: None, is_on_device: true }
 }
 

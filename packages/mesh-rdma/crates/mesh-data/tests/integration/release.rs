@@ -28,7 +28,7 @@ fn span_of(bytes: &mut [u8]) -> Span {
 fn register(domain: &Arc<Domain>, span: Span, freed: &Arc<AtomicUsize>) -> Arc<Target> {
     let owner = Box::new(Flag(Arc::clone(freed)));
     let memory = Memory { span, is_writable: true, device: None };
-    let (slot, key) = domain.register(memory, owner).expect("there is room for one");
+    let (slot, key) = domain.register(memory, owner).expect("there is space for one");
     let (len, address) = (span.len as u64, span.start as u64);
     let remote = Remote { slot, key, len, address, arena: None, is_on_device: false };
     Arc::new(Target::ours(domain, remote))
