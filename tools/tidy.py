@@ -4,8 +4,8 @@ import sys
 from collections.abc import Iterator
 
 from tools.rules import (
-    circles,
     crates,
+    import_cycles,
     imports,
     layout,
     prose,
@@ -27,7 +27,7 @@ RULES = (
     prose.no_machine_paths,
     prose.no_registry_hosts,
     imports.no_private_import_across_packages,
-    circles.no_import_circle,
+    import_cycles.no_import_cycle,
     public_modules.public_modules,
     public_modules.package_files,
     public_modules.core_range_holds,

@@ -24,7 +24,7 @@ from typing import Any
 import mcp
 
 from bench.agents.answers import QUERIES_MAX, Problem, problems
-from bench.agents.stage import READY
+from bench.agents.broken_program import READY
 
 _READY_S_MAX = 90.0
 #: Rows arrive a tenth of a second after the event, and a hang is reported after a second.

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from tests.campaign import steps
 from tests.campaign.ledger import Entry, draw, table, write
-from tests.hosts.crew.crew import Crew
-from tests.hosts.crew.program import Program
+from tests.hosts.cluster.cluster import WorkerCluster
+from tests.hosts.cluster.program import Program
 from tests.hosts.memory_cgroup import create_memory_cgroup
 from tests.hosts.world import World
 from tests.hosts.world.fault import Fault
@@ -46,12 +46,14 @@ DISK_BYTES = 24 << 20
 class Campaign:
     """Training on emulated hosts, and the faults that can be injected into it."""
 
-    def __init__(self, world: World, crew: Crew, program: Program, folder: Path) -> None:
-        self.crew = crew
+    def __init__(
+        self, world: World, cluster: WorkerCluster, program: Program, folder: Path
+    ) -> None:
+        self.cluster = cluster
         self._world = world
         self._program = program
         self._folder = folder
-        self._names = {host.name: host for host in crew.hosts}
+        self._names = {host.name: host for host in cluster.hosts}
 
     def inject(self, kind: str, rank: int) -> Callable[[], None]:
         """Inject a fault; return the function that repairs its cause after the recovery."""
@@ -90,14 +92,14 @@ class Campaign:
 
     def _return(self, host: Host) -> None:
         """Make a host available as a standby worker again."""
-        if not self.crew.worker(host).is_alive:
-            self.crew.start_worker(host)
-        self._program.do(steps.add_standby, self.crew.addresses([host]))
+        if not self.cluster.worker(host).is_alive:
+            self.cluster.start_worker(host)
+        self._program.do(steps.add_standby, self.cluster.addresses([host]))
 
     def _limit_memory(self, rank: int) -> Callable[[], None]:
         """Put a rank into a memory cgroup that it will exceed."""
         host = self._names[self._program.do(steps.host_names)[rank]]
-        (pid,) = self.crew.worker(host).outer([self._program.do(steps.pid, rank)])
+        (pid,) = self.cluster.worker(host).outer([self._program.do(steps.pid, rank)])
         cgroup = create_memory_cgroup(f"mesh-campaign-{os.getpid()}", MEMORY_LIMIT)
         (cgroup / "cgroup.procs").write_text(str(pid))
         return cgroup.rmdir
@@ -154,7 +156,7 @@ def run(
 
 
 @contextmanager
-def started() -> Iterator[tuple[Crew, World, Path]]:
+def started() -> Iterator[tuple[WorkerCluster, World, Path]]:
     """Start the hosts, with a folder that they share and a small disk in it."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mesh-campaign-")))
@@ -166,7 +168,7 @@ def started() -> Iterator[tuple[Crew, World, Path]]:
         names = ["client", *(f"w{number}" for number in range(HOSTS + STANDBY))]
         world = World(names, shared=[folder, folder / "disk"])
         stack.callback(world.close)
-        yield stack.enter_context(Crew(world, folder)), world, folder
+        yield stack.enter_context(WorkerCluster(world, folder)), world, folder
 
 
 def main() -> int:
@@ -182,17 +184,17 @@ def main() -> int:
     if reason := why_not():
         print(f"skipped: {reason}")
         return 0
-    with started() as (crew, world, folder):
-        where = (crew.addresses(), STANDBY, crew.keys, str(folder / "faults"))
-        with crew.program() as program:
+    with started() as (cluster, world, folder):
+        where = (cluster.addresses(), STANDBY, cluster.keys, str(folder / "faults"))
+        with cluster.program() as program:
             program.begin(steps.start, *where, str(folder / "disk")).result()
-            campaign = Campaign(world, crew, program, folder)
+            campaign = Campaign(world, cluster, program, folder)
             limit_s = 60 * options.minutes
             entries = run(campaign, program, options.failures, options.seed, limit_s)
             last, digest, losses = program.begin(steps.finish, 0, FINISH_LIMIT_S).result()
             program.do(steps.end)
-        crew.mend()
-        with crew.program() as program:
+        cluster.mend()
+        with cluster.program() as program:
             program.begin(steps.start, *where, "").result()
             alone = program.begin(steps.finish, last, FINISH_LIMIT_S).result()
             _, expected, undisturbed = alone

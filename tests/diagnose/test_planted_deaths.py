@@ -15,7 +15,7 @@ import torch
 
 from mesh_core.testing import wait_until
 from tests.diagnose.planted_deaths import LIMITS, plan
-from tests.hosts.crew import Crew
+from tests.hosts.cluster import WorkerCluster
 from tests.hosts.memory_cgroup import create_memory_cgroup
 from tests.hosts.world import Host
 from tools.workspace import ROOT
@@ -91,16 +91,16 @@ def line_of(death: str) -> int:
     [pytest.param(one, marks=pytest.mark.slow if one in SLOW else ()) for one in DEATHS],
 )
 def test_the_rank_and_the_line_are_named(
-    crew: Crew, death: str, outcomes: list[tuple[str, ...]]
+    cluster: WorkerCluster, death: str, outcomes: list[tuple[str, ...]]
 ) -> None:
-    crew.mend()
+    cluster.mend()
     seed = DEATHS.index(death) + 1
     rank = plan(seed)
-    host = crew.hosts[rank // 2]
+    host = cluster.hosts[rank // 2]
     with ExitStack() as stack:
         cgroup = stack.enter_context(limited(host)) if death in BY_KERNEL else ""
-        arguments = [death, str(seed), crew.keys, *crew.addresses()]
-        ran = crew.client.run(
+        arguments = [death, str(seed), cluster.keys, *cluster.addresses()]
+        ran = cluster.client.run(
             [sys.executable, str(PROGRAM), *arguments], check=False, timeout=LIMIT_S, cwd=ROOT
         )
     output = ran.stdout + ran.stderr

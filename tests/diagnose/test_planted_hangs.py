@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.diagnose.planted_hangs import plan
-from tests.hosts.crew import Crew
+from tests.hosts.cluster import WorkerCluster
 from tests.hosts.world.faults import Fault
 from tools.workspace import ROOT
 
@@ -74,11 +74,11 @@ def reports_of(stdout: str) -> list[dict[str, Any]]:
     return [json.loads(line.removeprefix("REPORT ")) for line in lines]
 
 
-def run(crew: Crew, hang: str, seed: int) -> tuple[float, list[dict[str, Any]], str]:
+def run(cluster: WorkerCluster, hang: str, seed: int) -> tuple[float, list[dict[str, Any]], str]:
     """Run a program; return when its culprit hung, the reports, and its output."""
-    crew.mend()
-    arguments = [hang, str(seed), crew.keys, *crew.addresses()]
-    ran = crew.client.run(
+    cluster.mend()
+    arguments = [hang, str(seed), cluster.keys, *cluster.addresses()]
+    ran = cluster.client.run(
         [sys.executable, str(PROGRAM), *arguments], check=False, timeout=LIMIT_S, cwd=ROOT
     )
     output = ran.stdout + ran.stderr
@@ -97,13 +97,13 @@ def run(crew: Crew, hang: str, seed: int) -> tuple[float, list[dict[str, Any]], 
     ],
 )
 def test_the_culprit_is_named(
-    crew: Crew,
+    cluster: WorkerCluster,
     planted: Planted,
     seed: int,
     limit_times: int,
     outcomes: list[tuple[str, ...]],
 ) -> None:
-    hung_at, reports, output = run(crew, planted.name, seed)
+    hung_at, reports, output = run(cluster, planted.name, seed)
     assert reports, output
     first = reports[0]
     (culprit,) = first["culprits"]
@@ -122,11 +122,11 @@ def test_the_culprit_is_named(
     outcomes.append((planted.name, str(seed), who, culprit["kind"], where, f"{passed_s:.2f} s"))
 
 
-def with_fault(crew: Crew, inject: Callable[[], Fault]) -> tuple[float, dict[str, Any]]:
+def with_fault(cluster: WorkerCluster, inject: Callable[[], Fault]) -> tuple[float, dict[str, Any]]:
     """Inject a fault while ranks train; return after how many seconds it is reported, and how."""
-    crew.mend()
-    arguments = ["", "1", crew.keys, *crew.addresses()]
-    program = crew.client.popen(
+    cluster.mend()
+    arguments = ["", "1", cluster.keys, *cluster.addresses()]
+    program = cluster.client.popen(
         [sys.executable, str(PROGRAM), *arguments], stdout=subprocess.PIPE, cwd=ROOT
     )
     assert program.stdout is not None
@@ -150,10 +150,10 @@ def with_fault(crew: Crew, inject: Callable[[], Fault]) -> tuple[float, dict[str
 
 @pytest.mark.timeout(120)
 def test_a_link_between_hosts_that_drops_all_packets_is_named(
-    crew: Crew, limit_times: int, outcomes: list[tuple[str, ...]]
+    cluster: WorkerCluster, limit_times: int, outcomes: list[tuple[str, ...]]
 ) -> None:
-    one, other = crew.hosts
-    passed_s, report = with_fault(crew, lambda: crew.world.faults.drop(one, other))
+    one, other = cluster.hosts
+    passed_s, report = with_fault(cluster, lambda: cluster.world.faults.drop(one, other))
     assert report["kind"] == "link", report
     assert passed_s < HOST_REPORT_S * limit_times, report
     outcomes.append(("link", "-", "all ranks", "link", "-", f"{passed_s:.2f} s"))
@@ -161,9 +161,9 @@ def test_a_link_between_hosts_that_drops_all_packets_is_named(
 
 @pytest.mark.timeout(120)
 def test_the_ranks_of_a_host_that_does_not_reply_are_named(
-    crew: Crew, limit_times: int, outcomes: list[tuple[str, ...]]
+    cluster: WorkerCluster, limit_times: int, outcomes: list[tuple[str, ...]]
 ) -> None:
-    passed_s, report = with_fault(crew, lambda: crew.world.faults.pause(crew.hosts[1]))
+    passed_s, report = with_fault(cluster, lambda: cluster.world.faults.pause(cluster.hosts[1]))
     assert report["culprits"][0]["kind"] == "lost", report
     assert report["culprits"][0]["host"] == "w1", report
     assert report["culprits"][0]["rank"] in (2, 3), report

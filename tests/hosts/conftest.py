@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.hosts.crew import Crew, Program
+from tests.hosts.cluster import Program, WorkerCluster
 from tests.hosts.world import World
 from tests.hosts.world.possible import why_not
 
@@ -72,27 +72,27 @@ def world(request: pytest.FixtureRequest, worlds: Worlds) -> World:
 
 
 @pytest.fixture(scope="module")
-def shared_crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerCluster]:
     """A client and four hosts with workers, shared by all tests of a file."""
     if reason := why_not():
         pytest.skip(reason)
-    folder = tmp_path_factory.mktemp("crew")
+    folder = tmp_path_factory.mktemp("cluster")
     names = ["client", "w0", "w1", "w2", "w3"]
-    with World(names, shared=[folder]) as world, Crew(world, folder) as crew:
-        yield crew
+    with World(names, shared=[folder]) as world, WorkerCluster(world, folder) as cluster:
+        yield cluster
 
 
 @pytest.fixture
-def crew(shared_crew: Crew) -> Iterator[Crew]:
+def cluster(shared_cluster: WorkerCluster) -> Iterator[WorkerCluster]:
     """The client and the four hosts; everything that a test stops is restored after it."""
-    yield shared_crew
-    shared_crew.mend()
+    yield shared_cluster
+    shared_cluster.mend()
 
 
 @pytest.fixture
-def program(crew: Crew) -> Iterator[Program]:
+def program(cluster: WorkerCluster) -> Iterator[Program]:
     """A program on the client that has not attached any worker yet."""
-    with crew.program() as program:
+    with cluster.program() as program:
         yield program
 
 

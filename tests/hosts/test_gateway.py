@@ -53,7 +53,7 @@ def attached(**options):
 """
 
 
-class Cluster:
+class GatewayCluster:
     """A client, a worker that it reaches, and two workers behind that worker."""
 
     def __init__(self, world: World, folder: Path) -> None:
@@ -92,16 +92,16 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(worlds: Worlds, tmp_path: Path) -> Iterator[Cluster]:
+def gateway_cluster(worlds: Worlds, tmp_path: Path) -> Iterator[GatewayCluster]:
     """A client that accepts no connections and that reaches only the worker `login`."""
     with ExitStack() as stack:
         world = worlds(["client", "login", "w0", "w1"], behind_nat=["client"])
-        cluster = Cluster(world, tmp_path)
-        stack.callback(cluster.close)
-        yield cluster
+        gateway_cluster = GatewayCluster(world, tmp_path)
+        stack.callback(gateway_cluster.close)
+        yield gateway_cluster
 
 
-def test_workers_behind_a_gateway_work_like_other_hosts(cluster: Cluster) -> None:
+def test_workers_behind_a_gateway_work_like_other_hosts(gateway_cluster: GatewayCluster) -> None:
     code = """
 members = attached(gateway=gateway)
 print(*members.where.call().get(timeout=30).values())
@@ -110,14 +110,14 @@ print(first.ask.call_one(second, 7).get(timeout=30), second.ask.call_one(first, 
 payload = os.urandom(20 << 20)
 print([echo == payload for echo in members.echo.call(payload).get(timeout=60).values()])
 """
-    assert cluster.run(code, "login", "w0", "w1") == [
+    assert gateway_cluster.run(code, "login", "w0", "w1") == [
         "login w0 w1",
         "7 8",
         "[True, True, True]",
     ]
 
 
-def test_a_gateway_need_not_be_a_host_of_the_job(cluster: Cluster) -> None:
+def test_a_gateway_need_not_be_a_host_of_the_job(gateway_cluster: GatewayCluster) -> None:
     code = """
 from mesh_core.compat import attach
 attach(gateway)
@@ -125,10 +125,12 @@ print(*attached().where.call().get(timeout=30).values())
 """
     # Two programs in sequence: the workers are free immediately, not when a lease expires.
     for _ in range(2):
-        assert cluster.run(code, "w0", "w1") == ["w0 w1"]
+        assert gateway_cluster.run(code, "w0", "w1") == ["w0 w1"]
 
 
-def test_workers_behind_a_gateway_are_unreachable_without_it(cluster: Cluster) -> None:
+def test_workers_behind_a_gateway_are_unreachable_without_it(
+    gateway_cluster: GatewayCluster,
+) -> None:
     code = """
 configure(attach_timeout_s=0.1)
 try:
@@ -136,11 +138,11 @@ try:
 except HostDied as error:
     print(error)
 """
-    (said,) = [line for line in cluster.run(code, "w0") if "reached" in line]
+    (said,) = [line for line in gateway_cluster.run(code, "w0") if "reached" in line]
     assert "tcp://w0:26600 cannot be reached" in said
 
 
-def test_the_gateway_reports_why_it_cannot_reach_a_host(cluster: Cluster) -> None:
+def test_the_gateway_reports_why_it_cannot_reach_a_host(gateway_cluster: GatewayCluster) -> None:
     code = """
 configure(attach_timeout_s=0.1)
 for host in ("no-such-host", "login:1"):
@@ -149,12 +151,14 @@ for host in ("no-such-host", "login:1"):
     except HostDied as error:
         print(str(error).replace("\\n", " "))
 """
-    unknown, refused = [line for line in cluster.run(code) if "from the gateway" in line]
+    unknown, refused = [line for line in gateway_cluster.run(code) if "from the gateway" in line]
     assert "no-such-host:26600 cannot be resolved here: correct the name" in unknown
     assert "connection refused: start the worker" in refused
 
 
-def test_a_connection_of_an_unauthenticated_peer_is_not_forwarded(cluster: Cluster) -> None:
+def test_a_connection_of_an_unauthenticated_peer_is_not_forwarded(
+    gateway_cluster: GatewayCluster,
+) -> None:
     code = """
 configure(attach_timeout_s=0.1)
 credentials = Credentials.create()
@@ -163,10 +167,12 @@ try:
 except HostDied as error:
     print("gateway login:26600 cannot be reached" in str(error), "job" in str(error))
 """
-    assert "True True" in cluster.run(code, "w0")
+    assert "True True" in gateway_cluster.run(code, "w0")
 
 
-def test_links_through_a_gateway_survive_a_connection_reset(cluster: Cluster) -> None:
+def test_links_through_a_gateway_survive_a_connection_reset(
+    gateway_cluster: GatewayCluster,
+) -> None:
     script = """
 members = attached(gateway=gateway)
 members.echo.call(0).get(timeout=30)
@@ -179,12 +185,12 @@ for sent in range(100):
     assert members.echo.call(sent).get(timeout=30).values() == [sent, sent]
 print("whole")
 """
-    keys = str(cluster.folder / "client")
-    program = cluster.client.start_python(PRELUDE + script, keys, "w0", "w1")
+    keys = str(gateway_cluster.folder / "client")
+    program = gateway_cluster.client.start_python(PRELUDE + script, keys, "w0", "w1")
     assert program.stdout is not None
     assert program.stdout.readline() == "ready\n"
-    cluster.world.faults.reset_once(cluster.client, cluster.login)
-    (cluster.folder / "broken").touch()
+    gateway_cluster.world.faults.reset_once(gateway_cluster.client, gateway_cluster.login)
+    (gateway_cluster.folder / "broken").touch()
     assert program.stdout.readline() == "whole\n"
     assert program.wait(END_LIMIT_S) == 0
 
@@ -203,14 +209,14 @@ print(members.weigh.call(os.urandom(10 << 20)).get(timeout=60).values(), flush=T
 """
     with ExitStack() as stack:
         world = worlds(["client", "login", "w0", "w1", "w2"], behind_nat=["client"])
-        cluster = Cluster(world, tmp_path)
-        stack.callback(cluster.close)
-        keys = str(cluster.folder / "client")
-        program = cluster.client.start_python(PRELUDE + script, keys, *hosts)
+        gateway_cluster = GatewayCluster(world, tmp_path)
+        stack.callback(gateway_cluster.close)
+        keys = str(gateway_cluster.folder / "client")
+        program = gateway_cluster.client.start_python(PRELUDE + script, keys, *hosts)
         assert program.stdout is not None
         assert program.stdout.readline() == "ready\n"
         before = {host.name: host.traffic() for host in world}
-        (cluster.folder / "begin").touch()
+        (gateway_cluster.folder / "begin").touch()
         assert program.stdout.readline() == f"{[10 << 20] * len(hosts)}\n"
         used = {host.name: host.traffic() - before[host.name] for host in world}
         assert program.wait(END_LIMIT_S) == 0
@@ -220,7 +226,7 @@ print(members.weigh.call(os.urandom(10 << 20)).get(timeout=60).values(), flush=T
     assert all(one.bytes_in < whole and one.bytes_out < whole for one in used.values()), used
 
 
-def test_the_death_of_a_host_behind_the_gateway_is_noticed(cluster: Cluster) -> None:
+def test_the_death_of_a_host_behind_the_gateway_is_noticed(gateway_cluster: GatewayCluster) -> None:
     script = """
 members = attached(gateway=gateway)
 waiting = members.slice(hosts=1).never.call_one()
@@ -234,11 +240,11 @@ except HostDied:
     print(time.monotonic() - start < 10, value, flush=True)
     os._exit(0)
 """
-    keys = str(cluster.folder / "client")
-    program = cluster.client.start_python(PRELUDE + script, keys, "w0", "w1")
+    keys = str(gateway_cluster.folder / "client")
+    program = gateway_cluster.client.start_python(PRELUDE + script, keys, "w0", "w1")
     assert program.stdout is not None
     assert program.stdout.readline() == "ready\n"
-    cluster.world.faults.power_cut(cluster.inner[1])
-    cluster.workers.pop("w1")
+    gateway_cluster.world.faults.power_cut(gateway_cluster.inner[1])
+    gateway_cluster.workers.pop("w1")
     assert program.stdout.readline() == "True 3\n"
     program.wait(END_LIMIT_S)

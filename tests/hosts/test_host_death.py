@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from mesh_core.testing import wait_until
-from tests.hosts.crew import Crew, Program, steps
-from tests.hosts.crew.crew import children
+from tests.hosts.cluster import Program, WorkerCluster, steps
+from tests.hosts.cluster.cluster import children
 
 HEARTBEATS_S = 3.0
 #: A heartbeat interval with which heartbeats detect nothing during a test.
@@ -31,30 +31,30 @@ SETTLE_S = 0.3
 
 
 def attach(
-    crew: Crew, program: Program, procs: int = 2, settings: dict[str, Any] | None = None
+    cluster: WorkerCluster, program: Program, procs: int = 2, settings: dict[str, Any] | None = None
 ) -> list[list[int]]:
     """Spawn on all hosts, and return the processes of each."""
-    program.do(steps.attach, crew.addresses(), crew.keys, settings or {})
+    program.do(steps.attach, cluster.addresses(), cluster.keys, settings or {})
     where = program.do(steps.spawn, procs)
     return [
-        crew.worker(host).outer(pid for name, pid in where if name == host.name)
-        for host in crew.hosts
+        cluster.worker(host).outer(pid for name, pid in where if name == host.name)
+        for host in cluster.hosts
     ]
 
 
 def test_a_power_cut_raises_host_died_for_all_waiting_callers_and_no_others(
-    crew: Crew, program: Program
+    cluster: WorkerCluster, program: Program
 ) -> None:
-    attach(crew, program)
+    attach(cluster, program)
     assert program.do(steps.spawn_owner, 0) == 8
-    w3 = crew.hosts[3]
+    w3 = cluster.hosts[3]
     waits = [
         program.begin(steps.wait_for_ever, 3),
         program.begin(steps.wait_through, 2, 3),
     ]
     program.do(steps.settle, SETTLE_S)
     cut = time.monotonic()
-    with crew.world.faults.power_cut(w3):
+    with cluster.world.faults.power_cut(w3):
         # An operation that waits for the dead host would take until the host is declared dead.
         assert program.do(steps.timed_spawn, [0, 1]) < HEARTBEATS_S - SOON_S
         for wait in waits:
@@ -75,9 +75,9 @@ def test_a_power_cut_raises_host_died_for_all_waiting_callers_and_no_others(
         assert program.end() == 0
 
 
-def test_an_idle_owner_is_notified_once(crew: Crew, program: Program) -> None:
-    attach(crew, program, 2)
-    with crew.world.faults.power_cut(crew.hosts[3]):
+def test_an_idle_owner_is_notified_once(cluster: WorkerCluster, program: Program) -> None:
+    attach(cluster, program, 2)
+    with cluster.world.faults.power_cut(cluster.hosts[3]):
         told = program.do(steps.await_told)
         # Longer than a second report could take after the first.
         program.do(steps.settle, 2 * SETTLE_S)
@@ -86,20 +86,24 @@ def test_an_idle_owner_is_notified_once(crew: Crew, program: Program) -> None:
         program.do(steps.stop)
 
 
-def test_a_restarted_host_is_attached_as_a_new_host(crew: Crew, program: Program) -> None:
-    attach(crew, program)
-    w3 = crew.hosts[3]
-    with crew.world.faults.power_cut(w3):
+def test_a_restarted_host_is_attached_as_a_new_host(
+    cluster: WorkerCluster, program: Program
+) -> None:
+    attach(cluster, program)
+    w3 = cluster.hosts[3]
+    with cluster.world.faults.power_cut(w3):
         program.do(steps.await_told)
-    crew.start_worker(w3)
-    assert program.do(steps.attach_more, crew.addresses([w3]), crew.keys) == ["w3"]
+    cluster.start_worker(w3)
+    assert program.do(steps.attach_more, cluster.addresses([w3]), cluster.keys) == ["w3"]
     # It is a new host of the job; the old one stays dead.
     assert program.do(steps.wait_for_ever, 3)[0] == "HostDied"
     assert program.do(steps.echo_each, [0, 1, 2]) == ["x"] * 6
 
 
-def test_a_killed_process_on_another_host_is_reported_quickly(crew: Crew, program: Program) -> None:
-    procs = attach(crew, program, 1)
+def test_a_killed_process_on_another_host_is_reported_quickly(
+    cluster: WorkerCluster, program: Program
+) -> None:
+    procs = attach(cluster, program, 1)
     times = []
     for host in (0, 1, 2):
         waiting = program.begin(steps.wait_for_ever, host)
@@ -112,30 +116,34 @@ def test_a_killed_process_on_another_host_is_reported_quickly(crew: Crew, progra
 
 
 @pytest.mark.parametrize("way", ["SIGKILL", "power cut"])
-def test_workers_terminate_the_processes_of_a_lost_controller(crew: Crew, way: str) -> None:
+def test_workers_terminate_the_processes_of_a_lost_controller(
+    cluster: WorkerCluster, way: str
+) -> None:
     lease_s = 2.0
-    with crew.program() as program:
-        procs = attach(crew, program, 2, {"host_lease_s": lease_s})
-        sessions = [crew.worker(host).session() for host in crew.hosts]
+    with cluster.program() as program:
+        procs = attach(cluster, program, 2, {"host_lease_s": lease_s})
+        sessions = [cluster.worker(host).session() for host in cluster.hosts]
         gone = time.monotonic()
         if way == "SIGKILL":
             program.kill()
         else:
-            crew.client.power_cut()
+            cluster.client.power_cut()
         wait_until_gone([*chain(*procs)], gone + lease_s + 2 * SOON_S)
-    crew.mend()
-    with crew.program() as other:
-        attach(crew, other)
-        assert not {crew.worker(host).session() for host in crew.hosts} & set(sessions)
+    cluster.mend()
+    with cluster.program() as other:
+        attach(cluster, other)
+        assert not {cluster.worker(host).session() for host in cluster.hosts} & set(sessions)
 
 
-def test_the_processes_of_a_killed_worker_session_exit(crew: Crew, program: Program) -> None:
+def test_the_processes_of_a_killed_worker_session_exit(
+    cluster: WorkerCluster, program: Program
+) -> None:
     # Heartbeats would detect it long after the limits below: only a report of the worker can be in
     # time.
-    procs = attach(crew, program, settings={"heartbeat_s": NEVER_S})[3]
+    procs = attach(cluster, program, settings={"heartbeat_s": NEVER_S})[3]
     waiting = program.begin(steps.wait_for_ever, 3)
     program.do(steps.settle, SETTLE_S)
-    worker = crew.worker(crew.hosts[3])
+    worker = cluster.worker(cluster.hosts[3])
     killed = worker.session()
     os.kill(killed, signal.SIGKILL)
     assert waiting.result(60)[0] == "HostDied"

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from mesh_core.testing import wait_until
-from tests.hosts.crew import Crew, Program, mounts, steps
+from tests.hosts.cluster import Program, WorkerCluster, mounts, steps
 from tests.hosts.world import Host
 
 MIB = 1 << 20
@@ -20,11 +20,11 @@ _pause = threading.Event()
 
 
 @pytest.fixture
-def attached(crew: Crew, program: Program) -> Program:
+def attached(cluster: WorkerCluster, program: Program) -> Program:
     """A program with all hosts, without cached chunks of an earlier test."""
-    for host in crew.hosts:
+    for host in cluster.hosts:
         host.run(["rm", "-rf", mounts.CHUNKS])
-    program.do(steps.attach, crew.addresses(), crew.keys, {"host_lease_s": 3.0})
+    program.do(steps.attach, cluster.addresses(), cluster.keys, {"host_lease_s": 3.0})
     return program
 
 
@@ -42,20 +42,20 @@ def wait_for_bytes(host: Host, count: int) -> None:
         _pause.wait(0.01)
 
 
-def test_each_byte_leaves_the_client_once(crew: Crew, attached: Program) -> None:
+def test_each_byte_leaves_the_client_once(cluster: WorkerCluster, attached: Program) -> None:
     length = attached.do(mounts.make_project, 1, 60, MIB // 2)
-    before = crew.client.traffic().bytes_out
+    before = cluster.client.traffic().bytes_out
     attached.do(mounts.open_mount)
     assert attached.do(mounts.wait) == ["True"] * 4
     assert attached.do(mounts.digests, [0, 1, 2, 3]) == [attached.do(mounts.project_digest)] * 4
     assert length <= attached.do(mounts.sent_bytes) < 1.1 * length
-    assert crew.client.traffic().bytes_out - before < 1.2 * length
+    assert cluster.client.traffic().bytes_out - before < 1.2 * length
     attached.do(mounts.close)
-    assert [mounted(host) for host in crew.hosts] == [[]] * 4
+    assert [mounted(host) for host in cluster.hosts] == [[]] * 4
 
 
 def test_an_edit_is_visible_on_all_hosts_and_only_the_edit_is_sent(
-    crew: Crew, attached: Program
+    cluster: WorkerCluster, attached: Program
 ) -> None:
     attached.do(mounts.make_project, 2, 60, MIB // 4)
     attached.do(mounts.open_mount)
@@ -70,16 +70,16 @@ def test_an_edit_is_visible_on_all_hosts_and_only_the_edit_is_sent(
 
 @pytest.mark.parametrize("lost", [0, 1], ids=["at the top", "in the middle"])
 def test_hosts_below_a_lost_host_get_all_files_from_the_hosts_above_it(
-    crew: Crew, attached: Program, lost: int
+    cluster: WorkerCluster, attached: Program, lost: int
 ) -> None:
     length = attached.do(mounts.make_project, 3 + lost, 60, MIB // 2)
     left = [host for host in range(4) if host != lost]
-    with crew.world.faults.bandwidth(crew.client, 100_000_000):
+    with cluster.world.faults.bandwidth(cluster.client, 100_000_000):
         attached.do(mounts.open_mount)
         waiting = attached.begin(mounts.wait)
-        wait_for_bytes(crew.hosts[lost], length // 8)
+        wait_for_bytes(cluster.hosts[lost], length // 8)
         assert not waiting.done()
-        with crew.world.faults.power_cut(crew.hosts[lost]):
+        with cluster.world.faults.power_cut(cluster.hosts[lost]):
             states = waiting.result(2 * LIMIT_S)
             assert states.pop(lost) == "HostDied"
             assert states == ["True"] * 3
@@ -89,12 +89,14 @@ def test_hosts_below_a_lost_host_get_all_files_from_the_hosts_above_it(
     assert attached.do(mounts.refresh)
     assert attached.do(mounts.digests, left) == [attached.do(mounts.project_digest)] * 3
     attached.do(mounts.close)
-    assert [mounted(crew.hosts[host]) for host in left] == [[]] * 3
+    assert [mounted(cluster.hosts[host]) for host in left] == [[]] * 3
 
 
-def test_mounts_are_removed_when_the_client_loses_power(crew: Crew, attached: Program) -> None:
+def test_mounts_are_removed_when_the_client_loses_power(
+    cluster: WorkerCluster, attached: Program
+) -> None:
     attached.do(mounts.make_project, 5, 10, 1000)
     attached.do(mounts.open_mount)
-    assert all(mounted(host) for host in crew.hosts)
-    crew.client.power_cut()
-    wait_until(lambda: not any(mounted(host) for host in crew.hosts), LIMIT_S)
+    assert all(mounted(host) for host in cluster.hosts)
+    cluster.client.power_cut()
+    wait_until(lambda: not any(mounted(host) for host in cluster.hosts), LIMIT_S)

@@ -6,7 +6,7 @@ import json
 import textwrap
 from pathlib import Path
 
-from tests.hosts.crew import Crew
+from tests.hosts.cluster import WorkerCluster
 
 HEAD = """
 import json, sys
@@ -41,17 +41,17 @@ else:
 """
 
 
-def run(crew: Crew, folder: Path, program: str) -> str:
+def run(cluster: WorkerCluster, folder: Path, program: str) -> str:
     """Run a program on the client with all hosts available, and return its output."""
     code = HEAD + textwrap.dedent(program)
-    return crew.client.python(code, json.dumps(crew.addresses()), crew.keys, str(folder))
+    return cluster.client.python(code, json.dumps(cluster.addresses()), cluster.keys, str(folder))
 
 
-def test_ranks_of_a_script_rendezvous_at_the_name_of_the_first_host(crew: Crew) -> None:
-    (crew.folder / "meet.py").write_text(MEET)
+def test_ranks_of_a_script_rendezvous_at_the_name_of_the_first_host(cluster: WorkerCluster) -> None:
+    (cluster.folder / "meet.py").write_text(MEET)
     printed = run(
-        crew,
-        crew.folder,
+        cluster,
+        cluster.folder,
         """
         for attempt in range(2):
             run = run_spmd(hosts, folder / "meet.py", per_host=2, output_dir=folder / "kept")
@@ -63,12 +63,12 @@ def test_ranks_of_a_script_rendezvous_at_the_name_of_the_first_host(crew: Crew) 
     assert f"w0 {expected}" in printed
 
 
-def test_a_failure_names_its_host_and_all_hosts_start_another_round(crew: Crew) -> None:
+def test_a_failure_names_its_host_and_all_hosts_start_another_round(cluster: WorkerCluster) -> None:
     failing = 'if (os.environ["TORCHELASTIC_RESTART_COUNT"], rank) == ("0", 5): raise SystemExit(3)'
-    (crew.folder / "flaky.py").write_text(MEET + failing + "\n")
+    (cluster.folder / "flaky.py").write_text(MEET + failing + "\n")
     printed = run(
-        crew,
-        crew.folder,
+        cluster,
+        cluster.folder,
         """
         sys.stderr = sys.stdout
         assert run_spmd(hosts, folder / "flaky.py", per_host=2, max_restarts=1).get() == 0
@@ -79,10 +79,10 @@ def test_a_failure_names_its_host_and_all_hosts_start_another_round(crew: Crew) 
     assert "w0 1@w0 2@w1 3@w1 4@w2 5@w2 6@w3 7@w3" in of_the_last_round
 
 
-def test_output_of_each_host_is_kept_at_the_client(crew: Crew) -> None:
+def test_output_of_each_host_is_kept_at_the_client(cluster: WorkerCluster) -> None:
     printed = run(
-        crew,
-        crew.folder,
+        cluster,
+        cluster.folder,
         """
         assert exec_command(hosts, "hostname", output_dir=folder / "names").get() == 0
         files = sorted((folder / "names/mesh").glob("*/stdout.txt"))
@@ -92,10 +92,12 @@ def test_output_of_each_host_is_kept_at_the_client(crew: Crew) -> None:
     assert "w0 w1 w2 w3" in printed
 
 
-def test_a_port_of_one_host_is_reached_from_another_and_from_the_client(crew: Crew) -> None:
+def test_a_port_of_one_host_is_reached_from_another_and_from_the_client(
+    cluster: WorkerCluster,
+) -> None:
     printed = run(
-        crew,
-        crew.folder,
+        cluster,
+        cluster.folder,
         """
         import socket
         from mesh_core import Actor, endpoint

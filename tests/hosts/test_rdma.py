@@ -15,7 +15,7 @@ from contextlib import ExitStack
 import pytest
 
 from mesh_core.testing import wait_until
-from tests.hosts.crew import Program, memory
+from tests.hosts.cluster import Program, memory
 from tests.hosts.world import Host, World
 
 MIB = 1 << 20

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.hosts.crew import Program, many
+from tests.hosts.cluster import Program, many
 from tests.hosts.world import Host, World
 
 MIB = 1 << 20

@@ -23,10 +23,8 @@ from typing import Any
 import pytest
 
 from mesh_core import Credentials, CredentialsError
-from tests.hosts.crew import Crew, Program, steps
-from tests.hosts.crew.attacks import ASK_WITHOUT_PROOF, FLOOD, JOIN, RECORD
-from tests.hosts.crew.crew import PORT
-from tests.hosts.crew.intruder import (
+from tests.hosts.cluster import Program, WorkerCluster, steps
+from tests.hosts.cluster.attacker import (
     ATTACH,
     ATTACHED,
     CALL,
@@ -43,6 +41,8 @@ from tests.hosts.crew.intruder import (
     old_tls,
     tls,
 )
+from tests.hosts.cluster.attacks import ASK_WITHOUT_PROOF, FLOOD, JOIN, RECORD
+from tests.hosts.cluster.cluster import PORT
 from tests.hosts.world import Host, World
 from tools.workspace import ROOT
 
@@ -58,9 +58,9 @@ _pause = threading.Event()
 
 @dataclass(frozen=True)
 class Siege:
-    """A crew under attack, and the host of the attacker."""
+    """A cluster under attack, and the host of the attacker."""
 
-    crew: Crew
+    cluster: WorkerCluster
     program: Program
     attacker: Host
     marker: Path
@@ -69,7 +69,7 @@ class Siege:
     @property
     def targets(self) -> list[str]:
         """The addresses of the worker that serves the program and of the free worker."""
-        return [host.address for host in self.crew.hosts]
+        return [host.address for host in self.cluster.hosts]
 
     @property
     def bomb(self) -> bytes:
@@ -78,9 +78,9 @@ class Siege:
 
     def member(self) -> Path:
         """The credentials of a worker of the job, as held by an attacker who compromised it."""
-        folder = self.crew.folder / "taken"
+        folder = self.cluster.folder / "taken"
         if not folder.exists():
-            self.crew.credentials.issue(role="worker", name="taken").save(folder)
+            self.cluster.credentials.issue(role="worker", name="taken").save(folder)
         return folder
 
     def attach_request(self, job: bytes = bytes(16)) -> bytes:
@@ -91,17 +91,17 @@ class Siege:
 
     def pids(self) -> list[int]:
         """Return the pids of the processes that accept connections."""
-        return [self.crew.worker(host).session() for host in self.crew.hosts]
+        return [self.cluster.worker(host).session() for host in self.cluster.hosts]
 
     def check(self) -> None:
         """Check that both workers serve normally."""
         assert self.program.do(steps.echo, "x") == ["x"]
-        worker = self.crew.worker(self.crew.hosts[1])
+        worker = self.cluster.worker(self.cluster.hosts[1])
         session = worker.session()
-        with self.crew.program() as other:
-            free = self.crew.addresses(self.crew.hosts[1:])
-            other.do(steps.attach, free, self.crew.keys, {})
-            assert other.do(steps.spawn)[0][0] == self.crew.hosts[1].name
+        with self.cluster.program() as other:
+            free = self.cluster.addresses(self.cluster.hosts[1:])
+            other.do(steps.attach, free, self.cluster.keys, {})
+            assert other.do(steps.spawn)[0][0] == self.cluster.hosts[1].name
             assert other.do(steps.echo, "x") == ["x"]
         worker.wait_for_session_after(session)
         assert not self.marker.exists(), "something was unpickled"
@@ -112,11 +112,11 @@ def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
     folder = tmp_path_factory.mktemp("siege")
     with ExitStack() as stack:
         world = stack.enter_context(World(["client", "w0", "w1", "attacker"], shared=[folder]))
-        crew = stack.enter_context(Crew(world, folder, world.hosts[1:3]))
-        program = stack.enter_context(crew.program())
-        program.do(steps.attach, crew.addresses(crew.hosts[:1]), crew.keys, {})
+        cluster = stack.enter_context(WorkerCluster(world, folder, world.hosts[1:3]))
+        program = stack.enter_context(cluster.program())
+        program.do(steps.attach, cluster.addresses(cluster.hosts[:1]), cluster.keys, {})
         program.do(steps.spawn)
-        yield Siege(crew, program, world["attacker"], folder / "unpickled")
+        yield Siege(cluster, program, world["attacker"], folder / "unpickled")
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def rss_bytes(pid: int) -> int:
 
 @pytest.mark.parametrize("where", ["*", "0.0.0.0", "[::]", "w0", "IPv4", "IPv6"])
 def test_listening_off_loopback_needs_credentials(besieged: Siege, where: str) -> None:
-    w0 = besieged.crew.hosts[0]
+    w0 = besieged.cluster.hosts[0]
     host = {"IPv4": w0.address, "IPv6": f"[{w0.address6}]"}.get(where, where)
     command = [sys.executable, "-m", "mesh_core.worker", "--listen", f"tcp://{host}:0"]
     ended = w0.run(command, check=False)
@@ -148,7 +148,7 @@ def test_listening_off_loopback_needs_credentials(besieged: Siege, where: str) -
 
 
 def test_worker_on_loopback_is_not_on_the_network(besieged: Siege) -> None:
-    w0 = besieged.crew.hosts[0]
+    w0 = besieged.cluster.hosts[0]
     command = [sys.executable, "-m", "mesh_core.worker", "--listen", "tcp://127.0.0.1:26700"]
     with w0.popen(command, stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None
@@ -159,7 +159,7 @@ def test_worker_on_loopback_is_not_on_the_network(besieged: Siege) -> None:
 
 
 def test_loopback_without_credentials_is_refused(siege: Siege) -> None:
-    for host in siege.crew.hosts:
+    for host in siege.cluster.hosts:
         for address in ("127.0.0.1", "::1"):
             with Connection(host, address, PORT) as connection:
                 connection.send(siege.attach_request())
@@ -167,7 +167,7 @@ def test_loopback_without_credentials_is_refused(siege: Siege) -> None:
 
 
 def test_a_worker_without_credentials_serves_programs_of_its_user(besieged: Siege) -> None:
-    w0 = besieged.crew.hosts[0]
+    w0 = besieged.cluster.hosts[0]
     command = [sys.executable, "-m", "mesh_core.worker", "--listen", "tcp://127.0.0.1:26701"]
     with w0.popen(command, stdout=subprocess.PIPE, cwd=ROOT) as worker:
         assert worker.stdout is not None
@@ -204,7 +204,7 @@ def test_scans_and_garbage_are_refused_at_once(siege: Siege) -> None:
 
 @pytest.mark.parametrize("who", ["nobody", "another job", "old TLS"])
 def test_invalid_certificates_are_refused(siege: Siege, tmp_path: Path, who: str) -> None:
-    Credentials.create(job=siege.crew.credentials.job, name="w0").save(tmp_path / "forged")
+    Credentials.create(job=siege.cluster.credentials.job, name="w0").save(tmp_path / "forged")
     context = {
         "nobody": tls(None),
         # Signed by an authority that claims to be the authority of the job.
@@ -232,33 +232,33 @@ def test_a_client_of_another_job_is_refused_with_the_name_of_the_job(
     with Program(siege.attacker) as attacker:
         why = attacker.do(
             steps.why_not_attached,
-            siege.crew.addresses(),
+            siege.cluster.addresses(),
             str(tmp_path_in(siege, tmp_path / "other")),
             {"attach_timeout_s": 0.1},
         )
     assert "HostDied" in why
-    assert siege.crew.credentials.job in why
+    assert siege.cluster.credentials.job in why
 
 
 def tmp_path_in(siege: Siege, folder: Path) -> Path:
     """Copy credentials to a folder that the hosts share, and return it."""
-    copy = siege.crew.folder / "others"
+    copy = siege.cluster.folder / "others"
     Credentials.load(folder).save(copy)
     return copy
 
 
 def test_a_replayed_connection_is_refused(siege: Siege) -> None:
     """Replay everything that a client sent to a worker, byte for byte, to both workers."""
-    record = siege.crew.folder / "record"
+    record = siege.cluster.folder / "record"
     port = PORT + 1
     with siege.attacker.start_python(RECORD, siege.targets[1], str(port), str(record)) as tap:
         assert tap.stdout is not None
         assert tap.stdout.readline() == "ready\n"
-        with siege.crew.program() as victim:
+        with siege.cluster.program() as victim:
             address = f"tcp://{siege.attacker.name}:{port}"
-            victim.do(steps.attach, [address], siege.crew.keys, {})
+            victim.do(steps.attach, [address], siege.cluster.keys, {})
             victim.do(steps.spawn)
-    said = [path.read_bytes() for path in sorted(siege.crew.folder.glob("record*"))]
+    said = [path.read_bytes() for path in sorted(siege.cluster.folder.glob("record*"))]
     assert len(said) >= 2, "one connection asks the worker, another is the link"
     assert all(len(one) > 500 for one in said)
     for address in siege.targets:
@@ -407,7 +407,7 @@ def taken_over(siege: Siege) -> Iterator[Taken]:
     port = PORT + 2
     with siege.attacker.listen(port) as listener:
         address = f"tcp://{siege.attacker.name}:{port}"
-        siege.program.do(steps.ask_to_join, [address], siege.crew.keys)
+        siege.program.do(steps.ask_to_join, [address], siege.cluster.keys)
         listener.settimeout(PATIENCE_S)
         context = tls(siege.member(), is_server=True)
         with Connection.of(context.wrap_socket(listener.accept()[0], server_side=True)) as client:
@@ -422,17 +422,17 @@ def taken_over(siege: Siege) -> Iterator[Taken]:
 @pytest.mark.hosts(["client", "w0"])
 def test_credentials_that_were_replaced_are_refused(world: World, tmp_path: Path) -> None:
     _, w0 = world
-    with Crew(world, tmp_path) as crew:
-        new = crew.credentials.rotate().forget_previous()
+    with WorkerCluster(world, tmp_path) as cluster:
+        new = cluster.credentials.rotate().forget_previous()
         new.save(tmp_path / "new")
         new.issue(role="worker", name="w0").save(tmp_path / "w0")
-        crew.start_worker(w0)
-        with crew.program() as old:
+        cluster.start_worker(w0)
+        with cluster.program() as old:
             brief = {"attach_timeout_s": 0.1}
-            why = old.do(steps.why_not_attached, crew.addresses(), crew.keys, brief)
+            why = old.do(steps.why_not_attached, cluster.addresses(), cluster.keys, brief)
             assert "HostDied" in why
-        with crew.program() as program:
-            program.do(steps.attach, crew.addresses(), str(tmp_path / "new"), {})
+        with cluster.program() as program:
+            program.do(steps.attach, cluster.addresses(), str(tmp_path / "new"), {})
             assert program.do(steps.spawn)[0][0] == "w0"
 
 
@@ -447,18 +447,18 @@ NEXT = EXPIRING.rotate(valid_for=3600)
 def test_expired_certificates_are_refused(world: World, tmp_path: Path) -> None:
     """The expired authority is still trusted, and the worker has its successor."""
     EXPIRING.save(tmp_path / "expired")
-    crew = Crew(world, tmp_path, credentials=NEXT)
-    with crew, crew.program() as program:
+    cluster = WorkerCluster(world, tmp_path, credentials=NEXT)
+    with cluster, cluster.program() as program:
         _pause.wait(max(EXPIRING.expires_at.timestamp() + 1 - time.time(), 0))
         with pytest.raises(CredentialsError, match="expired"):
-            program.do(steps.attach, crew.addresses(), str(tmp_path / "expired"), {})
+            program.do(steps.attach, cluster.addresses(), str(tmp_path / "expired"), {})
         with (
             suppress(OSError),
             Connection(
-                crew.client, crew.hosts[0].address, PORT, tls(tmp_path / "expired")
+                cluster.client, cluster.hosts[0].address, PORT, tls(tmp_path / "expired")
             ) as connection,
         ):
             connection.send(frame(ATTACH, b"{}"))
             assert connection.frame()[0] == 0
-        program.do(steps.attach, crew.addresses(), crew.keys, {})
+        program.do(steps.attach, cluster.addresses(), cluster.keys, {})
         assert program.do(steps.spawn)[0][0] == "w0"

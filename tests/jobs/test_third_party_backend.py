@@ -16,8 +16,8 @@ PUBLIC_MODULES = {"mesh_core", "mesh_jobs", "mesh_jobs.spi", "mesh_jobs.testing"
 
 
 def test_the_backend_is_found_next_to_the_built_in_backends() -> None:
-    assert {"local", "process", "ssh", "yard"} <= set(backend_names())
-    (found,) = entry_points(group="mesh_jobs.backends", name="yard")
+    assert {"local", "process", "ssh", "scheduler"} <= set(backend_names())
+    (found,) = entry_points(group="mesh_jobs.backends", name="scheduler")
     assert found.dist is not None
     assert found.dist.name == "mesh-jobs-example"
     assert issubclass(found.load(), Backend)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.hosts.crew.two_hosts import crew as crew
+from tests.hosts.cluster.two_hosts import cluster as cluster
 from tests.outcome_table import print_outcomes
 
 HEAD = ("bug", "replay of the case", "generated test", "after the correction")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.crew import Crew
+from tests.hosts.cluster import WorkerCluster
 from tools.workspace import ROOT
 
 PROGRAM = Path(__file__).with_name("planted_bugs.py")
@@ -93,15 +93,15 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_bug_is_reproduced_until_it_is_fixed(
-    crew: Crew, bug: Bug, outcomes: list[tuple[str, str, str, str]]
+    cluster: WorkerCluster, bug: Bug, outcomes: list[tuple[str, str, str, str]]
 ) -> None:
-    crew.mend()
-    folder = crew.folder / bug.name
+    cluster.mend()
+    folder = cluster.folder / bug.name
     folder.mkdir()
     script = folder / "program.py"
     script.write_text(PROGRAM.read_text())
-    arguments = [bug.name, str(folder / "cases"), crew.keys, *crew.addresses()]
-    ran = crew.client.run(
+    arguments = [bug.name, str(folder / "cases"), cluster.keys, *cluster.addresses()]
+    ran = cluster.client.run(
         [sys.executable, str(script), *arguments], check=False, timeout=LIMIT_S, cwd=ROOT
     )
     assert bug.error in ran.stdout, ran.stdout + ran.stderr

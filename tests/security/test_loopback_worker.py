@@ -20,7 +20,7 @@ BLIND_BYTES = """
 import json, os, socket, sys
 from contextlib import suppress
 from pathlib import Path
-from tests.hosts.crew.intruder import ATTACH, CALL, Proc, bomb, frame, hello
+from tests.hosts.cluster.attacker import ATTACH, CALL, Proc, bomb, frame, hello
 port, marker = int(sys.argv[1]), Path(sys.argv[2])
 me, to, job, token = Proc(0), Proc(7), os.urandom(16), os.urandom(32)
 facts = {"version": 1, "job": job.hex(), "token": token.hex(), "host": 7, "epoch": 0}

@@ -2,7 +2,7 @@
 
 import threading
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, concurrent_endpoint, endpoint, this_host
 
 
@@ -23,7 +23,7 @@ class Service(Actor):
         """Do nothing."""
 
 
-with stage():
+with broken_program():
     service = this_host().spawn_procs(name="front").spawn("service", Service)
     service.status.call_one().get()
     service.reload.call_one()

@@ -1,6 +1,6 @@
 """Four ranks share a search; one of them never reports."""
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, current_rank, endpoint, this_host
 
 
@@ -15,6 +15,6 @@ class Searcher(Actor):
         return n
 
 
-with stage():
+with broken_program():
     searchers = this_host().spawn_procs({"n": 4}, name="search").spawn("searchers", Searcher)
     searchers.search.call(4)

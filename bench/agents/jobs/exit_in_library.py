@@ -4,7 +4,7 @@ import os
 import sys
 from contextlib import suppress
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, ProcDied, current_rank, endpoint, this_host
 
 
@@ -16,7 +16,7 @@ class Worker(Actor):
             os._exit(3)
 
 
-with stage():
+with broken_program():
     workers = this_host().spawn_procs({"n": 4}, name="models").spawn("workers", Worker)
     with suppress(ProcDied):
         workers.load.call().get()

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, SupervisionError, current_rank, endpoint, this_host
 
 
@@ -15,7 +15,7 @@ class Shard(Actor):
         return self.part
 
 
-with stage():
+with broken_program():
     procs = this_host().spawn_procs({"n": 4}, name="store")
     with suppress(SupervisionError, IndexError):
         procs.spawn("shards", Shard, ["a", "b", "c"]).name.call().get()

@@ -1,6 +1,6 @@
 """The program becomes slower with every evaluation."""
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, endpoint, this_host
 
 
@@ -10,7 +10,7 @@ class Evaluator(Actor):
         return number
 
 
-with stage():
+with broken_program():
     for number in range(6):
         procs = this_host().spawn_procs(name="evaluation")
         procs.spawn("evaluators", Evaluator).evaluate.call_one(number).get()

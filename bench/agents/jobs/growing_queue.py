@@ -2,7 +2,7 @@
 
 import threading
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, current_rank, endpoint, this_host
 
 
@@ -13,7 +13,7 @@ class Log(Actor):
             threading.Event().wait(0.5)
 
 
-with stage():
+with broken_program():
     logs = this_host().spawn_procs({"n": 3}, name="events").spawn("logs", Log)
     for event in range(100):
         logs.write.broadcast(event)

@@ -3,7 +3,7 @@
 import threading
 from typing import Any
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, endpoint, this_host
 
 
@@ -20,7 +20,7 @@ class Worker(Actor):
         return sum(settings.value.call_one(item).get() for item in range(items))
 
 
-with stage():
+with broken_program():
     settings = this_host().spawn_procs(name="settings").spawn("settings", Settings)
     workers = this_host().spawn_procs({"n": 8}, name="team").spawn("workers", Worker)
     workers.work.call(settings, 10_000)

@@ -3,7 +3,7 @@
 import os
 import signal
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, ProcDied, endpoint, this_host
 
 
@@ -13,7 +13,7 @@ class Worker(Actor):
         return os.getpid()
 
 
-with stage():
+with broken_program():
     workers = this_host().spawn_procs({"n": 4}, name="team").spawn("workers", Worker)
     os.kill(workers.slice(n=3).pid.call_one().get(), signal.SIGKILL)
     try:

@@ -1,6 +1,6 @@
 """A small request takes long, because it contains a large object."""
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, endpoint, this_host
 
 
@@ -14,7 +14,7 @@ class Model(Actor):
         return len(table)
 
 
-with stage():
+with broken_program():
     model = this_host().spawn_procs(name="models").spawn("model", Model)
     for number in range(20):
         model.predict.call_one(number).get()

@@ -1,6 +1,6 @@
 """The free memory of the machine decreases; one of five processes leaks it."""
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, current_rank, endpoint, this_host
 
 
@@ -15,7 +15,7 @@ class Worker(Actor):
             self.kept.append(batch)
 
 
-with stage():
+with broken_program():
     workers = this_host().spawn_procs({"n": 5}, name="team").spawn("workers", Worker)
     for _ in range(30):
         workers.work.call().get()

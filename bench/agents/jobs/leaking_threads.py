@@ -2,7 +2,7 @@
 
 import threading
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, current_rank, endpoint, this_host
 
 
@@ -16,7 +16,7 @@ class Fetcher(Actor):
             threading.Thread(target=self.stop.wait, daemon=True).start()
 
 
-with stage():
+with broken_program():
     fetchers = this_host().spawn_procs({"n": 3}, name="net").spawn("fetchers", Fetcher)
     for _ in range(40):
         fetchers.fetch.call().get()

@@ -2,7 +2,7 @@
 
 import threading
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, current_rank, endpoint, this_host
 
 
@@ -24,6 +24,6 @@ class Counter(Actor):
             pass
 
 
-with stage():
+with broken_program():
     counters = this_host().spawn_procs({"n": 4}, name="count").spawn("counters", Counter)
     counters.add.call(1)

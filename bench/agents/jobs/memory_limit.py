@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, ProcDied, current_rank, endpoint, this_host
 
 
@@ -13,7 +13,7 @@ class Loader(Actor):
         return len(b"x" * (mib << 20))
 
 
-with stage():
+with broken_program():
     procs = this_host().spawn_procs({"n": 3}, memory_limit="300MiB", name="loading")
     with suppress(ProcDied):
         procs.spawn("loaders", Loader).load.call().get()

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, Channel, PortReceiver, endpoint, this_host
 
 
@@ -21,6 +21,6 @@ class Consumer(Actor):
         return await asyncio.shield(items.recv())
 
 
-with stage():
+with broken_program():
     consumer = this_host().spawn_procs(name="shop").spawn("consumer", Consumer)
     consumer.consume.call_one(5)

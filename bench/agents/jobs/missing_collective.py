@@ -3,7 +3,7 @@
 import torch
 from torch import distributed
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, endpoint, this_host
 from mesh_jobs import setup_torch_distributed
 
@@ -27,7 +27,7 @@ class Trainer(Actor):
         distributed.barrier()
 
 
-with stage():
+with broken_program():
     procs = this_host().spawn_procs({"gpus": 3}, name="train")
     setup_torch_distributed(procs)
     procs.spawn("trainers", Trainer).train.call()

@@ -2,7 +2,7 @@
 
 import math
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, current_rank, endpoint, get_meter, this_host
 
 
@@ -16,7 +16,7 @@ class Trainer(Actor):
         self.loss.set(math.nan if is_broken else 1 / (number + 1), {"step": number})
 
 
-with stage():
+with broken_program():
     trainers = this_host().spawn_procs({"gpus": 4}, name="train").spawn("trainers", Trainer)
     for number in range(10):
         trainers.step.call(number).get()

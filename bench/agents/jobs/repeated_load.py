@@ -1,6 +1,6 @@
 """Each step loads a file; the same one is loaded again and again."""
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, endpoint, span, this_host
 
 
@@ -13,7 +13,7 @@ class Trainer(Actor):
                 pass
 
 
-with stage():
+with broken_program():
     trainer = this_host().spawn_procs(name="train").spawn("trainer", Trainer)
     for number in range(30):
         trainer.step.call_one(number).get()

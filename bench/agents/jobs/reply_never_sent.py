@@ -1,6 +1,6 @@
 """A broker keeps the ports of its callers and answers all but one of them."""
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, Port, endpoint, this_host
 
 
@@ -21,7 +21,7 @@ class Bidder(Actor):
         return broker.bid.call_one(amount).get()  # type: ignore[attr-defined]
 
 
-with stage():
+with broken_program():
     procs = this_host().spawn_procs({"n": 4}, name="auction")
     broker = procs.slice(n=0).spawn("broker", Broker)
     bidders = procs.slice(n=slice(1, 4)).spawn("bidders", Bidder)

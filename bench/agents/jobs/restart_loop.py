@@ -3,7 +3,7 @@
 import os
 from contextlib import suppress
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, RestartPolicy, SupervisionError, current_rank, endpoint, this_host
 
 
@@ -15,7 +15,7 @@ class Worker(Actor):
         return os.getpid()
 
 
-with stage():
+with broken_program():
     procs = this_host().spawn_procs({"n": 4}, name="team")
     policy = RestartPolicy("permanent", intensity_max=20, period_s=60)
     workers = procs.spawn("workers", Worker, restart=policy)

@@ -3,7 +3,7 @@
 import ctypes
 from contextlib import suppress
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, ProcDied, current_rank, endpoint, this_host
 
 
@@ -13,7 +13,7 @@ class Worker(Actor):
         return ctypes.string_at(0) if current_rank().rank == 1 else b""
 
 
-with stage():
+with broken_program():
     workers = this_host().spawn_procs({"n": 4}, name="native").spawn("workers", Worker)
     with suppress(ProcDied):
         workers.call_library.call().get()

@@ -2,7 +2,7 @@
 
 import time
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, current_rank, endpoint, span, this_host
 
 
@@ -13,7 +13,7 @@ class Trainer(Actor):
             time.sleep(0.05 if current_rank().rank == 2 else 0.005)
 
 
-with stage():
+with broken_program():
     trainers = this_host().spawn_procs({"gpus": 4}, name="train").spawn("trainers", Trainer)
     for _ in range(10):
         trainers.step.call().get()

@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, endpoint, this_host
 
 
@@ -25,7 +25,7 @@ class Stage(Actor):
         return text
 
 
-with stage():
+with broken_program():
     procs = this_host().spawn_procs({"n": 3}, name="pipeline")
     parts: list[Any] = [procs.slice(n=n).spawn(f"part{n}", Stage, 0.04) for n in range(3)]
     for number in range(10):

@@ -3,7 +3,7 @@
 import os
 import signal
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, endpoint, this_host
 
 
@@ -17,7 +17,7 @@ class Worker(Actor):
         """Return at once."""
 
 
-with stage():
+with broken_program():
     workers = this_host().spawn_procs({"n": 4}, name="team").spawn("workers", Worker)
     os.kill(workers.slice(n=1).pid.call_one().get(), signal.SIGSTOP)
     workers.work.call()

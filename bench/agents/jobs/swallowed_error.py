@@ -1,6 +1,6 @@
 """All steps succeed, but the file does not exist."""
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, current_rank, endpoint, this_host
 
 
@@ -15,7 +15,7 @@ class Saver(Actor):
         """Do nothing."""
 
 
-with stage():
+with broken_program():
     savers = this_host().spawn_procs({"n": 3}, name="saving").spawn("savers", Saver)
     for step in range(10):
         for future in savers.save.stream(step):

@@ -1,6 +1,6 @@
 """A loader is fast, and the program spends its time on calls."""
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, endpoint, this_host
 
 
@@ -18,7 +18,7 @@ class Loader(Actor):
         return list(range(first, first + count))
 
 
-with stage():
+with broken_program():
     loader = this_host().spawn_procs(name="data").spawn("loader", Loader)
     for at in range(300):
         if at < loader.length.call_one().get():

@@ -1,6 +1,6 @@
 """Work is spread over four ranks; three of them are idle."""
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, endpoint, this_host
 
 
@@ -10,7 +10,7 @@ class Worker(Actor):
         return item
 
 
-with stage():
+with broken_program():
     workers = this_host().spawn_procs({"n": 4}, name="team").spawn("workers", Worker)
     for item in range(100):
         workers.slice(n=item % 2 * 2).work.call_one(item).get()

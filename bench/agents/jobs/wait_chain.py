@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from bench.agents.stage import stage
+from bench.agents.broken_program import broken_program
 from mesh_core import Actor, endpoint, this_host
 
 
@@ -34,7 +34,7 @@ class Writer(Actor):
         print(self.parser.parse.call_one().get())
 
 
-with stage():
+with broken_program():
     procs = this_host().spawn_procs({"n": 3}, name="pipeline")
     reader = procs.slice(n=0).spawn("reader", Reader)
     parser = procs.slice(n=1).spawn("parser", Parser, reader)

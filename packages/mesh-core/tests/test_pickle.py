@@ -157,9 +157,9 @@ def test_an_object_sent_twice_keeps_its_identity() -> None:
 
 
 def test_a_reference_cycle_is_preserved() -> None:
-    circle: list[Any] = [1]
-    circle.append(circle)
-    other = received(circle)
+    cycle: list[Any] = [1]
+    cycle.append(cycle)
+    other = received(cycle)
     assert other[1] is other
 
 

@@ -74,14 +74,14 @@ def test_actors_of_the_program_are_stopped(telemetry: Telemetry) -> None:
 
 
 def test_processes_are_stopped_with_their_actors(telemetry: Telemetry) -> None:
-    procs = this_host().spawn_procs({"n": 2}, name="crew")
+    procs = this_host().spawn_procs({"n": 2}, name="group")
     workers: Any = procs.spawn("hands", Worker)
     workers.add.call(1).get(LIMIT_S)
-    assert stop(telemetry, **mesh(telemetry, "crew"))[0] == 200
+    assert stop(telemetry, **mesh(telemetry, "group"))[0] == 200
     with pytest.raises(MeshStopped, match=WHY):
         workers.add.call(1).get(LIMIT_S)
     procs.stop().get(LIMIT_S)
-    sql = "select count(*) as n from procs where mesh = 'crew' and state <> 'dead'"
+    sql = "select count(*) as n from procs where mesh = 'group' and state <> 'dead'"
     wait_until(lambda: telemetry.query(sql).table.to_pylist() == [{"n": 0}], LIMIT_S)
 
 

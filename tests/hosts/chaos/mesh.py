@@ -13,8 +13,8 @@ from pathlib import Path
 
 from tests.hosts.chaos import service
 from tests.hosts.chaos.workload import CallFailed
-from tests.hosts.crew import Crew, Program
-from tests.hosts.crew.crew import PORT, inner_pid
+from tests.hosts.cluster import Program, WorkerCluster
+from tests.hosts.cluster.cluster import PORT, inner_pid
 from tests.hosts.world import Host, World
 
 #: Time limit for the replacement of a killed process.
@@ -27,7 +27,7 @@ class MeshWorkload:
     def __init__(self) -> None:
         """Create the workload without starting any process."""
         self._folder = Path()
-        self._crew: Crew | None = None
+        self._cluster: WorkerCluster | None = None
         self._program: Program | None = None
 
     @property
@@ -40,9 +40,11 @@ class MeshWorkload:
         self._folder = folder
         for name in ("keys", "done", "pids"):
             (folder / name).mkdir()
-        self._crew = Crew(world, folder / "keys")
-        self._program = Program(self._crew.client)
-        self._program.do(service.open_service, self._crew.addresses(), self._crew.keys, str(folder))
+        self._cluster = WorkerCluster(world, folder / "keys")
+        self._program = Program(self._cluster.client)
+        self._program.do(
+            service.open_service, self._cluster.addresses(), self._cluster.keys, str(folder)
+        )
 
     def call(self, number: int, host: Host) -> None:
         """Make the program call one of the processes of a host.
@@ -50,9 +52,9 @@ class MeshWorkload:
         Raises:
             CallFailed: The program received an error; the message is the type of that error.
         """
-        assert self._crew is not None
+        assert self._cluster is not None
         assert self._program is not None
-        (address,) = self._crew.addresses([host])
+        (address,) = self._cluster.addresses([host])
         if error := self._program.do(service.note, number, address):
             raise CallFailed(error)
 
@@ -69,11 +71,11 @@ class MeshWorkload:
 
     def restore(self, host: Host) -> None:
         """Start the worker of a host that was without power; the program attaches it again."""
-        assert self._crew is not None
-        if not self._crew.worker(host).is_alive:
+        assert self._cluster is not None
+        if not self._cluster.worker(host).is_alive:
             for old in (self._folder / "pids").glob(f"{host.name}.*"):
                 old.unlink()
-            self._crew.start_worker(host)
+            self._cluster.start_worker(host)
 
     def executions(self) -> Mapping[int, int]:
         """Count the numbers that the actors recorded."""
@@ -82,15 +84,15 @@ class MeshWorkload:
 
     def declared_dead(self) -> Mapping[str, int]:
         """Count the hosts that the program found dead."""
-        assert self._crew is not None
+        assert self._cluster is not None
         deaths = self._folder / "deaths"
         lines = deaths.read_text().splitlines() if deaths.exists() else []
         print("\n".join(["", *lines]))
         times = Counter(line.partition(" ")[0] for line in lines)
-        hosts = self._crew.hosts
+        hosts = self._cluster.hosts
         return {
             host.name: times[address]
-            for host, address in zip(hosts, self._crew.addresses(hosts), strict=True)
+            for host, address in zip(hosts, self._cluster.addresses(hosts), strict=True)
         }
 
     def stop(self) -> None:
@@ -98,5 +100,5 @@ class MeshWorkload:
         if self._program is not None:
             with self._program:
                 pass
-        if self._crew is not None:
-            self._crew.close()
+        if self._cluster is not None:
+            self._cluster.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.hosts.chaos.ledger import Balance, Ledger
 from tests.hosts.chaos.recovery import percentile
-from tests.hosts.crew import Crew, Program
+from tests.hosts.cluster import Program, WorkerCluster
 from tests.hosts.drains import service
 from tests.hosts.world import World
 
@@ -76,11 +76,13 @@ def run(
             (folder / part).mkdir()
         with (
             World(names, shared=[folder]) as world,
-            Crew(world, folder / "keys") as crew,
-            crew.program() as program,
+            WorkerCluster(world, folder / "keys") as cluster,
+            cluster.program() as program,
         ):
-            *addresses, spare = crew.addresses()
-            program.do(service.open_service, addresses, crew.keys, str(folder), spare, state_bytes)
+            *addresses, spare = cluster.addresses()
+            program.do(
+                service.open_service, addresses, cluster.keys, str(folder), spare, state_bytes
+            )
             return _Run(program, len(addresses), folder, state_bytes).run_to_end(drains, seed, say)
 
 

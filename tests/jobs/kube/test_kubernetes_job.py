@@ -359,8 +359,8 @@ def test_a_template_adds_to_the_pod(cluster: Cluster, jobs: Jobs) -> None:
 def test_invalid_options_are_refused_at_construction(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'No Namespace' is not a namespace"):
         KubernetesJob("No Namespace", folder=tmp_path)
-    with pytest.raises(ConfigError, match="workload is 'crew': choose one of job, "):
-        KubernetesOptions(workload="crew")
+    with pytest.raises(ConfigError, match="workload is 'unknown': choose one of job, "):
+        KubernetesOptions(workload="unknown")
 
 
 def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:

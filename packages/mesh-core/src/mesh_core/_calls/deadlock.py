@@ -365,8 +365,8 @@ def _is_here(wait: Wait, endpoint: Endpoint[..., Any]) -> bool:
 
 def _deadlock_of(wait: Wait) -> DeadlockError | None:
     """Search for a cycle twice; a cycle found both times existed throughout."""
-    first = _find_circle(wait)
-    if first is None or _find_circle(wait) != first:
+    first = _find_cycle(wait)
+    if first is None or _find_cycle(wait) != first:
         return None
     names = [f"{actor!r} waits in {running!r} for {name!r}" for actor, running, _, name, _ in first]
     return DeadlockError(
@@ -377,7 +377,7 @@ def _deadlock_of(wait: Wait) -> DeadlockError | None:
     )
 
 
-def _find_circle(wait: Wait) -> list[Link] | None:
+def _find_cycle(wait: Wait) -> list[Link] | None:
     """Follow the waits from one actor; return the path that leads back to it."""
     own = wait.link()
     paths: list[list[Link]] = [[own]]

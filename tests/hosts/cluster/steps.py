@@ -21,7 +21,7 @@ from mesh_core import (
     configure,
     shutdown_context,
 )
-from tests.hosts.crew.actors import Member, Owner
+from tests.hosts.cluster.actors import Member, Owner
 
 #: Exceeds the duration of every call that completes, also on a busy machine.
 LIMIT_S = 60.0

@@ -7,17 +7,17 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from tests.hosts.crew.actors import Member
-from tests.hosts.crew.steps import LIMIT_S, job
+from tests.hosts.cluster.actors import Member
+from tests.hosts.cluster.steps import LIMIT_S, job
 
 #: Number of concurrent calls per direction.
 BATCH = 50
 
-_enough = threading.Event()
+_stop = threading.Event()
 
 
 @dataclass(frozen=True)
-class Talk:
+class CallTraffic:
     """The result of the calls."""
 
     calls: int
@@ -28,10 +28,10 @@ class Talk:
     """Receivers that did not get each number once and in order."""
 
 
-def talk() -> Talk:
-    """Make calls until `enough` is called, and one batch more."""
+def make_calls() -> CallTraffic:
+    """Make calls until `stop_calls` is called, and one batch more."""
     assert job.procs is not None
-    _enough.clear()
+    _stop.clear()
     hosts = list(range(job.procs.extent["hosts"]))
     outer = [_first(job.procs.spawn("outer", Member), host) for host in hosts]
     inner = [_first(job.procs.spawn("inner", Member), host) for host in hosts]
@@ -39,7 +39,7 @@ def talk() -> Talk:
     is_last = False
     while not is_last:
         # One more batch runs after all links are restored.
-        is_last = _enough.is_set()
+        is_last = _stop.is_set()
         began = time.monotonic()
         pours = [
             one.pour.call_one(inner[(host + 1) % len(hosts)], sent, BATCH)
@@ -53,12 +53,12 @@ def talk() -> Talk:
         sent += BATCH
         longest_s = max(longest_s, time.monotonic() - began)
     wrong = [*_wrong("outer", outer, sent), *_wrong("inner", inner, sent)]
-    return Talk(sent * 2 * len(hosts), longest_s, wrong)
+    return CallTraffic(sent * 2 * len(hosts), longest_s, wrong)
 
 
-def enough() -> None:
+def stop_calls() -> None:
     """Stop making calls."""
-    _enough.set()
+    _stop.set()
 
 
 def _first(members: Any, host: int) -> Any:

@@ -41,7 +41,7 @@ class Program:
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = host.popen(
-                [sys.executable, "-X", "faulthandler", "-m", "tests.hosts.crew.stage"],
+                [sys.executable, "-X", "faulthandler", "-m", "tests.hosts.cluster.stage"],
                 stdin=theirs.fileno(),
                 cwd=ROOT,
                 env=env,

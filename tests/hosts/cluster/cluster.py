@@ -13,7 +13,7 @@ from types import TracebackType
 
 from mesh_core import Credentials
 from mesh_core.testing import wait_until
-from tests.hosts.crew.program import Program
+from tests.hosts.cluster.program import Program
 from tests.hosts.world import Host, World
 from tools.workspace import ROOT
 
@@ -79,7 +79,7 @@ class Worker:
             self.process.release()
 
 
-class Crew:
+class WorkerCluster:
     """A world with a client and workers, and the credentials of one job.
 
     The first host runs programs; the others run workers.
@@ -151,7 +151,7 @@ class Crew:
         for worker in self._workers.values():
             worker.close()
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> WorkerCluster:
         return self
 
     def __exit__(

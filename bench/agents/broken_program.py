@@ -13,7 +13,7 @@ READY = "the program is ready"
 
 
 @contextmanager
-def stage() -> Iterator[None]:
+def broken_program() -> Iterator[None]:
     """Record and serve the program; after the block, wait for the end of standard input."""
     with Telemetry() as telemetry, telemetry.serve():
         yield

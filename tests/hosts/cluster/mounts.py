@@ -12,7 +12,7 @@ from typing import Any
 
 from mesh_core import Actor, HostMesh, endpoint
 from mesh_fs import CacheOptions, MountHandler, remotemount
-from tests.hosts.crew import steps
+from tests.hosts.cluster import steps
 
 #: Exceeds the duration of every transfer that completes, also on a busy machine.
 LIMIT_S = 90.0

@@ -1,7 +1,7 @@
 """A program on a host that runs the steps of a test, sequentially or concurrently.
 
-It is started as `python -m tests.hosts.crew.stage`, with a socket to the test as standard input. A
-step is a pickled function with its arguments, so the function must be defined in a module.
+It is started as `python -m tests.hosts.cluster.stage`, with a socket to the test as standard input.
+A step is a pickled function with its arguments, so the function must be defined in a module.
 """
 
 from __future__ import annotations

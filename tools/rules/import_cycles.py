@@ -1,4 +1,4 @@
-"""Rule about circles of imports inside a package, including imports inside functions."""
+"""Rule about import cycles inside a package, including imports inside functions."""
 
 import ast
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from tools.rules.tree import Tree
 _SOURCES = "/src/"
 
 
-def no_import_circle(tree: Tree) -> Iterator[Finding]:
+def no_import_cycle(tree: Tree) -> Iterator[Finding]:
     """Find modules of packages that import each other; imports for type checkers do not count."""
     paths = {_module_of(path): path for path in tree.having(".py") if _is_source(path)}
     graph = {
@@ -25,9 +25,9 @@ def no_import_circle(tree: Tree) -> Iterator[Finding]:
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        circle: list[str] = error.args[1]
-        message = f"import circle: {' <- '.join(circle)}: split a module or pass the object down"
-        yield Finding(paths[circle[0]], 1, message)
+        cycle: list[str] = error.args[1]
+        message = f"import cycle: {' <- '.join(cycle)}: split a module or pass the object down"
+        yield Finding(paths[cycle[0]], 1, message)
 
 
 def _is_source(path: str) -> bool:
