@@ -167,8 +167,8 @@ fn an_invalid_frame_closes_only_its_own_connection() {
     drop(other);
 }
 
-/// The length of all mappings of this process that can hold the largest tail. Other tests run in the
-/// same process and also change its total size.
+/// The length of all mappings of this process that can hold the largest tail. Other tests run in
+/// the same process and also change its total size.
 fn large_mappings_len() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("proc is mounted");
     let len = |line: &str| {
