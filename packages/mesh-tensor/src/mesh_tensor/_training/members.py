@@ -71,9 +71,12 @@ class Members:
     ) -> None:
         self._create = create
         self._settings = settings
-        # Hosts import the modules of the main script in any case.
-        is_preloaded = module is not None and module != "__main__"
-        self._preloaded = (*_PRELOADED, module) if is_preloaded else _PRELOADED
+        # Hosts import the modules of the main script in any case. A class whose module has a name
+        # that cannot be imported is sent by value.
+        name = module or ""
+        is_importable = all(part.isidentifier() for part in name.split("."))
+        is_preloaded = is_importable and name != "__main__"
+        self._preloaded = (*_PRELOADED, name) if is_preloaded else _PRELOADED
         self._meshes: list[Any] = []
         self._all: list[Member] = []
         self._count = 0
