@@ -90,7 +90,7 @@ def test_the_error_names_a_missing_or_invalid_file(tmp_path: Path) -> None:
     Credentials.create().save(folder)
     (folder / "identity.pem").write_text("nothing")
     with pytest.raises(
-        CredentialsError, match=r"identity\.pem cannot be read, it holds no private"
+        CredentialsError, match=r"identity\.pem cannot be read, it contains no private"
     ):
         Credentials.load(folder)
 

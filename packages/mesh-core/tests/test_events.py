@@ -142,7 +142,9 @@ def test_events_of_all_kinds_are_merged_by_time() -> None:
         for _ in range(50):
             with span("call"):
                 worker.add.call_one(1).get()
-        found = stream.poll()
+        polled = stream.poll()
+    # Actors and processes of earlier tests may still be ending.
+    found = [event for event in polled if event.endpoint == "add" or event.text == "call"]
     assert [event.kind for event in found] == 50 * ["span_begin", *CALL, "span_end"]
     assert [event.time_ns for event in found] == sorted(event.time_ns for event in found)
     assert before <= found[0].time_ns + 1_000_000

@@ -340,6 +340,19 @@ def stat_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text()
 
 
+def test_a_new_process_keeps_old_copies_of_other_hosts(
+    place: Path, local_procs: LocalProcs
+) -> None:
+    with Telemetry(config(place, retention_s=0.1)):
+        (folder,) = host_folders(place)
+        copy = folder / "replicas" / "2" / "3.4711.abcd"
+        copy.mkdir(parents=True)
+        for path in (copy, copy.parent, copy.parent.parent):
+            os.utime(path, (0, 0))
+        spawn(local_procs)
+        assert copy.exists()
+
+
 def test_a_suspended_process_keeps_its_rows(place: Path, local_procs: LocalProcs) -> None:
     with Telemetry(config(place)):
         procs, workers = spawn(local_procs)

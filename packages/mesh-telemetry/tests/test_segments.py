@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from mesh_core.spi import MessageLog
 from mesh_core.testing import wait_until
-from mesh_telemetry._events.folders import is_locked, open_host_folder, remove_if_free, sweep
+from mesh_telemetry._events.folders import Lock, is_locked, open_host_folder, remove_if_free, sweep
 from mesh_telemetry._events.segments import (
     LINES_HEADER,
     SegmentWriter,
@@ -127,6 +128,26 @@ def test_folders_of_dead_processes_are_swept(tmp_path: Path) -> None:
     assert not folder.exists()
     assert other.exists()
     held.close()
+
+
+def test_a_new_folder_is_in_use_before_and_while_it_is_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock_file, seen = fcntl.flock, [is_locked(tmp_path)]
+
+    def flock(fd: int, how: int) -> None:
+        with monkeypatch.context() as undone:
+            undone.setattr(fcntl, "flock", lock_file)
+            seen.append(is_locked(tmp_path))
+            lock_file(fd, how)
+            seen.append(is_locked(tmp_path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", flock)
+        lock = Lock.of_new(tmp_path)
+    assert [*seen, is_locked(tmp_path)] == [True] * 4
+    lock.close()
+    assert not is_locked(tmp_path)
 
 
 def test_a_lock_is_released_when_its_process_exits(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from mesh_telemetry._events.segment_export import move_remaining, write_spill_pa
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Self
 
 __all__ = [
     "LOCK_FILE",
@@ -43,6 +44,7 @@ __all__ = [
 SCRATCH_FOLDER = "queries"
 #: The file in each folder that its process locks.
 LOCK_FILE = "lock"
+_NEW_LOCK_FILE = "lock.new"
 _SHARED_MEMORY = "/dev/shm"
 # A folder without a lock is still being created unless it is older than this.
 _NEW_S = 60.0
@@ -53,15 +55,26 @@ _PAUSE_S = 0.002
 class Lock:
     """A lock on a folder, held until it is closed or the process exits."""
 
-    def __init__(self, folder: Path, *, is_shared: bool) -> None:
+    def __init__(self, folder: Path, *, is_shared: bool, file: str = LOCK_FILE) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._fd: int = os.open(folder / LOCK_FILE, flags, 0o600)
+        self._fd: int = os.open(folder / file, flags, 0o600)
         how = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
         try:
             _flock(self._fd, how, tries=1 if is_shared else _TRIES_MAX)
         except OSError:
             self.close()
             raise
+
+    @classmethod
+    def of_new(cls, folder: Path) -> Self:
+        """Lock a folder that this process has just created.
+
+        The lock file gets its name when it is locked, so that no other process takes the folder
+        for the remains of a dead one in between.
+        """
+        lock = cls(folder, is_shared=False, file=_NEW_LOCK_FILE)
+        os.rename(folder / _NEW_LOCK_FILE, folder / LOCK_FILE)
+        return lock
 
     def is_of(self, folder: Path) -> bool:
         """Return whether the locked folder still exists and has not been replaced by another."""

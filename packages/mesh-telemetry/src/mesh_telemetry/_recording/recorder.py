@@ -20,7 +20,6 @@ from mesh_telemetry._debug.breakpoints import Breakpoints
 from mesh_telemetry._events.endpoint_names import write_endpoints
 from mesh_telemetry._events.event_lines import encode_line, line_of
 from mesh_telemetry._events.folders import (
-    SCRATCH_FOLDER,
     Lock,
     bytes_below,
     is_locked,
@@ -32,7 +31,7 @@ from mesh_telemetry._events.folders import (
 from mesh_telemetry._events.measurements import Measurements
 from mesh_telemetry._events.message_segments import MessageSegments
 from mesh_telemetry._events.own_meshes import OWN_NAMES
-from mesh_telemetry._events.proc_folder import write_identity
+from mesh_telemetry._events.proc_folder import recorded_names, write_identity
 from mesh_telemetry._events.process_socket import (
     ACTIVITY,
     FLUSH,
@@ -54,13 +53,11 @@ from mesh_telemetry._events.segments import FAMILIES, MESSAGES, SegmentWriter
 from mesh_telemetry._events.stops import stop_mesh
 from mesh_telemetry._events.write_progress import WriteProgressFile
 from mesh_telemetry._heap.tracked_process import (
-    HEAP_FOLDER,
     HEAP_START,
     HEAP_STOP,
     TrackedProcess,
 )
 from mesh_telemetry._sources import live_rows
-from mesh_telemetry._stacks.folder import STACK_FOLDER
 from mesh_telemetry._steps.step_recorder import StepRecorder
 
 TYPE_CHECKING = False
@@ -155,7 +152,7 @@ class Recorder:
             OSError: The disk is full, or no descriptor is left.
         """
         self.folder.mkdir(mode=0o700)
-        self._folder_lock = Lock(self.folder, is_shared=False)
+        self._folder_lock = Lock.of_new(self.folder)
         write_identity(self.folder, current_process.location()._asdict())
         self._process_groups = ProcessGroups(self.folder)
         self._steps = StepRecorder(self.folder, self._process_groups.busy_ns)
@@ -451,15 +448,13 @@ def _remove_exited(host_folder: Path, config: TelemetryConfig, spill: Path | Non
     With a spill folder, their segments are moved there instead.
     """
     bytes_left = config.proc_bytes * _EXITED_SHARES
-    # Dumps of stacks have separate limits.
-    others = (HEAP_FOLDER, SCRATCH_FOLDER, STACK_FOLDER)
-    folders = [one for one in host_folder.iterdir() if one.is_dir() and one.name not in others]
     dead = []
-    for folder in folders:
+    for name in recorded_names(str(host_folder)):
+        folder = host_folder / name
         with suppress(OSError):
-            with os.scandir(folder) as entries:
-                last_s = max((entry.stat().st_mtime for entry in entries), default=0.0)
             if not is_locked(folder):
+                with os.scandir(folder) as entries:
+                    last_s = max((entry.stat().st_mtime for entry in entries), default=0.0)
                 dead.append((last_s, folder))
     for last_s, folder in sorted(dead, reverse=True):
         bytes_left -= bytes_below(folder)

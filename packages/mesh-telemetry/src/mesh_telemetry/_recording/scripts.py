@@ -84,7 +84,7 @@ class _ScriptRecorder:
         name = f"script.{about['slot']}.{os.getpid()}.{os.urandom(4).hex()}"
         self._folder = host_folder / name
         self._folder.mkdir(mode=0o700)
-        self._lock = Lock(self._folder, is_shared=False)
+        self._lock = Lock.of_new(self._folder)
         about["mesh_name"] = os.path.basename(sys.argv[0]) or "script"
         write_identity(self._folder, about)
         self._pid = os.getpid()
