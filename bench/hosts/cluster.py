@@ -41,7 +41,7 @@ class Cluster:
         self.credentials = Credentials.create()
         self.credentials.save(self.folder / "client")
         self._workers = [self._worker(host) for host in self.hosts]
-        self.program = Talk(self.client, program, str(self.folder / "client"))
+        self.program = RemoteProgram(self.client, program, str(self.folder / "client"))
 
     def _worker(self, host: Host) -> HostProcess:
         folder = self.folder / host.name
@@ -70,7 +70,7 @@ class Cluster:
         self.close()
 
 
-class Talk:
+class RemoteProgram:
     """A module that runs on a host and replies to each line of JSON with another."""
 
     def __init__(self, host: Host, module: str, *words: str) -> None:
@@ -79,13 +79,13 @@ class Talk:
         pipe = subprocess.PIPE
         self._process = host.popen(command, stdin=pipe, stdout=pipe, cwd=ROOT)
 
-    def tell(self, what: str, *arguments: Any) -> None:
+    def send(self, what: str, *arguments: Any) -> None:
         """Send a command without waiting for its reply."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([what, *arguments]) + "\n")
         self._process.stdin.flush()
 
-    def hear(self) -> Any:
+    def receive(self) -> Any:
         """Wait for the next reply.
 
         Raises:
@@ -99,5 +99,5 @@ class Talk:
 
     def do(self, what: str, *arguments: Any) -> Any:
         """Send a command and wait for the reply."""
-        self.tell(what, *arguments)
-        return self.hear()
+        self.send(what, *arguments)
+        return self.receive()

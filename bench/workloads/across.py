@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from bench.accounting import cpu_ns_of, descendants
 from bench.drivers.mesh_hosts import HostsDriver
-from bench.hosts.cluster import Cluster, Talk
+from bench.hosts.cluster import Cluster, RemoteProgram
 from bench.record import Recorder
 from bench.scale import Scale
 from tests.hosts.world import Traffic
@@ -27,9 +27,11 @@ def cast(driver: HostsDriver, scale: Scale, record: Recorder) -> None:
         cluster.attach(cluster.hosts)
         cluster.program.do("spawn", CAST_PROCS, CAST_HOSTS)
         first = cluster.hosts[0]
-        receiver = Talk(first, "bench.hosts.stream", "serve", str(cluster.folder / first.name))
-        receiver.hear()
-        sender = Talk(cluster.client, "bench.hosts.stream", first.name)
+        receiver = RemoteProgram(
+            first, "bench.hosts.stream", "serve", str(cluster.folder / first.name)
+        )
+        receiver.receive()
+        sender = RemoteProgram(cluster.client, "bench.hosts.stream", first.name)
         for name, bits_per_s in (("unshaped", None), ("1gbit", _GBIT)):
             with ExitStack() as shaped:
                 for host in cluster.world if bits_per_s else ():
@@ -41,7 +43,9 @@ def cast(driver: HostsDriver, scale: Scale, record: Recorder) -> None:
                     _cast_once(cluster, sender, name, length, record)
 
 
-def _cast_once(cluster: Cluster, sender: Talk, name: str, length: int, record: Recorder) -> None:
+def _cast_once(
+    cluster: Cluster, sender: RemoteProgram, name: str, length: int, record: Recorder
+) -> None:
     before = [host.traffic() for host in cluster.world]
     took = cluster.program.do("cast", length)
     links = [host.traffic() - earlier for host, earlier in zip(cluster.world, before, strict=True)]
@@ -99,4 +103,4 @@ def power_cut(driver: HostsDriver, scale: Scale, record: Recorder) -> None:
             cluster.program.do("lose", rank)
             started = time.monotonic()
             cluster.world.faults.power_cut(cluster.hosts[rank])
-            record.value("host_died", cluster.program.hear() - started, "s")
+            record.value("host_died", cluster.program.receive() - started, "s")

@@ -50,14 +50,14 @@ from tools.workspace import ROOT
 GROWTH_MAX_BYTES = 48 << 20
 
 #: Time within which a peer must authenticate, and slack for a busy machine.
-KNOCK_MAX_S = 10.0
+AUTHENTICATION_MAX_S = 10.0
 SLACK_S = 3.0
 
 _pause = threading.Event()
 
 
 @dataclass(frozen=True)
-class Siege:
+class AttackedCluster:
     """A cluster under attack, and the host of the attacker."""
 
     cluster: WorkerCluster
@@ -108,24 +108,24 @@ class Siege:
 
 
 @pytest.fixture(scope="module")
-def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
-    folder = tmp_path_factory.mktemp("siege")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedCluster]:
+    folder = tmp_path_factory.mktemp("attacked")
     with ExitStack() as stack:
         world = stack.enter_context(World(["client", "w0", "w1", "attacker"], shared=[folder]))
         cluster = stack.enter_context(WorkerCluster(world, folder, world.hosts[1:3]))
         program = stack.enter_context(cluster.program())
         program.do(steps.attach, cluster.addresses(cluster.hosts[:1]), cluster.keys, {})
         program.do(steps.spawn)
-        yield Siege(cluster, program, world["attacker"], folder / "unpickled")
+        yield AttackedCluster(cluster, program, world["attacker"], folder / "unpickled")
 
 
 @pytest.fixture
-def siege(besieged: Siege) -> Iterator[Siege]:
-    before = [rss_bytes(pid) for pid in besieged.pids()]
-    yield besieged
-    grown = [rss_bytes(pid) - old for pid, old in zip(besieged.pids(), before, strict=True)]
+def monitored(attacked: AttackedCluster) -> Iterator[AttackedCluster]:
+    before = [rss_bytes(pid) for pid in attacked.pids()]
+    yield attacked
+    grown = [rss_bytes(pid) - old for pid, old in zip(attacked.pids(), before, strict=True)]
     assert max(grown) < GROWTH_MAX_BYTES, grown
-    besieged.check()
+    attacked.check()
 
 
 def rss_bytes(pid: int) -> int:
@@ -137,8 +137,8 @@ def rss_bytes(pid: int) -> int:
 
 
 @pytest.mark.parametrize("where", ["*", "0.0.0.0", "[::]", "w0", "IPv4", "IPv6"])
-def test_listening_off_loopback_needs_credentials(besieged: Siege, where: str) -> None:
-    w0 = besieged.cluster.hosts[0]
+def test_listening_off_loopback_needs_credentials(attacked: AttackedCluster, where: str) -> None:
+    w0 = attacked.cluster.hosts[0]
     host = {"IPv4": w0.address, "IPv6": f"[{w0.address6}]"}.get(where, where)
     command = [sys.executable, "-m", "mesh_core.worker", "--listen", f"tcp://{host}:0"]
     ended = w0.run(command, check=False)
@@ -147,27 +147,29 @@ def test_listening_off_loopback_needs_credentials(besieged: Siege, where: str) -
     assert "serves" not in ended.stdout
 
 
-def test_worker_on_loopback_is_not_on_the_network(besieged: Siege) -> None:
-    w0 = besieged.cluster.hosts[0]
+def test_worker_on_loopback_is_not_on_the_network(attacked: AttackedCluster) -> None:
+    w0 = attacked.cluster.hosts[0]
     command = [sys.executable, "-m", "mesh_core.worker", "--listen", "tcp://127.0.0.1:26700"]
     with w0.popen(command, stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None
         assert "serves" in worker.stdout.readline()
         for address in (w0.address, w0.address6):
             with pytest.raises(ConnectionRefusedError):
-                besieged.attacker.connect(address, 26700)
+                attacked.attacker.connect(address, 26700)
 
 
-def test_loopback_without_credentials_is_refused(siege: Siege) -> None:
-    for host in siege.cluster.hosts:
+def test_loopback_without_credentials_is_refused(monitored: AttackedCluster) -> None:
+    for host in monitored.cluster.hosts:
         for address in ("127.0.0.1", "::1"):
             with Connection(host, address, PORT) as connection:
-                connection.send(siege.attach_request())
+                connection.send(monitored.attach_request())
                 assert connection.is_ended()
 
 
-def test_a_worker_without_credentials_serves_programs_of_its_user(besieged: Siege) -> None:
-    w0 = besieged.cluster.hosts[0]
+def test_a_worker_without_credentials_serves_programs_of_its_user(
+    attacked: AttackedCluster,
+) -> None:
+    w0 = attacked.cluster.hosts[0]
     command = [sys.executable, "-m", "mesh_core.worker", "--listen", "tcp://127.0.0.1:26701"]
     with w0.popen(command, stdout=subprocess.PIPE, cwd=ROOT) as worker:
         assert worker.stdout is not None
@@ -178,15 +180,15 @@ def test_a_worker_without_credentials_serves_programs_of_its_user(besieged: Sieg
         worker.wait(30)
 
 
-def test_scans_and_garbage_are_refused_at_once(siege: Siege) -> None:
+def test_scans_and_garbage_are_refused_at_once(monitored: AttackedCluster) -> None:
     garbage = [
         b"",
         b"GET / HTTP/1.1\r\nHost: w0\r\n\r\n",
         b"SSH-2.0-OpenSSH_9.6\r\n",
-        siege.bomb,
-        siege.attach_request(),
+        monitored.bomb,
+        monitored.attach_request(),
         frame(PING, b""),
-        frame(HELLO, siege.bomb),
+        frame(HELLO, monitored.bomb),
         os.urandom(4096),
         # Invalid TLS records: malformed, oversized, or of a type that must not come first.
         b"\x16\x03\x01\x00\x05hello",
@@ -194,87 +196,91 @@ def test_scans_and_garbage_are_refused_at_once(siege: Siege) -> None:
         b"\x17\x03\x03\x00\x10" + os.urandom(16),
         b"\x15\x03\x03\x00\x02\x02\x00",
     ]
-    for address in siege.targets:
+    for address in monitored.targets:
         for data in garbage:
-            with Connection(siege.attacker, address, PORT) as connection:
+            with Connection(monitored.attacker, address, PORT) as connection:
                 connection.send(data)
                 connection.stop_sending()
                 assert connection.is_ended()
 
 
 @pytest.mark.parametrize("who", ["nobody", "another job", "old TLS"])
-def test_invalid_certificates_are_refused(siege: Siege, tmp_path: Path, who: str) -> None:
-    Credentials.create(job=siege.cluster.credentials.job, name="w0").save(tmp_path / "forged")
+def test_invalid_certificates_are_refused(
+    monitored: AttackedCluster, tmp_path: Path, who: str
+) -> None:
+    Credentials.create(job=monitored.cluster.credentials.job, name="w0").save(tmp_path / "forged")
     context = {
         "nobody": tls(None),
         # Signed by an authority that claims to be the authority of the job.
         "another job": tls(tmp_path / "forged"),
         "old TLS": old_tls(),
     }[who]
-    for address in siege.targets:
-        assert is_refused(siege, address, context)
+    for address in monitored.targets:
+        assert is_refused(monitored, address, context)
 
 
-def is_refused(siege: Siege, address: str, context: Any) -> bool:
+def is_refused(monitored: AttackedCluster, address: str, context: Any) -> bool:
     """Return whether a TLS peer's request gets no reply."""
     try:
-        with Connection(siege.attacker, address, PORT, context) as connection:
-            connection.send(siege.attach_request())
+        with Connection(monitored.attacker, address, PORT, context) as connection:
+            connection.send(monitored.attach_request())
             return connection.frame()[0] == 0
     except OSError:
         return True
 
 
 def test_a_client_of_another_job_is_refused_with_the_name_of_the_job(
-    siege: Siege, tmp_path: Path
+    monitored: AttackedCluster, tmp_path: Path
 ) -> None:
     Credentials.create().save(tmp_path / "other")
-    with Program(siege.attacker) as attacker:
+    with Program(monitored.attacker) as attacker:
         why = attacker.do(
             steps.why_not_attached,
-            siege.cluster.addresses(),
-            str(tmp_path_in(siege, tmp_path / "other")),
+            monitored.cluster.addresses(),
+            str(tmp_path_in(monitored, tmp_path / "other")),
             {"attach_timeout_s": 0.1},
         )
     assert "HostDied" in why
-    assert siege.cluster.credentials.job in why
+    assert monitored.cluster.credentials.job in why
 
 
-def tmp_path_in(siege: Siege, folder: Path) -> Path:
+def tmp_path_in(monitored: AttackedCluster, folder: Path) -> Path:
     """Copy credentials to a folder that the hosts share, and return it."""
-    copy = siege.cluster.folder / "others"
+    copy = monitored.cluster.folder / "others"
     Credentials.load(folder).save(copy)
     return copy
 
 
-def test_a_replayed_connection_is_refused(siege: Siege) -> None:
+def test_a_replayed_connection_is_refused(monitored: AttackedCluster) -> None:
     """Replay everything that a client sent to a worker, byte for byte, to both workers."""
-    record = siege.cluster.folder / "record"
+    record = monitored.cluster.folder / "record"
     port = PORT + 1
-    with siege.attacker.start_python(RECORD, siege.targets[1], str(port), str(record)) as tap:
+    with monitored.attacker.start_python(
+        RECORD, monitored.targets[1], str(port), str(record)
+    ) as tap:
         assert tap.stdout is not None
         assert tap.stdout.readline() == "ready\n"
-        with siege.cluster.program() as victim:
-            address = f"tcp://{siege.attacker.name}:{port}"
-            victim.do(steps.attach, [address], siege.cluster.keys, {})
+        with monitored.cluster.program() as victim:
+            address = f"tcp://{monitored.attacker.name}:{port}"
+            victim.do(steps.attach, [address], monitored.cluster.keys, {})
             victim.do(steps.spawn)
-    said = [path.read_bytes() for path in sorted(siege.cluster.folder.glob("record*"))]
+    said = [path.read_bytes() for path in sorted(monitored.cluster.folder.glob("record*"))]
     assert len(said) >= 2, "one connection asks the worker, another is the link"
     assert all(len(one) > 500 for one in said)
-    for address in siege.targets:
+    for address in monitored.targets:
         for one in said:
-            with Connection(siege.attacker, address, PORT) as connection:
+            with Connection(monitored.attacker, address, PORT) as connection:
                 connection.send(one)
                 assert connection.is_ended()
 
 
-def test_slow_handshakes_are_dropped(siege: Siege) -> None:
+def test_slow_handshakes_are_dropped(monitored: AttackedCluster) -> None:
     """Sending a byte from time to time does not keep a connection open."""
     began = time.monotonic()
     with ExitStack() as stack:
         connections = [
-            stack.enter_context(Connection(siege.attacker, address, PORT))
-            for address in siege.targets
+            stack.enter_context(Connection(monitored.attacker, address, PORT))
+            for address in monitored.targets
             for _ in range(20)
         ]
         start = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(400)
@@ -285,12 +291,12 @@ def test_slow_handshakes_are_dropped(siege: Siege) -> None:
             left = [connection for connection in left if not has_ended(connection)]
             if not left:
                 break
-            assert time.monotonic() - began < KNOCK_MAX_S + SLACK_S
+            assert time.monotonic() - began < AUTHENTICATION_MAX_S + SLACK_S
             # A program can still attach.
             if at == 1:
-                siege.check()
+                monitored.check()
             _pause.wait(0.25)
-    assert time.monotonic() - began > KNOCK_MAX_S / 2, "they were given some time"
+    assert time.monotonic() - began > AUTHENTICATION_MAX_S / 2, "they were given some time"
 
 
 def has_ended(connection: Connection) -> bool:
@@ -300,60 +306,62 @@ def has_ended(connection: Connection) -> bool:
         return False
 
 
-def test_ten_thousand_half_open_connections(siege: Siege) -> None:
-    for address in siege.targets:
-        with siege.attacker.start_python(FLOOD, address, str(PORT), "10000") as flood:
+def test_ten_thousand_half_open_connections(monitored: AttackedCluster) -> None:
+    for address in monitored.targets:
+        with monitored.attacker.start_python(FLOOD, address, str(PORT), "10000") as flood:
             assert flood.stdout is not None
             assert flood.stdout.readline() == "10000 open\n"
-            siege.check()
-            grown = rss_bytes(siege.pids()[siege.targets.index(address)])
+            monitored.check()
+            grown = rss_bytes(monitored.pids()[monitored.targets.index(address)])
             assert grown < 200 << 20
 
 
 # An attacker with credentials of a member must not be trusted in everything.
 
 
-def test_worker_cannot_pose_as_the_controller(siege: Siege) -> None:
-    for address in siege.targets:
-        with Connection(siege.attacker, address, PORT, tls(siege.member())) as connection:
-            connection.send(siege.attach_request())
+def test_worker_cannot_pose_as_the_controller(monitored: AttackedCluster) -> None:
+    for address in monitored.targets:
+        with Connection(monitored.attacker, address, PORT, tls(monitored.member())) as connection:
+            connection.send(monitored.attach_request())
             kind, why = connection.frame()
             assert kind == ATTACHED
             assert b"refused" in why or b"only the job's controller" in why or b"serves" in why
         # It claims to be host 0.
-        with Connection(siege.attacker, address, PORT, tls(siege.member())) as connection:
+        with Connection(monitored.attacker, address, PORT, tls(monitored.member())) as connection:
             connection.send(hello(Proc(0), Proc(1), bytes(16), bytes(32)))
             assert connection.is_ended()
 
 
-def test_oversize_and_truncated_frames(siege: Siege) -> None:
+def test_oversize_and_truncated_frames(monitored: AttackedCluster) -> None:
     """The worker reads no more from a member than the first frame of a connection may contain."""
-    whole = siege.attach_request()
+    whole = monitored.attach_request()
     frames = {
         "too long": head(ATTACH, (16 << 10) + 1),
         "far too long": head(ATTACH, 0xFFFF_FFFF),
-        "another kind": frame(CALL, siege.bomb),
+        "another kind": frame(CALL, monitored.bomb),
         "no kind": head(99, 0),
         "no magic": head(ATTACH, 0, magic=0x80),
         "another version": head(ATTACH, 0, version=9),
         "longer inside than outside": head(ATTACH, 10, meta_len=11),
-        "no request": frame(ATTACH, siege.bomb),
+        "no request": frame(ATTACH, monitored.bomb),
         "no JSON": frame(ATTACH, b"[" * 16_000),
         "cut in the head": whole[:40],
         "cut in the tail": whole[:-1],
     }
-    for address in siege.targets:
+    for address in monitored.targets:
         for data in frames.values():
-            with Connection(siege.attacker, address, PORT, tls(siege.member())) as connection:
+            with Connection(
+                monitored.attacker, address, PORT, tls(monitored.member())
+            ) as connection:
                 connection.send(data)
                 if data in (whole[:40], whole[:-1]):
                     continue  # The worker closes the connection.
                 assert connection.is_ended()
 
 
-def test_frames_of_another_job(siege: Siege) -> None:
+def test_frames_of_another_job(monitored: AttackedCluster) -> None:
     """A member sends a HELLO whose job or token differs from the job that the worker serves."""
-    with taken_over(siege) as taken:
+    with taken_over(monitored) as taken:
         job, token = taken.job, taken.token
         me, to = Proc(taken.host), Proc(1)
         wrong = [
@@ -366,12 +374,14 @@ def test_frames_of_another_job(siege: Siege) -> None:
         ]
         for data in wrong:
             with Connection(
-                siege.attacker, siege.targets[0], PORT, tls(siege.member())
+                monitored.attacker, monitored.targets[0], PORT, tls(monitored.member())
             ) as connection:
                 connection.send(data)
                 assert connection.is_ended()
         # Nothing else was wrong with the frames above.
-        with Connection(siege.attacker, siege.targets[0], PORT, tls(siege.member())) as connection:
+        with Connection(
+            monitored.attacker, monitored.targets[0], PORT, tls(monitored.member())
+        ) as connection:
             connection.send(hello(me, to, job, token))
             assert connection.frame()[0] == WELCOME
             # An accepted connection is closed, too, when it violates the protocol.
@@ -379,17 +389,17 @@ def test_frames_of_another_job(siege: Siege) -> None:
             assert connection.is_ended()
 
 
-def test_frames_of_a_stale_generation(siege: Siege) -> None:
+def test_frames_of_a_stale_generation(monitored: AttackedCluster) -> None:
     """After a HELLO of the next incarnation of a process, the previous one is rejected."""
-    with taken_over(siege) as taken:
+    with taken_over(monitored) as taken:
         me, to = Proc(taken.host), Proc(1)
         for incarnation, expected in ((1, WELCOME), (0, 0), (2, WELCOME), (1, 0), (2, WELCOME)):
             with Connection(
-                siege.attacker, siege.targets[0], PORT, tls(siege.member())
+                monitored.attacker, monitored.targets[0], PORT, tls(monitored.member())
             ) as connection:
                 connection.send(hello(me, to, taken.job, taken.token, incarnation))
                 assert connection.frame()[0] == expected, f"incarnation {incarnation}"
-                connection.send(frame(CALL, siege.bomb, to=to.number, sender=me.number))
+                connection.send(frame(CALL, monitored.bomb, to=to.number, sender=me.number))
 
 
 @dataclass(frozen=True)
@@ -402,14 +412,14 @@ class Taken:
 
 
 @contextmanager
-def taken_over(siege: Siege) -> Iterator[Taken]:
+def taken_over(monitored: AttackedCluster) -> Iterator[Taken]:
     """Make the program attach a worker to its job that the attacker controls."""
     port = PORT + 2
-    with siege.attacker.listen(port) as listener:
-        address = f"tcp://{siege.attacker.name}:{port}"
-        siege.program.do(steps.ask_to_join, [address], siege.cluster.keys)
+    with monitored.attacker.listen(port) as listener:
+        address = f"tcp://{monitored.attacker.name}:{port}"
+        monitored.program.do(steps.ask_to_join, [address], monitored.cluster.keys)
         listener.settimeout(PATIENCE_S)
-        context = tls(siege.member(), is_server=True)
+        context = tls(monitored.member(), is_server=True)
         with Connection.of(context.wrap_socket(listener.accept()[0], server_side=True)) as client:
             kind, order = client.frame()
             assert kind == ATTACH

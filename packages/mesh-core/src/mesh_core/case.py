@@ -1,7 +1,7 @@
 """`python -m mesh_core.case`: lists, shows and compares saved cases, and lets a program save one.
 
 A case contains what an actor received before it failed. These commands, and `ProgramCases`, with
-which a program reads its own cases, treat it as data from a stranger: they import, unpickle and run
+which a program reads its own cases, treat it as untrusted data: they import, unpickle and run
 nothing that it contains.
 """
 

@@ -38,7 +38,7 @@ def main() -> int:
         "find-again": _find_again,
         "inside": _inside,
         "wait-inside": _wait_inside,
-        "intrude": _intrude,
+        "use_wrong_credentials": _use_wrong_credentials,
         "run-and-die": _run_and_die,
         "die-before-allocate": lambda *job: _apply_and_die(*job, is_after=False),
         "die-after-allocate": lambda *job: _apply_and_die(*job, is_after=True),
@@ -90,7 +90,7 @@ def _wait_inside(_folder: str, context: str, spec: JobSpec) -> None:
         signal.pause()
 
 
-def _intrude(folder: str, context: str, _spec: JobSpec) -> dict[str, Any]:
+def _use_wrong_credentials(folder: str, context: str, _spec: JobSpec) -> dict[str, Any]:
     """Try to use the hosts of a job with credentials of another authority."""
     addresses = [host.address or "" for host in job_load(context, folder=folder).status().hosts]
     with configured(attach_timeout_s=_REFUSED_S):

@@ -163,7 +163,7 @@ class JobConformance(BackendUnderTest):
         self.need_workers()
         job = make({"ones": 1}, "secret")
         up(job.apply(), self.up_s)
-        assert "pids" not in run_program("intrude", job)
+        assert "pids" not in run_program("use_wrong_credentials", job)
         assert len(run_program("use", job)["pids"]["ones"]) == 1
 
     def test_only_the_owner_can_read_the_keys(self, make: JobFactory) -> None:

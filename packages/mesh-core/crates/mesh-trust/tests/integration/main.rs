@@ -8,4 +8,4 @@ mod local;
 mod pair;
 mod records;
 mod rotation;
-mod strangers;
+mod unauthenticated_peers;
