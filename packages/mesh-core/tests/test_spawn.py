@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,10 +22,12 @@ from mesh_core import (
     BootstrapCommand,
     ProcDied,
     SupervisionError,
+    configured,
     context,
     endpoint,
     this_host,
 )
+from mesh_core._meshes.spawn_checks import modules_in_use
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -230,6 +233,17 @@ def test_processes_spawned_by_actors_inherit_the_python_executable(tmp_path: Pat
         spawner = procs.spawn("spawner", Spawner)
         assert spawner.inner.call_one("OWN_PYTHON").get() == ["yes", "yes"]
         assert spawner.innermost.call_one("OWN_PYTHON").get() == ["yes", "yes"]
+
+
+def test_the_compiler_that_optimizers_import_is_imported_before_processes_are_forked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    optimizer = type("AdamW", (), {"__module__": "torch.optim.adamw"})
+    monkeypatch.setitem(sys.modules, "torch.optim.adamw", ModuleType("torch.optim.adamw"))
+    with configured(preload=None):
+        assert "torch._dynamo" not in modules_in_use()
+        monkeypatch.setattr(sys.modules["__main__"], "AdamW", optimizer, raising=False)
+        assert modules_in_use()[-2:] == ("torch.optim.adamw", "torch._dynamo")
 
 
 def test_the_command_can_depend_on_the_point() -> None:

@@ -26,6 +26,10 @@ _DEFAULT_DIM = "procs"
 _PROC_OPTIONS = (
     "per_host", "bootstrap", "name", "proc_bind", "bootstrap_command", "memory_limit"
 )  # fmt: skip
+# The optimizers and DistributedDataParallel of torch import its compiler when they are first used,
+# which takes each process more than a second.
+_USERS_OF_COMPILER = ("torch.optim", "torch.nn.parallel.distributed")
+_COMPILER = "torch._dynamo"
 
 
 def requested_dims(
@@ -126,6 +130,8 @@ def modules_in_use() -> tuple[str, ...]:
         name = name or getattr(value, "__module__", None)
         if isinstance(name, str) and name in sys.modules and name not in ("__main__", "builtins"):
             names.append(name)
+    if any(name.startswith(_USERS_OF_COMPILER) for name in names):
+        names.append(_COMPILER)
     return tuple(dict.fromkeys(n for n in names if not n.startswith(("mesh_core", "_"))))
 
 

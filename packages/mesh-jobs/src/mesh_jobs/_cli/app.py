@@ -7,17 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mesh_jobs._cli import (
-    allocation,
-    batch,
-    cases,
-    doctor,
-    execution,
-    lifecycle,
-    logs,
-    processes,
-    remote_access,
-)
 from mesh_jobs._cli.options import options_of_mesh
 from mesh_jobs._errors import JobError
 
@@ -34,30 +23,32 @@ _WITH_COMMAND = {"allow_interspersed_args": False}
 
 _WITH_ANY = {"allow_extra_args": True, "ignore_unknown_options": True}
 
-_COMMANDS: dict[str, Callable[..., None]] = {
-    "apply": allocation.apply,
-    "plan": allocation.plan,
-    "status": allocation.status,
-    "run": batch.run,
-    "exec": execution.execute,
-    "spmd": execution.spmd,
-    "shell": remote_access.shell,
-    "attach": remote_access.attach,
-    "forward": remote_access.forward,
-    "ps": processes.ps,
-    "stacks": processes.stacks,
-    "stop": processes.stop,
-    "logs": logs.logs,
-    "events": lifecycle.events,
-    "wait": lifecycle.wait,
-    "resize": lifecycle.resize,
-    "kill": allocation.kill,
-    "contexts": allocation.contexts,
-    "doctor": doctor.doctor,
-    "case": cases.case,
-    "record": cases.record,
-    "replay": cases.replay,
-    "schedules": cases.schedules,
+# The function of each command. Its module is imported only if the command may be executed, because
+# the imports of all commands would take most of the time of a short one.
+_COMMANDS = {
+    "apply": "allocation:apply",
+    "plan": "allocation:plan",
+    "status": "allocation:status",
+    "run": "batch:run",
+    "exec": "execution:execute",
+    "spmd": "execution:spmd",
+    "shell": "remote_access:shell",
+    "attach": "remote_access:attach",
+    "forward": "remote_access:forward",
+    "ps": "processes:ps",
+    "stacks": "processes:stacks",
+    "stop": "processes:stop",
+    "logs": "logs:logs",
+    "events": "lifecycle:events",
+    "wait": "lifecycle:wait",
+    "resize": "lifecycle:resize",
+    "kill": "allocation:kill",
+    "contexts": "allocation:contexts",
+    "doctor": "doctor:doctor",
+    "case": "cases:case",
+    "record": "cases:record",
+    "replay": "cases:replay",
+    "schedules": "cases:schedules",
 }
 # Commands of packages that may not be installed; they name the package to install.
 _ELSEWHERE = {
@@ -97,8 +88,7 @@ def make_app(chosen: str | None = None) -> typer.Typer:
     """Create the application.
 
     Args:
-        chosen: The command that will be executed. Entry points of other packages are loaded only if
-            it is one of theirs.
+        chosen: The command that will be executed. If it is known, no other command is loaded.
     """
     app = typer.Typer(
         name="mesh",
@@ -108,19 +98,26 @@ def make_app(chosen: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(help=_HELP, invoke_without_command=True)(options_of_mesh)
-    for name, function in _COMMANDS.items():
-        settings = _SETTINGS.get(name)
-        panel = _PANELS[name]
-        app.command(name, context_settings=settings, rich_help_panel=panel)(function)
     if chosen in _COMMANDS:
+        _add_own(app, chosen)
         return app
     points = {point.name: point for point in entry_points(group=GROUP)}
+    if chosen in points:
+        _add(app, points[chosen])
+        return app
+    for name in _COMMANDS:
+        _add_own(app, name)
     for name in sorted(points.keys() - _COMMANDS.keys()):
-        if chosen not in points or name == chosen:
-            _add(app, points[name])
+        _add(app, points[name])
     for name in sorted(_ELSEWHERE.keys() - points.keys()):
         app.command(name, hidden=True, context_settings=_WITH_ANY)(_missing(name))
     return app
+
+
+def _add_own(app: typer.Typer, name: str) -> None:
+    """Add a command of this package."""
+    command = EntryPoint(name, f"mesh_jobs._cli.{_COMMANDS[name]}", GROUP).load()
+    app.command(name, context_settings=_SETTINGS.get(name), rich_help_panel=_PANELS[name])(command)
 
 
 def _add(app: typer.Typer, point: EntryPoint) -> None:
