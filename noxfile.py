@@ -170,7 +170,7 @@ def examples(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Run every code block of the documentation, and check its links."""
     _install(session, "docs", *PACKAGES)
-    _pytest(session, "tests/docs")
+    _pytest(session, "tests/docs", *(session.posargs or ["-m", "not slow"]))
 
 
 @nox.session

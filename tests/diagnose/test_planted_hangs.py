@@ -58,7 +58,10 @@ HANGS = [
     Planted("other_actor", "blocked", "other_actor", "store"),
 ]
 #: Variants of other hangs, which are not tested at every change.
-SLOW = ("order", "own_loader", "two_groups", "shape", "lock", "pipe", "other_actor")
+SLOW = (
+    "returns", "order", "own_loader", "loader_workers", "two_groups", "shape", "lock", "pipe",
+    "other_actor",
+)  # fmt: skip
 
 
 def line_of(mark: str) -> int:

@@ -20,6 +20,9 @@ RUN_BY_CONSOLE_BLOCKS = (
     "docs/guides/reproduce-a-failure.md",
 )
 
+#: Documents that import large libraries, and use those parts of Mesh that another document uses.
+SLOW = {"docs/guides/lightning-and-accelerate.md"}
+
 RUNNING = [
     document
     for document in documents()
@@ -48,8 +51,13 @@ def test_every_block_has_a_known_language(document: Document) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.skipif(not RUNNING, reason="no document has a Python block")
-@pytest.mark.parametrize("document", RUNNING or [None], ids=lambda one: one and one.name)
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(one, id=one.name, marks=pytest.mark.slow if one.name in SLOW else ())
+        for one in RUNNING
+    ],
+)
 def test_python_blocks_run_and_print_the_shown_output(document: Document, tmp_path: Path) -> None:
     blocks = list(document.blocks())
     # The document may have the name of a standard module, so the script has another name.

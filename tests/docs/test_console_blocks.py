@@ -22,6 +22,8 @@ SESSIONS = (
     "docs/guides/find-a-race.md",
     "docs/guides/reproduce-a-failure.md",
 )
+#: Documents whose processes import torch several times each.
+SLOW = {"docs/guides/coming-from-torchrun.md"}
 
 _LIMIT_S = 120
 
@@ -35,7 +37,10 @@ def files(document: Document) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", SESSIONS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in SESSIONS],
+)
 def test_commands_print_the_shown_output(name: str, tmp_path: Path) -> None:
     pytest.importorskip("typer")
     document = Document(ROOT / name)

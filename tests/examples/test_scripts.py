@@ -20,16 +20,31 @@ LIMIT_S = 240
 IN_README = "train_digits.py"
 #: Examples that mount directories; `packages/mesh-fs/tests` runs them.
 WITH_MOUNTS = EXAMPLES / "monarch" / "remotemount.py"
-#: All other examples.
-SCRIPTS = sorted(
-    path
-    for path in (*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*/*.py"))
+#: Examples with torch whose ideas other examples show as well.
+SLOW = {
+    "monarch/ddp.py",
+    "monarch/distributed_tensors.py",
+    "monarch/grpo.py",
+    "monarch/rdma_pingpong.py",
+    "tensor_pipeline.py",
+    "tensor_simulate.py",
+}
+#: All other examples, by their paths in the folder.
+SCRIPTS = {
+    str(path.relative_to(EXAMPLES)): path
+    for path in sorted((*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*/*.py")))
     if path.name != IN_README and path != WITH_MOUNTS
-)
+}
 
 
 @pytest.mark.timeout(LIMIT_S + 30)
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(EXAMPLES)))
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(path, id=name, marks=pytest.mark.slow if name in SLOW else ())
+        for name, path in SCRIPTS.items()
+    ],
+)
 def test_script(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MESH_HOME", str(tmp_path / "home"))  # without other jobs of the same name
     printed = run_program(script, cwd=tmp_path, limit_s=LIMIT_S)
