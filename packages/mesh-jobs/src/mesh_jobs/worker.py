@@ -9,8 +9,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-from mesh_core import MeshError
-from mesh_jobs._worker.worker import WorkerOptions, serve
+from mesh_jobs._imports import without_collections
+
+with without_collections():
+    from mesh_core import MeshError
+    from mesh_jobs._worker.worker import WorkerOptions, serve
 
 __all__: list[str] = []
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 
+from mesh_jobs._imports import without_collections
+
 try:
-    from mesh_jobs._cli.command_line import run_command_line
+    with without_collections():
+        from mesh_jobs._cli.command_line import run_command_line
 except ModuleNotFoundError as error:
     if error.name not in ("typer", "rich"):
         raise
