@@ -165,6 +165,15 @@ def test_a_hang_is_not_certain_while_a_rank_waits_for_a_cpu() -> None:
     assert not only(states).is_certain
 
 
+def test_a_hang_is_not_certain_while_a_rank_reaches_other_lines() -> None:
+    def at_line(line: int) -> list[ProcessState]:
+        late = process(3, call(0), stacks=(stack(("work", "/job/loader.py", line)),))
+        return [*others(3, call(0), waiting(1)), late]
+
+    assert not only(at_line(88), at_line(86)).is_certain
+    assert only(at_line(88), at_line(88)).is_certain
+
+
 def test_a_hang_is_not_certain_if_the_group_had_similar_pauses_before() -> None:
     calls = [call(0), call(1), call(2, entered_ns=NOW - 4 * S), waiting(3)]
     hang = only([*others(3, *calls), process(3, *calls[:3])])

@@ -16,6 +16,7 @@ from mesh_telemetry._hangs.culprits import (
     culprit_in_call,
     culprit_of_call,
     culprit_out_of_call,
+    current_line,
     wait_of,
 )
 from mesh_telemetry._hangs.hang import Culprit, Hang, WaitingCollective
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from mesh_telemetry._collectives.collectives_file import Collective
     from mesh_telemetry._hangs.process_state import ProcessState
-    from mesh_telemetry._hangs.stalls import Stall
+    from mesh_telemetry._hangs.stalls import Member, Stall
 
     # `ProcessState.key`.
     _Key = tuple[int, int]
@@ -154,7 +155,9 @@ class _Analysis:
         elif state.state == "?":
             may_continue = state.silent_s < _SILENT_S
         else:
-            may_continue = is_busy and culprit.kind not in ("stopped", "deadlock", "lost")
+            may_continue = culprit.kind not in ("stopped", "deadlock", "lost") and (
+                is_busy or self._has_moved(state, member)
+            )
         return Hang(
             culprit.kind, at, (culprit,), self._is_certain(stall, culprit.kind, may_continue)
         )
@@ -249,6 +252,14 @@ class _Analysis:
         io_rate = (state.io_bytes - before.io_bytes) / passed_s
         is_busy = share >= _BUSY_SHARE or io_rate >= _BUSY_IO_BYTES
         return is_busy or (before.is_busy and state.is_busy)
+
+    def _has_moved(self, state: ProcessState, member: Member | None) -> bool:
+        """Return whether a process has reached another line between the observations."""
+        before = self._before.get(state.key)
+        if before is None or before.stacks is None or state.stacks is None:
+            return False
+        last = None if member is None else member.last
+        return current_line(before, last) != current_line(state, last)
 
     def _is_certain(self, stall: Stall, kind: str, may_continue: bool) -> bool:
         pause_s = max(member.longest_pause_s() for member in stall.members.values())

@@ -20,6 +20,7 @@ __all__ = [
     "culprit_in_call",
     "culprit_of_call",
     "culprit_out_of_call",
+    "current_line",
     "wait_of",
 ]
 
@@ -44,6 +45,16 @@ def caller_in(one: Collective) -> str:
     return f"{one.file}:{one.line} in {one.function}"
 
 
+def current_line(state: ProcessState, last: Collective | None) -> str:
+    """Return the line of the program that a process executes; empty if it is not known.
+
+    Args:
+        state: The process.
+        last: The last operation that it has called, if any.
+    """
+    return _where(_main_stack(state, last))
+
+
 def culprit_in_call(member: Member, kind: str, reason: str, at: Collective | None) -> Culprit:
     """Describe a rank that has called an operation which does not end."""
     stack = _main_stack(member.state, at)
@@ -63,7 +74,7 @@ def culprit_out_of_call(
         is_busy: Whether it computes, or reads or writes files.
     """
     rank = state.rank if member is None else member.rank
-    last = member.collectives[-1] if member is not None and member.collectives else None
+    last = None if member is None else member.last
     stack = _main_stack(state, last)
     kind, reason = "blocked", "is blocked, and has not called it"
     if state.state == "T":

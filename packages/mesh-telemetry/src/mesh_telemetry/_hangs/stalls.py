@@ -31,6 +31,11 @@ class Member(NamedTuple):
         return self.group.ranks[self.group.rank]
 
     @property
+    def last(self) -> Collective | None:
+        """The last operation that the process has called and that is still known."""
+        return self.collectives[-1] if self.collectives else None
+
+    @property
     def next_sequence(self) -> int:
         """The sequence number of the next operation that the process will call."""
         return self.collectives[-1].sequence + 1 if self.collectives else 0
