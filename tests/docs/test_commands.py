@@ -49,7 +49,7 @@ SESSIONS = decorated(ROOT / "noxfile.py", "nox.session")
 TOOLS = set(re.findall(r'^    Command\("(\w+)"', (ROOT / "tools/__main__.py").read_text(), re.M))
 MESH_COMMANDS = set(
     re.findall(
-        r'^    "(\w+)": \w+\.\w+,$',
+        r'^    "(\w+)": "\w+:\w+",$',
         (ROOT / "packages/mesh-jobs/src/mesh_jobs/_cli/app.py").read_text(),
         re.M,
     )
