@@ -348,6 +348,15 @@ def test_functions_sent_together_share_their_globals() -> None:
     assert space["total"] == 0
 
 
+def test_code_pickled_by_value_keeps_its_file() -> None:
+    space: dict[str, Any] = {"__name__": "__main__"}
+    source = "def outer():\n def inner():\n  return 1\n return inner\n"
+    exec(compile(source, "/job/train.py", "exec"), space)
+    outer = received(space["outer"])
+    assert outer is not space["outer"]
+    assert outer.__code__.co_filename == outer().__code__.co_filename == "/job/train.py"
+
+
 def test_a_local_class_pickled_by_value_is_identical_when_it_returns() -> None:
     class Local:
         def __init__(self, x: int) -> None:

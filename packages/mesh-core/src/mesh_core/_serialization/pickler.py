@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 __all__ = ["decode", "encode", "encode_request", "encode_value", "is_importable"]
 
 _PROTOCOL = 5
+# What cloudpickle writes instead of the file of a code object.
+_NO_FILE = "<dynamic-code>"
 # Minimum length in bytes at which huge pages are worthwhile for new memory.
 _HUGE_LEN = 4 << 20
 _PLAIN = 0x80  # every pickle of this protocol starts with this byte
@@ -243,7 +245,10 @@ class _Pickler(Pickler):
         reduced = self._cloudpickle.reducer_override(value)
         if reduced is NotImplemented:
             reduce = self._cloudpickle.dispatch_table.get(type(value))
-            return NotImplemented if reduce is None else reduce(value)
+            if reduce is None:
+                return NotImplemented
+            reduced = reduce(value)
+            return _with_file(value, reduced) if type(value) is CodeType else reduced
         return reduced
 
     def _pack(self, cls: type) -> PickledClass | None:
@@ -445,6 +450,15 @@ def _is_sent_by_value(name: str, cloudpickle: Any) -> bool:
         return False
     parts = name.split(".")
     return any(".".join(parts[:end]) in registered for end in range(len(parts), 0, -1))
+
+
+def _with_file(code: CodeType, reduced: Any) -> Any:
+    """Keep the file of a code object, which tracebacks and stacks show.
+
+    cloudpickle 3.1.3 replaces its name, so that pickles of notebook cells are always the same.
+    """
+    make, arguments = reduced
+    return make, tuple(code.co_filename if one == _NO_FILE else one for one in arguments)
 
 
 def _load_cloudpickle() -> Any:
