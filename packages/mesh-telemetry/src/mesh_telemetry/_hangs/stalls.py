@@ -38,7 +38,7 @@ class Member(NamedTuple):
     @property
     def next_sequence(self) -> int:
         """The sequence number of the next operation that the process will call."""
-        return self.collectives[-1].sequence + 1 if self.collectives else 0
+        return 0 if self.last is None else self.last.sequence + 1
 
     @property
     def is_known(self) -> bool:

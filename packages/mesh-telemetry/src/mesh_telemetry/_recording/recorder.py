@@ -52,11 +52,7 @@ from mesh_telemetry._events.segment_export import make_folder, move_proc
 from mesh_telemetry._events.segments import FAMILIES, MESSAGES, SegmentWriter
 from mesh_telemetry._events.stops import stop_mesh
 from mesh_telemetry._events.write_progress import WriteProgressFile
-from mesh_telemetry._heap.tracked_process import (
-    HEAP_START,
-    HEAP_STOP,
-    TrackedProcess,
-)
+from mesh_telemetry._heap.tracked_process import HEAP_START, HEAP_STOP, TrackedProcess
 from mesh_telemetry._sources import live_rows
 from mesh_telemetry._steps.step_recorder import StepRecorder
 
