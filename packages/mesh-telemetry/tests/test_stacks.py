@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
+import subprocess
+import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ from mesh_core.testing import wait_until
 from mesh_telemetry import PySpyError, QueryError, Telemetry
 from mesh_telemetry._stacks.flame_graph import FlameOptions
 from mesh_telemetry._stacks.flame_stacks import folded
+from mesh_telemetry._stacks.pyspy_program import PySpy, PySpyRunError
 
 FRAMES = """
     select f.proc, f.name, f.filename, f.line from pyspy_frames f
@@ -112,10 +116,30 @@ def test_a_suspended_process_is_dumped_and_stays_suspended(team: Team) -> None:
     try:
         dump = team.telemetry.pyspy_dump([team.names[0]], timeout=LIMIT_S)
         assert dump.procs == (team.names[0],)
-        state = Path(f"/proc/{team.pids[0]}/stat").read_text().rpartition(")")[2].split()[0]
-        assert state == "T"
+        # On a busy host the process may reach the stop after the dump has begun.
+        wait_until(lambda: _state(team.pids[0]) == "T", LIMIT_S)
     finally:
         os.kill(team.pids[0], signal.SIGCONT)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_only_a_killed_pyspy_leaves_a_process_to_resume(tmp_path: Path, is_killed: bool) -> None:
+    program = tmp_path / "py-spy"
+    # It stops the process of its option --pid as a user or a debugger would.
+    ending = "exec sleep 600" if is_killed else "echo [] && exit 0"
+    program.write_text(f'#!/bin/sh\nkill -STOP "$4"\n{ending}\n')
+    program.chmod(0o755)
+    with subprocess.Popen(["sleep", "600"]) as process:
+        until = time.monotonic() + (1.0 if is_killed else LIMIT_S)
+        dump = PySpy(str(program)).dump(process.pid, [], until)
+        with pytest.raises(PySpyRunError) if is_killed else nullcontext():
+            asyncio.run(dump)
+        wait_until(lambda: _state(process.pid) == ("S" if is_killed else "T"), LIMIT_S)
+        process.kill()
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_native_frames_are_included_or_a_warning_says_why(team: Team) -> None:

@@ -190,7 +190,9 @@ class PySpy:
         finally:
             self._running.discard(process)
             await _kill_process(process)
-            if not was_stopped:
+            # Otherwise py-spy has resumed what it paused, and someone else may have stopped it.
+            was_killed = process.returncode is None or process.returncode < 0
+            if was_killed and not was_stopped:
                 _resume(pid)
         if process.returncode:
             raise _failed(complaint.decode(errors="replace"), pid)
