@@ -220,10 +220,11 @@ print(members.weigh.call(os.urandom(10 << 20)).get(timeout=60).values(), flush=T
         assert program.stdout.readline() == f"{[10 << 20] * len(hosts)}\n"
         used = {host.name: host.traffic() - before[host.name] for host in world}
         assert program.wait(END_LIMIT_S) == 0
-    whole = 1.05 * (10 << 20)
-    assert used["client"].bytes_out < whole
+    # TCP retransmits some segments on a busy machine; a second copy would double the traffic.
+    limit = 1.5 * (10 << 20)
+    assert used["client"].bytes_out < limit
     # Data for the gateway itself does not pass through it a second time.
-    assert all(one.bytes_in < whole and one.bytes_out < whole for one in used.values()), used
+    assert all(one.bytes_in < limit and one.bytes_out < limit for one in used.values()), used
 
 
 def test_the_death_of_a_host_behind_the_gateway_is_noticed(gateway_cluster: GatewayCluster) -> None:

@@ -49,7 +49,7 @@ def test_each_byte_leaves_the_client_once(cluster: WorkerCluster, attached: Prog
     assert attached.do(mounts.wait) == ["True"] * 4
     assert attached.do(mounts.digests, [0, 1, 2, 3]) == [attached.do(mounts.project_digest)] * 4
     assert length <= attached.do(mounts.sent_bytes) < 1.1 * length
-    assert cluster.client.traffic().bytes_out - before < 1.2 * length
+    assert cluster.client.traffic().bytes_out - before < 1.5 * length
     attached.do(mounts.close)
     assert [mounted(host) for host in cluster.hosts] == [[]] * 4
 

@@ -52,9 +52,9 @@ def test_each_host_is_sent_the_bytes_once(world: World, programs: list[list[Prog
     carried = [host.traffic() - earlier for host, earlier in zip(world.hosts, before, strict=True)]
     assert [program.do(many.digest) for program in others] == [_digest(nbytes)] * len(others)
     for one in carried[1:]:
-        assert nbytes < one.bytes_in < 1.2 * nbytes
+        assert nbytes < one.bytes_in < 1.5 * nbytes
     # A buffer of this size is sent along a chain: no host sends it twice.
-    assert max(one.bytes_out for one in carried) < 1.2 * nbytes
+    assert max(one.bytes_out for one in carried) < 1.5 * nbytes
 
 
 @pytest.mark.hosts(4)
