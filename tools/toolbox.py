@@ -5,9 +5,9 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
+from tools import interpreter
 from tools.steps import run_quietly, step
 from tools.workspace import ROOT, cache_folder, read_toml
 
@@ -51,7 +51,7 @@ def ensure() -> Path:
         return python
     shutil.rmtree(folder, ignore_errors=True)
     with step(f"installing the build tools into {folder}", "about 15 s"):
-        made = subprocess.run([sys.executable, "-m", "venv", str(folder)])
+        made = subprocess.run([interpreter.chosen(), "-m", "venv", str(folder)])
         if made.returncode != 0:
             raise ToolMissing("this python cannot make environments: install its venv module")
         install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -77,7 +77,9 @@ def _requirements() -> list[str]:
 
 
 def _folder() -> Path:
-    recipe = json.dumps([sys.version, sys.base_prefix, _requirements(), CONSTRAINTS.read_text()])
+    recipe = json.dumps(
+        [interpreter.describe(interpreter.chosen()), _requirements(), CONSTRAINTS.read_text()]
+    )
     return cache_folder() / "toolbox" / hashlib.sha256(recipe.encode()).hexdigest()[:16]
 
 
