@@ -193,7 +193,7 @@ def main() -> int:
             entries = run(campaign, program, options.failures, options.seed, limit_s)
             last, digest, losses = program.begin(steps.finish, 0, FINISH_LIMIT_S).result()
             program.do(steps.end)
-        cluster.mend()
+        cluster.repair()
         with cluster.program() as program:
             program.begin(steps.start, *where, "").result()
             alone = program.begin(steps.finish, last, FINISH_LIMIT_S).result()

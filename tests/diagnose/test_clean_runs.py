@@ -38,7 +38,7 @@ def test_no_hang_is_reported_in_a_thousand_runs(
 
 def check_clean_runs(cluster: WorkerCluster, runs: int) -> None:
     """Check that no hang is reported for programs that train so many times."""
-    cluster.mend()
+    cluster.repair()
     arguments = ["-m", "tests.diagnose.clean_runs", str(runs), str(STEPS)]
     arguments += [cluster.keys, *cluster.addresses()]
     ran = cluster.client.run([sys.executable, *arguments], check=False, timeout=LIMIT_S, cwd=ROOT)

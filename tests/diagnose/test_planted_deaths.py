@@ -93,7 +93,7 @@ def line_of(death: str) -> int:
 def test_the_rank_and_the_line_are_named(
     cluster: WorkerCluster, death: str, outcomes: list[tuple[str, ...]]
 ) -> None:
-    cluster.mend()
+    cluster.repair()
     seed = DEATHS.index(death) + 1
     rank = plan(seed)
     host = cluster.hosts[rank // 2]

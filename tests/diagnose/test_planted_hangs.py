@@ -79,7 +79,7 @@ def reports_of(stdout: str) -> list[dict[str, Any]]:
 
 def run(cluster: WorkerCluster, hang: str, seed: int) -> tuple[float, list[dict[str, Any]], str]:
     """Run a program; return when its culprit hung, the reports, and its output."""
-    cluster.mend()
+    cluster.repair()
     arguments = [hang, str(seed), cluster.keys, *cluster.addresses()]
     ran = cluster.client.run(
         [sys.executable, str(PROGRAM), *arguments], check=False, timeout=LIMIT_S, cwd=ROOT
@@ -127,7 +127,7 @@ def test_the_culprit_is_named(
 
 def with_fault(cluster: WorkerCluster, inject: Callable[[], Fault]) -> tuple[float, dict[str, Any]]:
     """Inject a fault while ranks train; return after how many seconds it is reported, and how."""
-    cluster.mend()
+    cluster.repair()
     arguments = ["", "1", cluster.keys, *cluster.addresses()]
     program = cluster.client.popen(
         [sys.executable, str(PROGRAM), *arguments], stdout=subprocess.PIPE, cwd=ROOT

@@ -86,7 +86,7 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerC
 def cluster(shared_cluster: WorkerCluster) -> Iterator[WorkerCluster]:
     """The client and the four hosts; everything that a test stops is restored after it."""
     yield shared_cluster
-    shared_cluster.mend()
+    shared_cluster.repair()
 
 
 @pytest.fixture

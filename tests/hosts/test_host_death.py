@@ -129,7 +129,7 @@ def test_workers_terminate_the_processes_of_a_lost_controller(
         else:
             cluster.client.power_cut()
         wait_until_gone([*chain(*procs)], gone + lease_s + 2 * SOON_S)
-    cluster.mend()
+    cluster.repair()
     with cluster.program() as other:
         attach(cluster, other)
         assert not {cluster.worker(host).session() for host in cluster.hosts} & set(sessions)

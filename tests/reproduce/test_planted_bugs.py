@@ -95,7 +95,7 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
 def test_a_bug_is_reproduced_until_it_is_fixed(
     cluster: WorkerCluster, bug: Bug, outcomes: list[tuple[str, str, str, str]]
 ) -> None:
-    cluster.mend()
+    cluster.repair()
     folder = cluster.folder / bug.name
     folder.mkdir()
     script = folder / "program.py"

@@ -1,6 +1,6 @@
 """Six programs with a race, each beside the version without it, for tests of the simulator.
 
-`run_x(is_mended)`, to be run in `simulated(...)`, asserts what a program without the race
+`run_x(is_fixed)`, to be run in `simulated(...)`, asserts what a program without the race
 guarantees.
 """
 
@@ -18,14 +18,14 @@ from mesh_core.testing import kill_proc
 class Counter(Actor):
     """Reads and writes with a wait between the two."""
 
-    def __init__(self, is_mended: bool) -> None:
+    def __init__(self, is_fixed: bool) -> None:
         self.count = 0
         self.lock = asyncio.Lock()
-        self.is_mended = is_mended
+        self.is_fixed = is_fixed
 
     @concurrent_endpoint
     async def add(self) -> None:
-        if self.is_mended:
+        if self.is_fixed:
             async with self.lock:
                 await self._add()
         else:
@@ -47,8 +47,8 @@ class Caller(Actor):
         counter.add.call_one().get()
 
 
-def run_lost_update(is_mended: bool) -> None:
-    counter = this_host().spawn_procs().spawn("counter", Counter, is_mended)
+def run_lost_update(is_fixed: bool) -> None:
+    counter = this_host().spawn_procs().spawn("counter", Counter, is_fixed)
     callers = this_host().spawn_procs({"callers": 2}).spawn("callers", Caller)
     callers.call.call(counter).get()
     assert counter.value.call_one().get() == 2
@@ -83,31 +83,31 @@ class Tickets(Actor):
 
 class Buyer(Actor):
     @endpoint
-    def buy(self, tickets: Any, is_mended: bool) -> None:
-        if is_mended:
+    def buy(self, tickets: Any, is_fixed: bool) -> None:
+        if is_fixed:
             tickets.sell_if_left.call_one().get()
         elif tickets.has_left.call_one().get():
             tickets.sell.call_one().get()
 
 
-def run_check_then_act(is_mended: bool) -> None:
+def run_check_then_act(is_fixed: bool) -> None:
     tickets = this_host().spawn_procs().spawn("tickets", Tickets)
     buyers = this_host().spawn_procs({"buyers": 2}).spawn("buyers", Buyer)
-    buyers.buy.call(tickets, is_mended).get()
+    buyers.buy.call(tickets, is_fixed).get()
     assert tickets.count.call_one().get() == 1
 
 
 class Account(Actor):
     """Applies each request that it gets, or each one once."""
 
-    def __init__(self, is_mended: bool) -> None:
+    def __init__(self, is_fixed: bool) -> None:
         self.balance = 0
         self.seen: set[int] = set()
-        self.is_mended = is_mended
+        self.is_fixed = is_fixed
 
     @endpoint
     def deposit(self, number: int, amount: int) -> None:
-        if self.is_mended and number in self.seen:
+        if self.is_fixed and number in self.seen:
             return
         self.seen.add(number)
         self.balance += amount
@@ -123,8 +123,8 @@ class Teller(Actor):
         account.deposit.call_one(number, 10).get()
 
 
-def run_repeated_request(is_mended: bool) -> None:
-    account = this_host().spawn_procs().spawn("account", Account, is_mended)
+def run_repeated_request(is_fixed: bool) -> None:
+    account = this_host().spawn_procs().spawn("account", Account, is_fixed)
     procs = this_host().spawn_procs()
     teller = procs.spawn("teller", Teller, restart="permanent")
     teller.initialized.get()
@@ -164,8 +164,8 @@ class Store(Actor):
 
 class Producer(Actor):
     @endpoint
-    def produce(self, store: Any, announcer: Any, is_mended: bool) -> None:
-        if is_mended:
+    def produce(self, store: Any, announcer: Any, is_fixed: bool) -> None:
+        if is_fixed:
             store.put.call_one("x", 1).get()
         else:
             store.put.broadcast("x", 1)
@@ -178,11 +178,11 @@ class Announcer(Actor):
         store.announced.broadcast("x")
 
 
-def run_order_of_senders(is_mended: bool) -> None:
+def run_order_of_senders(is_fixed: bool) -> None:
     store = this_host().spawn_procs().spawn("store", Store)
     producer = this_host().spawn_procs().spawn("producer", Producer)
     announcer = this_host().spawn_procs().spawn("announcer", Announcer)
-    producer.produce.call_one(store, announcer, is_mended).get()
+    producer.produce.call_one(store, announcer, is_fixed).get()
     while not (reads := store.reads.call_one().get()):
         time.sleep(0.001)
     assert reads == [1]
@@ -205,10 +205,10 @@ class Shard(Actor):
 
 class Reader(Actor):
     @endpoint
-    def read(self, shards: Any, is_mended: bool) -> list[int]:
+    def read(self, shards: Any, is_fixed: bool) -> list[int]:
         while True:
             versions = list(shards.read.call().get().values())
-            if not is_mended or len(set(versions)) == 1:
+            if not is_fixed or len(set(versions)) == 1:
                 return versions
 
 
@@ -218,12 +218,12 @@ class Writer(Actor):
         shards.write.call(version).get()
 
 
-def run_torn_read(is_mended: bool) -> None:
+def run_torn_read(is_fixed: bool) -> None:
     shards = this_host().spawn_procs({"shards": 2}).spawn("shards", Shard)
     reader = this_host().spawn_procs().spawn("reader", Reader)
     writer = this_host().spawn_procs().spawn("writer", Writer)
     writing = writer.write.call_one(shards, 1)
-    versions = reader.read.call_one(shards, is_mended).get()
+    versions = reader.read.call_one(shards, is_fixed).get()
     writing.get()
     assert len(set(versions)) == 1
 
@@ -243,7 +243,7 @@ class Leader(Actor):
         self.is_leading = False
 
 
-def run_two_leaders(is_mended: bool) -> None:
+def run_two_leaders(is_fixed: bool) -> None:
     first = this_host().spawn_procs().spawn("first", Leader)
     first.ping.call_one().get()
     leaders = [first]
@@ -252,7 +252,7 @@ def run_two_leaders(is_mended: bool) -> None:
             leaders[-1].ping.call_one().get(timeout=0.5)
         except TimeoutError:
             # It may only be slow.
-            if is_mended:
+            if is_fixed:
                 leaders[-1].step_down.call_one().get()
             leaders.append(this_host().spawn_procs().spawn("next", Leader))
         except SupervisionError:

@@ -138,7 +138,7 @@ class WorkerCluster:
         with Program(self.client, env) as program:
             yield program
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Restore the hosts without power and the workers that a test has stopped."""
         for host in self.world:
             host.power_on()

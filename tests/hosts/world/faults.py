@@ -30,7 +30,7 @@ class Faults:
     def link_down(self, host: Host) -> Fault:
         """Unplug the cable of a host: its interface has no carrier."""
         self._switch.cut(host.place)
-        return Fault(f"link of {host.name} down", lambda: self._switch.mend(host.place))
+        return Fault(f"link of {host.name} down", lambda: self._switch.repair(host.place))
 
     def partition(self, side: Iterable[Host]) -> Fault:
         """Drop all packets between these hosts and all others, silently."""

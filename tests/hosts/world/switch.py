@@ -100,10 +100,10 @@ class Switch:
             self._enclosure.run(["ip", "link", "delete", place.port], check=False)
 
     def cut(self, place: Place) -> None:
-        """Take a link down until it is mended as often as it was cut."""
+        """Take a link down until it is repaired as often as it was cut."""
         self._cut(place, 1)
 
-    def mend(self, place: Place) -> None:
+    def repair(self, place: Place) -> None:
         """Undo one cut."""
         self._cut(place, -1)
 
@@ -145,7 +145,7 @@ class Switch:
         with self._lock:
             port = self._ports[place.name]
             port.cuts += more
-            assert port.cuts >= 0, "mended more often than cut"
+            assert port.cuts >= 0, "repaired more often than cut"
             self._settle(port)
 
     def _settle(self, port: _Port) -> None:

@@ -174,7 +174,7 @@ class Cluster:
         try:
             yield
         finally:
-            self._tell("mend")
+            self._tell("repair")
 
     def held(self) -> int:
         """Return the number of requests that the stand-in currently holds."""

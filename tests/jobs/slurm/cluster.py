@@ -99,7 +99,7 @@ class SlurmCluster:
         self._start_node(self.world[name])
         self.wait_until({name: _USABLE})
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Restore everything that was stopped, and wait until all nodes are usable."""
         if CONTROLLER not in self._daemons:
             self.start_controller()

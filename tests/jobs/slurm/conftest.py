@@ -37,7 +37,7 @@ def cluster() -> Iterator[RemoteCluster]:
     if cluster is None:
         pytest.skip(_reason() or "")
     yield cluster
-    cluster.mend()
+    cluster.repair()
     end_all()
 
 
@@ -60,7 +60,7 @@ def jobs(cluster: RemoteCluster, tmp_path: Path) -> Iterator[Jobs]:
     """Create jobs in a folder that all nodes see, and check that they leave nothing behind."""
     jobs = Jobs(tmp_path)
     yield jobs
-    cluster.mend()
+    cluster.repair()
     jobs.close()
     # SLURM reports a job as ended a moment before the last of its processes has exited.
     wait_until(lambda: ids() == [], ENDED_S_MAX)

@@ -75,9 +75,9 @@ class RemoteCluster:
         found: list[str] = self._ask("commands_on", node)
         return found
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Restore everything that a test has broken, and wait until all nodes are usable."""
-        self._ask("mend")
+        self._ask("repair")
 
     def _ask(self, what: str, *args: object) -> Any:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
@@ -103,7 +103,7 @@ class Switchboard:
             "start_controller": cluster.start_controller,
             "wait_until": cluster.wait_until,
             "commands_on": cluster.commands_on,
-            "mend": cluster.mend,
+            "repair": cluster.repair,
         }
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(str(path))

@@ -12,7 +12,7 @@ from tests.jobs.kube.api.refusal import Refusal
 from tests.jobs.kube.api.request import Request
 
 #: The kinds of faults: an HTTP status, no reply, or a connection that is cut. `expire` ends a watch
-#: in the middle with "too old"; `hold` blocks requests until `mend`.
+#: in the middle with "too old"; `hold` blocks requests until `repair`.
 WAYS = ("410", "500", "504", "cut", "expire", "hold")
 
 
@@ -70,7 +70,7 @@ class Faults:
         with self._lock:
             self._all.append(fault)
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Remove all faults; requests that were held are cut."""
         with self._lock:
             self._all.clear()

@@ -164,8 +164,8 @@ class Server(http.server.ThreadingHTTPServer):
                 self.api.store.forget_history()
             case "fail":
                 self.faults.add(query)
-            case "mend":
-                self.faults.mend()
+            case "repair":
+                self.faults.repair()
             case "held":
                 return {"held": sum(self.faults.held.values())}
             case _:
