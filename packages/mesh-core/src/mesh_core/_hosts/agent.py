@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import pickle
-import signal
-import sys
 import threading
 import time
-import zlib
 
 from mesh_core._configuration.config import effective
 from mesh_core._core import Targets
+from mesh_core._hosts.exit_details import describe_exit, exit_fields
 from mesh_core._hosts.hand_over import HandOver
-from mesh_core._logging.forwarder import RemoteLog
-from mesh_core._logging.printer import LogPrinter
+from mesh_core._hosts.process_output import ProcessOutput
+from mesh_core._hosts.process_specs import process_spec, resolved_binds
+from mesh_core._hosts.slot import Slot
+from mesh_core._hosts.unresponsive import describe_silence
 from mesh_core._logging.python_logging import warn
-from mesh_core._meshes.patches import patches_here
 from mesh_core._observability.events import recorder
 from mesh_core._processes.job_dir import JobDir
 from mesh_core._processes.local_host import LocalHost
-from mesh_core._processes.placement import AUTO, hardware_here, resolve
-from mesh_core._processes.process_spec import ProcSpec
 from mesh_core._runtime.job_credentials import mark_credentials
 from mesh_core._serialization.remote_error import encode_exception
-from mesh_core._serialization.wire import PROC_DIED, RAISED, STOPPED, proc_id, proc_name
-from mesh_core._shapes.shape import Extent, Point
+from mesh_core._serialization.wire import PROC_DIED, RAISED, STOPPED, proc_id
 from mesh_core._supervision.failure import FailureDetail
 from mesh_core._system import kernel as _kernel
 
@@ -35,9 +31,9 @@ if TYPE_CHECKING:
 
     from mesh_core._core import Message
     from mesh_core._logging.line import LogLine
-    from mesh_core._meshes.proc_table import ProcTable
     from mesh_core._meshes.start_request import StartRequest
     from mesh_core._processes.exit_report import ExitReport
+    from mesh_core._processes.process_spec import ProcSpec
     from mesh_core._processes.template_cache import TemplateCacheClient
     from mesh_core._runtime.runtime import Runtime
 
@@ -55,40 +51,6 @@ _SILENT_MAX = 2
 _LOOK_S = 0.0005
 
 
-class _Slot:
-    """A position for one process."""
-
-    __slots__ = (
-        "incarnation",
-        "is_alive",
-        "is_stopping",
-        "rank",
-        "request",
-        "silent_count",
-        "unreachable_s",
-        "why_ended",
-    )
-
-    def __init__(self, request: StartRequest, rank: int, incarnation: int) -> None:
-        self.request = request
-        self.rank = rank
-        self.incarnation = incarnation
-        self.is_alive = True
-        self.is_stopping = False
-        # The number of waits for it that timed out since it was connected.
-        self.silent_count = 0
-        # Why this agent killed it without a request to stop.
-        self.why_ended: str | None = None
-        # Seconds without a connection to its process, after it has had one.
-        self.unreachable_s = 0.0
-
-    @property
-    def unresponsive_timeout_s(self) -> float:
-        """Seconds that its process may be silent before it is killed."""
-        limit_s: float = self.request.config["unresponsive_timeout_s"]
-        return limit_s
-
-
 class HostAgent:
     """Manages the processes of this host."""
 
@@ -104,7 +66,7 @@ class HostAgent:
         job_dir: Callable[[Path], JobDir] = JobDir,
     ) -> None:
         self._runtime = runtime
-        self._slots: dict[int, _Slot] = {}
+        self._slots: dict[int, Slot] = {}
         self._next_slot = first_slot
         # Modules that were requested for all processes.
         self._preloaded: tuple[str, ...] = ()
@@ -119,10 +81,8 @@ class HostAgent:
         self._stops = 0
         self.hand_over: HandOver = HandOver(runtime, self)
         self._directory = job_dir(runtime.identity.directory)
+        self.output: ProcessOutput = ProcessOutput(runtime)
         config = effective()
-        self._printer = LogPrinter(config.log_group_window_s)
-        # Forwards the output if the program runs on another host.
-        self._remote_log = RemoteLog(lambda lines: runtime.ask_agent(0, "log_lines", lines))
         self._host = local_host(
             runtime.identity.directory,
             on_exit=self._on_exit,
@@ -161,14 +121,14 @@ class HostAgent:
             if request.table.proc(rank) >> 32 == me
         ]
         specs = []
-        binds = _binds_of(request)
+        binds = resolved_binds(request)
         self._watch_owner(request)
         with self._changed:
             for rank in ranks:
-                slot = _Slot(request, rank, self._first_life)
+                slot = Slot(request, rank, self._first_life)
                 number = request.table.proc(rank) & 0xFFFF_FFFF
                 self._slots[number] = slot
-                specs.append(self._spec(number, slot, binds))
+                specs.append(process_spec(self._runtime, number, slot, binds))
         for spec in specs:
             self._runtime.engine.proc_started(proc_id(me, spec.slot), spec.incarnation)
             self._note_start(spec.slot)
@@ -199,46 +159,6 @@ class HostAgent:
     def _modules_for(self, request: StartRequest) -> tuple[str, ...]:
         """Return the modules that processes need, including the modules of earlier requests."""
         return tuple(dict.fromkeys((*self._preloaded, *request.preload)))
-
-    def _spec(
-        self, number: int, slot: _Slot, binds: Sequence[Mapping[str, str]] | None
-    ) -> ProcSpec:
-        request, rank = slot.request, slot.rank
-        identity = self._runtime.identity
-        entry = pickle.dumps(
-            {
-                "identity": {
-                    "host": identity.host,
-                    "host_name": identity.host_name,
-                    "slot": number,
-                    "incarnation": slot.incarnation,
-                    "job": identity.job,
-                    "token": identity.token,
-                    "directory": identity.directory,
-                    "table": request.table,
-                    "rank": rank,
-                    "outlives_root": identity.outlives_root,
-                },
-                "config": dict(request.config),
-                "host_epochs": dict(self._runtime.host_epochs),
-                "bootstrap": request.bootstrap,
-                "early_events": request.early_events,
-                "is_memory_limited": request.memory_limit_bytes is not None,
-                "patches": patches_here(),
-            },
-            5,
-        )
-        return ProcSpec(
-            slot=number,
-            incarnation=slot.incarnation,
-            name=_log_name(request.table, rank),
-            entry=entry,
-            command=None if request.commands is None else request.commands[rank],
-            bind=None if binds is None else binds[rank % request.table.per_host],
-            proc_count=request.table.per_host,
-            unresponsive_timeout_s=slot.unresponsive_timeout_s,
-            memory_limit_bytes=request.memory_limit_bytes,
-        )
 
     def living(self) -> list[int]:
         """Return the slots whose processes are alive."""
@@ -280,13 +200,8 @@ class HostAgent:
                 slot = self._lost_slot(number, request)
             if slot.is_alive:
                 return None
-            slot.incarnation += 1
-            slot.is_alive = True
-            slot.is_stopping = False
-            slot.why_ended = None
-            slot.silent_count = 0
-            slot.unreachable_s = 0.0
-            spec = self._spec(number, slot, _binds_of(slot.request))
+            slot.begin_incarnation()
+            spec = process_spec(self._runtime, number, slot, resolved_binds(slot.request))
         proc = proc_id(self._runtime.identity.host, number)
         self._runtime.engine.proc_started(proc, slot.incarnation)
         self._note_start(number)
@@ -302,13 +217,13 @@ class HostAgent:
         if owner >> 32 != self._runtime.identity.host:
             self._runtime.engine.watch(owner)
 
-    def _lost_slot(self, number: int, request: StartRequest | None) -> _Slot:
+    def _lost_slot(self, number: int, request: StartRequest | None) -> Slot:
         """Restore the slot of a process that died with the previous machine of this host."""
         proc = proc_id(self._runtime.identity.host, number)
         rank = None if request is None else request.table.rank_of(proc)
         if request is None or rank is None:
             raise RuntimeError(f"no process was ever started in slot {number}")
-        slot = self._slots[number] = _Slot(request, rank, self._first_life)
+        slot = self._slots[number] = Slot(request, rank, self._first_life)
         slot.is_alive = False
         return slot
 
@@ -337,7 +252,7 @@ class HostAgent:
     def _await_ends(
         self,
         message: Message | None,
-        slots: Mapping[int, _Slot],
+        slots: Mapping[int, Slot],
         replies: Mapping[int, int],
         grace_s: float,
     ) -> None:
@@ -353,7 +268,7 @@ class HostAgent:
             self._changed.notify_all()
 
     def _end_all(
-        self, slots: Mapping[int, _Slot], replies: Mapping[int, int], grace_s: float
+        self, slots: Mapping[int, Slot], replies: Mapping[int, int], grace_s: float
     ) -> None:
         """Kill processes that do not reply in time, or that do not exit within their own limits.
 
@@ -381,8 +296,7 @@ class HostAgent:
     def flush_output(self) -> None:
         """Wait until the program has shown the output of the processes."""
         self._host.flush(_FLUSH_S)
-        self._remote_log.flush(_FLUSH_S)
-        self._printer.flush()
+        self.output.flush()
 
     def hold(self, host: int) -> None:
         """Hold messages for a host that is about to move; wait until it has all earlier ones."""
@@ -395,16 +309,15 @@ class HostAgent:
         """Return the requests that started the living processes, by slot."""
         return {number: self._slots[number].request for number in self.living()}
 
-    def start_early(self, processes: bytes) -> None:
+    def start_early(self, requests: Mapping[int, StartRequest]) -> None:
         """Start the processes that will replace the processes of a host that is about to move here.
 
         This machine cannot communicate with other hosts yet. A process with a bootstrap is
         therefore not started, because the bootstrap may call actors.
 
         Args:
-            processes: Their start requests by slot, as a compressed pickle.
+            requests: Their start requests by slot.
         """
-        requests: dict[int, StartRequest] = pickle.loads(zlib.decompress(processes))
         for number, request in requests.items():
             if not request.bootstrap:
                 self._start_again(number, request)
@@ -484,7 +397,7 @@ class HostAgent:
                 slot.unreachable_s += passed_s
                 self._check_reachable(number, slot)
 
-    def _check_reachable(self, number: int, slot: _Slot) -> None:
+    def _check_reachable(self, number: int, slot: Slot) -> None:
         limit_s = slot.unresponsive_timeout_s
         pid = self._host.pid(number)
         # The supervisor handles processes stopped by a signal; those stopped by a debugger are left
@@ -497,46 +410,9 @@ class HostAgent:
 
     def condition(self, number: int) -> tuple[str, str]:
         """Describe the process in a slot, and the reason why it does not reply, if known."""
-        host = self._runtime.identity.host_name
-        if number == 0:
-            return f"host {host}", self._waits_for()
-        pid = self._host.pid(number)
         with self._changed:
-            slot = self._slots.get(number)
-        if pid is None or slot is None:
-            return f"on {host}", f"has not started{self._why_not_started()}"
-        return f"pid {pid} on {host}", f"has not replied{self._why_silent(number, pid, slot)}"
-
-    def _why_silent(self, number: int, pid: int, slot: _Slot) -> str:
-        stop = self._host.stop_of(number)
-        if stop is not None:
-            name = signal.Signals(stop.signal).name
-            return f"; it has been stopped by {name} for {time.monotonic() - stop.since:.0f} s"
-        if _kernel.state_of(pid) == "t":
-            return "; a debugger has stopped it"
-        if slot.unreachable_s:
-            return f"; it has had no connections for {slot.unreachable_s:.0f} s"
-        return ""
-
-    def _why_not_started(self) -> str:
-        supervisor = self._host.stopped_supervisor()
-        if supervisor is None:
-            return ""
-        pid, stopped_s = supervisor
-        return (
-            f"; its process supervisor (pid {pid}) has been stopped by a signal "
-            f"for {stopped_s:.0f} s"
-        )
-
-    def _waits_for(self) -> str:
-        """Describe the processes of this host that should have exited but are still alive."""
-        with self._changed:
-            ending = [n for n, slot in self._slots.items() if slot.is_alive and slot.is_stopping]
-        if not ending:
-            return "has not replied"
-        who, what = self.condition(ending[0])
-        more = f", and {len(ending) - 1} more" if len(ending) > 1 else ""
-        return f"waits for {len(ending)} processes to exit: {who} {what}{more}"
+            slots = dict(self._slots)
+        return describe_silence(self._runtime.identity.host_name, self._host, slots, number)
 
     def owner_died(self, proc: int) -> None:
         """Stop the processes that an actor of a dead process owned; they clean up."""
@@ -560,8 +436,7 @@ class HostAgent:
                 slot.is_stopping = True
         self._host.close(grace_s)
         self._directory.close()
-        self._remote_log.flush(_FLUSH_S)
-        self._printer.flush()
+        self.output.flush()
 
     def pid(self, number: int) -> int | None:
         """Return the process id in a slot."""
@@ -580,37 +455,13 @@ class HostAgent:
             )
 
     def _on_log(self, line: LogLine) -> None:
-        if recorder.is_on:
-            slot = self._slots.get(line.slot)
-            recorder.record(
-                "log_line",
-                peer=proc_id(self._runtime.identity.host, line.slot),
-                text=line.text,
-                actor=0 if slot is None else slot.request.table.uid,
-                rank=0 if slot is None else slot.rank,
-                subject=line,
-            )
-        if not effective().log_forward:
-            return
-        if self._runtime.is_root:
-            self.show(line)
-        else:
-            self._remote_log.put(line)
-
-    def show(self, line: LogLine) -> None:
-        """Print a line of a process."""
-        config = effective()
-        if config.log_prefix:
-            self._printer(line)
-        else:
-            stream = sys.stderr if line.stream == "stderr" else sys.stdout
-            print(line.text, file=stream, flush=True)
+        self.output.put(line, self._slots.get(line.slot))
 
     def _on_start(self, number: int, _incarnation: int, pid: int) -> None:
         with self._changed:
             slot = self._slots[number]
         if self._tell_start is not None:
-            self._tell_start(pid, _log_name(slot.request.table, slot.rank))
+            self._tell_start(pid, slot.log_name)
 
     def _on_memory_high(self, number: int, text: str) -> None:
         """Let the program log that a process is close to its memory limit."""
@@ -619,7 +470,7 @@ class HostAgent:
         pid = self._host.pid(number)
         if slot is None or pid is None:
             return  # It has exited, and its exit report is on the way.
-        name = _log_name(slot.request.table, slot.rank)
+        name = slot.log_name
         host_name = self._runtime.identity.host_name
         message = f"{name} (rank {slot.rank}, pid {pid} on {host_name}) may be killed soon: {text}"
         if self._runtime.is_root:
@@ -635,18 +486,7 @@ class HostAgent:
             self._changed.notify_all()
         table, rank = slot.request.table, slot.rank
         proc = proc_id(self._runtime.identity.host, report.slot)
-        fields = {
-            "mesh_name": table.name,
-            "rank": rank,
-            "point": dict(_point(table, rank)),
-            "host": self._runtime.identity.host_name,
-            "proc": proc_name(proc),
-            "pid": report.pid,
-            "exit_code": report.exit_code,
-            "signal": report.signal,
-            "log_tail": report.log_tail,
-            "reason": slot.why_ended or _reason(report),
-        }
+        fields = exit_fields(self._runtime.identity, slot, report)
         if recorder.is_on:
             recorder.record(
                 "proc_died",
@@ -667,7 +507,7 @@ class HostAgent:
             if effective().record is not None:
                 # This host still has the log of its actors.
                 self._runtime.tell_agent(
-                    _ROOT, "case_wanted", proc, report.incarnation, 0, 0, _death_of(report)
+                    _ROOT, "case_wanted", proc, report.incarnation, 0, 0, describe_exit(report)
                 )
         self._runtime.engine.proc_died(proc, report.incarnation, detail.encode())
         if not self._is_closing:
@@ -675,44 +515,5 @@ class HostAgent:
             threading.Thread(target=self.owner_died, args=(proc,), daemon=True).start()
 
 
-def _any_alive(slots: Iterable[_Slot]) -> bool:
+def _any_alive(slots: Iterable[Slot]) -> bool:
     return any(slot.is_alive for slot in slots)
-
-
-def _death_of(report: ExitReport) -> str:
-    """Describe the death of a process in a few words."""
-    if report.signal is not None:
-        names = {one.value: one.name for one in signal.Signals}
-        return f"its process was killed by {names.get(report.signal, report.signal)}"
-    return f"its process exited with status {report.exit_code}"
-
-
-def _reason(report: ExitReport) -> str | None:
-    """Return why a process is gone if neither its status nor its signal explains it."""
-    if report.why is not None and report.exit_code is not None:
-        return f"it could not start: {report.why}"
-    if report.why is not None and report.signal is not None:
-        return report.why
-    return report.reason if report.exit_code is None and report.signal is None else None
-
-
-def _binds_of(request: StartRequest) -> Sequence[Mapping[str, str]] | None:
-    """Return the binding of each process, with its share of this host in place of `auto`."""
-    binds = request.binds
-    if binds is None or not any(AUTO in bind.values() for bind in binds):
-        return binds
-    hardware = hardware_here()
-    return [resolve(bind, index, len(binds), hardware) for index, bind in enumerate(binds)]
-
-
-def _log_name(table: ProcTable, rank: int) -> str:
-    if not table.region.labels:
-        return table.name
-    point = _point(table, rank)
-    # `mesh_core._logging.printer.split_name` parses this format.
-    places = ", ".join(f"{label}: {at}/{point.size(label)}" for label, at in point.items())
-    return f"{table.name}{{{places}}}"
-
-
-def _point(table: ProcTable, rank: int) -> Point:
-    return Point(rank, Extent(table.region.labels, table.region.sizes))

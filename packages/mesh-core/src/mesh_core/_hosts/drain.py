@@ -12,15 +12,14 @@
 
 from __future__ import annotations
 
-import pickle
 import time
-import zlib
 from concurrent.futures import ThreadPoolExecutor
 
 from mesh_core._core import Targets
 from mesh_core._errors import DrainFailed, HostDied
 from mesh_core._hosts.address import Address
 from mesh_core._hosts.joining import joined, request_until_taken
+from mesh_core._hosts.packed_requests import pack_requests
 from mesh_core._hosts.place import Place
 from mesh_core._hosts.state_transfer import StateTransfer
 from mesh_core._meshes.host_requests import ask_host
@@ -141,7 +140,7 @@ def _modules(runtime: Runtime) -> tuple[str, ...]:
 
 def _processes(host: int) -> bytes:
     """Return the processes of a host, as in `AttachRequest`."""
-    return zlib.compress(pickle.dumps(ask_host(this_proc(), host, "move_requests"), 5))
+    return pack_requests(ask_host(this_proc(), host, "move_requests"))
 
 
 def _move(runtime: Runtime, place: Place, successor: Place, taken: Taken, timeout_s: float) -> None:
@@ -208,7 +207,7 @@ def _read_states(
     except BaseException:
         runtime.tell_agent(proc_id(host, 0), "move_cancel")
         raise
-    ask_host(this_proc(), host, "move_let_go")
+    ask_host(this_proc(), host, "move_release_actors")
     return states, transfer
 
 

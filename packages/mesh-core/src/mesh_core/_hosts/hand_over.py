@@ -82,7 +82,7 @@ class HandOver:
             found.append(ProcState(slot, self._agent.request_of(slot), actors, closed))
         return found
 
-    def let_go(self) -> None:
+    def release_actors(self) -> None:
         """Drop all actors, whose states have been read, and expect their processes to exit."""
         self._tell_all("move_release")
         self._agent.flush_output()

@@ -164,7 +164,7 @@ class StandbyWorkers:
         for worker in workers:
             worker.is_over.set()
             if worker.is_held:
-                threads.append(threading.Thread(target=self._let_go, args=(worker,), daemon=True))
+                threads.append(threading.Thread(target=self._release, args=(worker,), daemon=True))
                 threads[-1].start()
         for thread in threads:
             thread.join(_RELEASE_LIMIT_S)
@@ -182,7 +182,7 @@ class StandbyWorkers:
                 self._changed.notify_all()
             worker.is_over.wait(pause_s)
 
-    def _let_go(self, worker: StandbyWorker) -> None:
+    def _release(self, worker: StandbyWorker) -> None:
         self._ask(worker, RELEASE, _RELEASE_LIMIT_S)
 
     def _ask(self, worker: StandbyWorker, verb: str, limit_s: float) -> bool:

@@ -34,7 +34,7 @@ from mesh_core._processes.messages import (
     World,
 )
 from mesh_core._processes.process_spec import ProcSpec, changed_world, process_start
-from mesh_core._processes.spawner_start import execute
+from mesh_core._processes.supervisor_start import execute
 from mesh_core._processes.template_cache import ForkedSupervisor, TemplateCacheClient, ask
 from mesh_core._system import kernel as _kernel
 
@@ -365,7 +365,7 @@ class LocalHost:
                 if self._on_start is not None:
                     self._call(self._on_start, message.slot, message.incarnation, message.pid)
             case Exited():
-                self._bury((message.slot, message.incarnation), message)
+                self._on_exited((message.slot, message.incarnation), message)
             case Stopped():
                 self._note_stop(message, Stop(message.signal, time.monotonic()))
             case Continued():
@@ -381,7 +381,7 @@ class LocalHost:
             case _:
                 raise AssertionError(f"unknown report {message!r}")
 
-    def _bury(self, key: _Key, message: Exited) -> None:
+    def _on_exited(self, key: _Key, message: Exited) -> None:
         with self._lock:
             proc = self._procs.pop(key, None)
             if proc is None:
@@ -412,24 +412,24 @@ class LocalHost:
             supervisor.stopped_s = supervisor.stopped_s + passed_s if is_stopped else 0.0
             if supervisor.stopped_s:
                 for key, proc in procs.items():
-                    self._look_past(supervisor, key, proc)
+                    self._check_process(supervisor, key, proc)
         if self._on_look is not None:
             self._call(self._on_look, passed_s)
 
-    def _look_past(self, supervisor: _Supervisor, key: _Key, proc: _Proc) -> None:
+    def _check_process(self, supervisor: _Supervisor, key: _Key, proc: _Proc) -> None:
         """Detect the exit of a process of a stopped supervisor, or abandon an overdue start."""
         pid = proc.pid or proc.log.pid
         if pid is not None:
             status = _kernel.status_of_ended(pid)
             if status is not None:
                 _kernel.kill_group_quietly(pid, signal.SIGKILL)
-                self._bury(key, Exited(*key, pid, status, None))
+                self._on_exited(key, Exited(*key, pid, status, None))
         elif supervisor.stopped_s >= proc.unresponsive_timeout_s:
             why = (
                 f"its process supervisor (pid {supervisor.process.pid}), parent of all processes"
                 f" of the host, has been stopped by a signal for {supervisor.stopped_s:.0f} s"
             )
-            self._bury(key, Exited(*key, None, 0, why))
+            self._on_exited(key, Exited(*key, None, 0, why))
 
     def _call(self, callback: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """Call the owner's callback, whose exceptions must not end the monitoring."""
@@ -460,7 +460,7 @@ class LocalHost:
             how = f"was killed by {signal_name(-status)}"
         why = f"its process supervisor, the parent of all processes of the host, {how}"
         for key, proc in left.items():
-            self._bury(key, Exited(*key, proc.pid, signal.SIGKILL, why))
+            self._on_exited(key, Exited(*key, proc.pid, signal.SIGKILL, why))
         self._reader.finish_log(supervisor.log)
         if self._is_closing:
             self._is_supervisor_gone.set()

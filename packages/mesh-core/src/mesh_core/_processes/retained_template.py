@@ -51,7 +51,7 @@ def serve_retained(
         world: The execution environment during the imports.
         modules: The imported modules.
         sources: The imported files and their versions.
-        start: Runs a supervisor in a fork of this process; see `spawner_start.run_supervisor`.
+        start: Runs a supervisor in a fork of this process; see `supervisor_start.run_supervisor`.
     """
     try:
         # Supervisors collect garbage, but must not traverse the objects held here, which are
@@ -61,7 +61,7 @@ def serve_retained(
         _kernel.set_title("mesh-retained")
         # Forks of this process are not waited for.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        _let_go(own_socket.fileno())
+        _close_inherited(own_socket.fileno())
         while (request := _next(own_socket)) is not None:
             wanted, fds = request
             is_fit = wanted.world.key == world.key and modules <= wanted.modules
@@ -81,7 +81,7 @@ def version(path: str) -> tuple[int, int]:
     return (status.st_mtime_ns, status.st_size)
 
 
-def _let_go(kept: int) -> None:
+def _close_inherited(kept: int) -> None:
     """Close everything that belongs to the template, above all its log."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in range(3):

@@ -13,13 +13,13 @@ from typing import NoReturn
 from mesh_core._processes import template as _template
 from mesh_core._processes.link import Link
 from mesh_core._processes.messages import SupervisorRequest, World
-from mesh_core._processes.spawner import Supervisor
+from mesh_core._processes.supervisor import Supervisor
 from mesh_core._system import kernel as _kernel
 from mesh_core._system import stdio as _stdio
 
 _PROGRAM = (
     "import sys; fd, cache_inlet, job_dir, launch, denied, *sys.path = sys.argv[1:]; "
-    "from mesh_core._processes.spawner_start import main; "
+    "from mesh_core._processes.supervisor_start import main; "
     "main(int(fd), int(cache_inlet), job_dir, launch, denied)"
 )
 

@@ -89,7 +89,7 @@ def serve(link: Link, launch: str, source: Source) -> NoReturn:
             message, fds = link.receive_one()
         except (EOFError, OSError):
             os._exit(0)
-        template.obey(message, fds)
+        template.handle(message, fds)
         link = template.link
 
 
@@ -133,7 +133,7 @@ class _Template:
             self._why_unsafe = why_threads("the runtime")
         _stdio.flush()
 
-    def obey(self, message: object, fds: list[int]) -> None:
+    def handle(self, message: object, fds: list[int]) -> None:
         """Execute a request of the supervisor; may return in another process than the caller's."""
         match message:
             case Branch():

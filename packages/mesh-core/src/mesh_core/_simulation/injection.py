@@ -30,8 +30,8 @@ def inject(faults: SimulatedFaults, world: World, draw: random.Random) -> None:
         (faults.kills, lambda: _kill(world, draw)),
         (faults.host_kills, lambda: _kill_host(world, draw)),
         (faults.stalls, lambda: _stall(world, draw)),
-        (faults.breaks, lambda: _break(world, draw)),
-        (faults.partitions, lambda: _separate(world, draw, faults.partition_s)),
+        (faults.breaks, lambda: _break_connection(world, draw)),
+        (faults.partitions, lambda: _partition(world, draw, faults.partition_s)),
     ]
     for most, action in actions:
         for _ in range(_count(draw, most)):
@@ -69,12 +69,12 @@ def _stall(world: World, draw: random.Random) -> None:
         world.stall(draw.choice(world.processes), _between(draw, *_STALL_S))
 
 
-def _break(world: World, draw: random.Random) -> None:
+def _break_connection(world: World, draw: random.Random) -> None:
     if world.processes:
         world.break_connection(draw.choice(world.processes))
 
 
-def _separate(world: World, draw: random.Random, most_s: float) -> None:
+def _partition(world: World, draw: random.Random, most_s: float) -> None:
     hosts = sorted(world.agents)
     if hosts:
         chosen = draw.sample(hosts, draw.randint(1, len(hosts)))

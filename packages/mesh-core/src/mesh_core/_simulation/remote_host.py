@@ -7,6 +7,7 @@ from functools import partial
 from mesh_core._configuration.config import effective, inherit
 from mesh_core._hosts.agent import HostAgent
 from mesh_core._hosts.attach_request import HOLD, RELEASE, SERVE, AttachReply, AttachRequest
+from mesh_core._hosts.packed_requests import unpack_requests
 from mesh_core._program.assembly import assemble
 from mesh_core._runtime.epoch import EPOCH_SHIFT
 from mesh_core._runtime.identity import Identity
@@ -102,7 +103,7 @@ def start_host(
         )
         runtime.start_agent()
         if processes:
-            runtime.host_agent.start_early(processes)
+            runtime.host_agent.start_early(unpack_requests(processes))
         silence_s = max(lease_s, effective().heartbeat_s) / HEARTBEATS
         unresponsive_s = effective().unresponsive_timeout_s
         runtime.engine.monitor_host(0, silence_s, unresponsive_s, b"", b"")

@@ -18,6 +18,7 @@ from mesh_core._configuration.config import effective, inherit
 from mesh_core._core import Listener
 from mesh_core._hosts.agent import HostAgent
 from mesh_core._hosts.attach_request import HOLD, RELEASE, SERVE, AttachReply, AttachRequest
+from mesh_core._hosts.packed_requests import unpack_requests
 from mesh_core._hosts.take_over_request import Refusal, TakeOverRequest
 from mesh_core._hosts.versions import differences, refusal
 from mesh_core._processes.job_dir import JobDir
@@ -344,7 +345,7 @@ def _join(
         # Another machine serves as this host while the program waits for the reply.
         runtime.host_agent.warm_up(request.preload, _WARM_LIMIT_S)
     if request.processes:
-        runtime.host_agent.start_early(request.processes)
+        runtime.host_agent.start_early(unpack_requests(request.processes))
     if request.generation:
         runtime.agent.do_host_back(None, 0, request.generation)
     _monitor_root(runtime, request, request.lease_s)
