@@ -193,7 +193,7 @@ def test_a_failure_just_after_a_restart_causes_another_restart(
 ) -> None:
     """This also holds if the program has not yet observed that the restart succeeded."""
     may_look = threading.Event()
-    revive = ActorMesh._revive
+    restart = ActorMesh._restart_rank
 
     class LateFuture:
         """A future that wakes its waiter late."""
@@ -209,7 +209,9 @@ def test_a_failure_just_after_a_restart_causes_another_restart(
             error: BaseException | None = self.future.exception()
             return error
 
-    monkeypatch.setattr(ActorMesh, "_revive", lambda mesh, rank: LateFuture(revive(mesh, rank)))
+    monkeypatch.setattr(
+        ActorMesh, "_restart_rank", lambda mesh, rank: LateFuture(restart(mesh, rank))
+    )
     mesh = trio.slice(n=0).spawn("worker", Worker, restart="permanent")
     mesh.fail.broadcast()
     assert answer(mesh) == 1

@@ -316,7 +316,7 @@ class SupervisionError(MeshError, RuntimeError):
             text = safe_str(self.__cause__).partition("\n")[0]
             lines.append(f"  caused by {type(self.__cause__).__qualname__}: {text}")
         if isinstance(self, ProcDied) and self.actors:
-            lines.append(f"  actors that died with it: {'; '.join(self.casualties())}")
+            lines.append(f"  actors that died with it: {'; '.join(self.lost_actors())}")
         if self.log_tail:
             lines.append("  last lines of its log:")
             lines.extend(f"    | {line[:_LOG_LINE_LEN_MAX]}" for line in self.log_tail)
@@ -351,7 +351,7 @@ class ProcDied(SupervisionError):
         super().__init__(reason, rank=rank, **known)
         self.actors: tuple[Where, ...] = tuple(actors)
 
-    def casualties(self) -> list[str]:
+    def lost_actors(self) -> list[str]:
         """Name the actors in the process: at most eight, then a count of the others."""
         named = [
             f"{one.subject()}, {one.place()}" if one.place() else one.subject()

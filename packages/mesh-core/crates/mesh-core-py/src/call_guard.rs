@@ -1,6 +1,6 @@
 //! A guard of a call whose replies are awaited.
 
-use crate::edge::Edge;
+use crate::engine_backend::EngineBackend;
 use mesh_wire::id::PortId;
 use pyo3::prelude::*;
 
@@ -8,12 +8,12 @@ use pyo3::prelude::*;
 /// exception that a signal handler raises during a Python finalizer, and the signal would be lost.
 #[pyclass(frozen, module = "mesh_core._core")]
 pub(crate) struct CallGuard {
-    engine: Edge,
+    engine: EngineBackend,
     reply_port: PortId,
 }
 
 impl CallGuard {
-    pub(crate) fn new(engine: Edge, reply_port: PortId) -> Self {
+    pub(crate) fn new(engine: EngineBackend, reply_port: PortId) -> Self {
         Self { engine, reply_port }
     }
 }

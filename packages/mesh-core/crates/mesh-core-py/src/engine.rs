@@ -1,7 +1,7 @@
 //! Python binding of the engine of this process.
 
 use crate::call_guard::CallGuard;
-use crate::edge::Edge;
+use crate::engine_backend::EngineBackend;
 use crate::event_log::PyEventLog;
 use crate::listener::PyListener;
 use crate::message::Message;
@@ -48,7 +48,7 @@ static EPOCH: OnceLock<Instant> = OnceLock::new();
 /// The engine of one process of a job.
 #[pyclass(frozen, name = "Engine", module = "mesh_core._core")]
 pub(crate) struct PyEngine {
-    engine: Edge,
+    engine: EngineBackend,
     segments: Arc<Segments>,
 }
 
@@ -81,7 +81,7 @@ impl PyEngine {
         let descriptors = Arc::clone(&segments) as Arc<dyn Descriptors>;
         let epoch = *EPOCH.get_or_init(Instant::now);
         let engine = Engine::start(config, directory, descriptors, Box::new(cut_off), epoch)?;
-        Ok(Self { engine: Edge::Real(engine), segments })
+        Ok(Self { engine: EngineBackend::Real(engine), segments })
     }
 
     #[getter]
@@ -96,8 +96,8 @@ impl PyEngine {
     /// Accepts connections from processes of this host. The directory must exist.
     fn listen(&self) -> PyResult<()> {
         match &self.engine {
-            Edge::Real(engine) => Ok(engine.listen()?),
-            Edge::Simulated(_) => Ok(()),
+            EngineBackend::Real(engine) => Ok(engine.listen()?),
+            EngineBackend::Simulated(_) => Ok(()),
         }
     }
 
@@ -122,7 +122,7 @@ impl PyEngine {
     }
 
     fn drain(&self, py: Python<'_>, limit_s: f64) {
-        if let Edge::Real(engine) = &self.engine {
+        if let EngineBackend::Real(engine) = &self.engine {
             py.detach(|| engine.drain(Duration::from_secs_f64(limit_s)));
         }
     }
@@ -164,8 +164,10 @@ impl PyEngine {
     fn proc_died(&self, py: Python<'_>, proc: u64, incarnation: u32, detail: &[u8]) {
         let (proc, detail) = (ProcId::from_u64(proc), detail.to_vec().into());
         match &self.engine {
-            Edge::Real(_) => py.detach(|| self.engine.proc_died(proc, incarnation, detail)),
-            Edge::Simulated(_) => self.engine.proc_died(proc, incarnation, detail),
+            EngineBackend::Real(_) => {
+                py.detach(|| self.engine.proc_died(proc, incarnation, detail))
+            }
+            EngineBackend::Simulated(_) => self.engine.proc_died(proc, incarnation, detail),
         }
     }
 
@@ -180,7 +182,7 @@ impl PyEngine {
         keys: Option<&PyKeys>,
     ) -> PyResult<()> {
         let trust = keys.map(PyKeys::trust).transpose()?;
-        if let Edge::Real(engine) = &self.engine {
+        if let EngineBackend::Real(engine) = &self.engine {
             engine.set_route(HostId(host), Route { addresses, gateway }, trust);
         }
         Ok(())
@@ -188,7 +190,7 @@ impl PyEngine {
 
     /// Sets the credentials that this process presents to other hosts.
     fn set_trust(&self, keys: &PyKeys) -> PyResult<()> {
-        if let Edge::Real(engine) = &self.engine {
+        if let EngineBackend::Real(engine) = &self.engine {
             engine.set_trust(keys.trust()?);
         }
         Ok(())
@@ -197,7 +199,7 @@ impl PyEngine {
     /// Accepts connections from other hosts. Requests for this worker still go to `next_request` of
     /// the listener.
     fn admit(&self, listener: &PyListener) {
-        if let Edge::Real(engine) = &self.engine {
+        if let EngineBackend::Real(engine) = &self.engine {
             engine.admit(listener.inner());
         }
     }
@@ -301,11 +303,11 @@ impl PyEngine {
         let (route, limit) = (Route { addresses, gateway }, seconds(limit_s)?);
         let trust = keys.map(PyKeys::trust).transpose()?;
         match &self.engine {
-            Edge::Real(engine) => py
+            EngineBackend::Real(engine) => py
                 .detach(|| engine.fence(HostId(host), epoch, &route, trust, limit))
                 .map_err(PyOSError::new_err),
-            Edge::Simulated(process) if process.fence(HostId(host), epoch) => Ok(()),
-            Edge::Simulated(_) => Err(PyOSError::new_err("the host cannot be reached")),
+            EngineBackend::Simulated(process) if process.fence(HostId(host), epoch) => Ok(()),
+            EngineBackend::Simulated(_) => Err(PyOSError::new_err("the host cannot be reached")),
         }
     }
 
@@ -401,8 +403,8 @@ impl PyEngine {
         let (port, timeout) = (PortId(reply_port), timeout.map(seconds).transpose()?);
         let mut replies = Vec::new();
         let engine = match &self.engine {
-            Edge::Real(engine) => engine,
-            Edge::Simulated(process) => {
+            EngineBackend::Real(engine) => engine,
+            EngineBackend::Simulated(process) => {
                 let is_ready = |node: &mut Node| node.is_ready(port).then_some(());
                 let ready = process.wait_for(py, port, timeout, is_ready)?;
                 return Ok(ready.map(|()| {
@@ -461,8 +463,8 @@ impl PyEngine {
         let (port, timeout) = (PortId(port), timeout.map(seconds).transpose()?);
         let mut frames = Vec::new();
         let engine = match &self.engine {
-            Edge::Real(engine) => engine,
-            Edge::Simulated(process) => {
+            EngineBackend::Real(engine) => engine,
+            EngineBackend::Simulated(process) => {
                 let take = |node: &mut Node| match node.take_messages(port, max, &mut frames) {
                     Ok(()) if frames.is_empty() => None,
                     taken => Some(taken),
@@ -491,8 +493,10 @@ impl PyEngine {
     fn arm_wait(&self, port: u64) -> PyResult<()> {
         self.check_process()?;
         match &self.engine {
-            Edge::Real(engine) => engine.set_waiter(PortId(port), Waiter::Thread(parker(engine))),
-            Edge::Simulated(process) => process.arm(PortId(port)),
+            EngineBackend::Real(engine) => {
+                engine.set_waiter(PortId(port), Waiter::Thread(parker(engine)))
+            }
+            EngineBackend::Simulated(process) => process.arm(PortId(port)),
         }
         Ok(())
     }
@@ -503,8 +507,10 @@ impl PyEngine {
         self.check_process()?;
         let timeout = timeout.map(seconds).transpose()?;
         let engine = match &self.engine {
-            Edge::Real(engine) => engine,
-            Edge::Simulated(process) => return process.wait_once(py, PortId(port), timeout),
+            EngineBackend::Real(engine) => engine,
+            EngineBackend::Simulated(process) => {
+                return process.wait_once(py, PortId(port), timeout);
+            }
         };
         let until = timeout.map(|left| Instant::now() + left);
         let parker = parker(engine);
@@ -564,11 +570,11 @@ impl PyEngine {
             return Err(PyValueError::new_err("large parts of a message can be opened only once"));
         }
         let opened = match &self.engine {
-            Edge::Real(engine) => {
+            EngineBackend::Real(engine) => {
                 self.segments.open(engine, message).map_err(PyOSError::new_err)?
             }
             // Messages of a simulation carry all their parts.
-            Edge::Simulated(_) => message.frame.parts().map(|_| None).collect(),
+            EngineBackend::Simulated(_) => message.frame.parts().map(|_| None).collect(),
         };
         let object = |(part, mapping)| match mapping {
             Some(mapping) => Ok(Bound::new(py, SharedBuffer::new(mapping))?.into_any()),
@@ -682,12 +688,12 @@ impl PyEngine {
 
 impl PyEngine {
     /// Creates the engine of a process of a simulation.
-    pub(crate) fn on(engine: Edge) -> Self {
+    pub(crate) fn on(engine: EngineBackend) -> Self {
         let segments = Arc::new(Segments::new(engine.me(), 0));
         Self { engine, segments }
     }
 
-    pub(crate) fn edge(&self) -> &Edge {
+    pub(crate) fn backend(&self) -> &EngineBackend {
         &self.engine
     }
 
@@ -713,8 +719,10 @@ impl PyEngine {
         let lent: Vec<_> = buffers.iter().map(contiguous).collect::<PyResult<_>>()?;
         let segments = &self.segments;
         let packed = match &self.engine {
-            Edge::Real(engine) => py.detach(|| segments.pack(engine, body_len, &lent, readers)),
-            Edge::Simulated(_) => Packed::inside(&lent, body_len),
+            EngineBackend::Real(engine) => {
+                py.detach(|| segments.pack(engine, body_len, &lent, readers))
+            }
+            EngineBackend::Simulated(_) => Packed::inside(&lent, body_len),
         };
         packed.map_err(PyValueError::new_err)
     }
@@ -753,12 +761,12 @@ impl PyEngine {
         }
         loop {
             match &self.engine {
-                Edge::Real(engine) => {
+                EngineBackend::Real(engine) => {
                     let parker = parker(engine);
                     py.detach(|| engine.wait_credit(&parker, None, |node| node.has_capacity(spec)));
                     interruptions(py)?;
                 }
-                Edge::Simulated(process) => {
+                EngineBackend::Simulated(process) => {
                     process.wait_for_capacity(py, |node| node.has_capacity(spec))?;
                 }
             }

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 /// The driver of a node. Both kinds have the same methods, as far as Python needs them.
 #[derive(Clone)]
-pub(crate) enum Edge {
+pub(crate) enum EngineBackend {
     /// A process of a job, with sockets and waiting threads.
     Real(Arc<Engine>),
     /// A process of a simulated cluster, which shares this process with all others.
     Simulated(Arc<SimulatedProcess>),
 }
 
-impl Edge {
+impl EngineBackend {
     pub(crate) fn me(&self) -> ProcId {
         match self {
             Self::Real(engine) => engine.me(),
@@ -34,7 +34,7 @@ impl Edge {
         }
     }
 
-    /// Like [`Edge::with_node`], after advancing the time of the node.
+    /// Like [`EngineBackend::with_node`], after advancing the time of the node.
     pub(crate) fn with_node_now<T>(&self, step: impl FnOnce(&mut Node) -> T) -> T {
         match self {
             Self::Real(engine) => engine.with_node_now(step),

@@ -1,6 +1,6 @@
 //! Python binding of a log of message events.
 
-use crate::edge::Edge;
+use crate::engine_backend::EngineBackend;
 use mesh_runtime::events::{LogFile, LogNames};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -25,12 +25,12 @@ type State<'py> = (
 /// One event log of an engine.
 #[pyclass(frozen, name = "EventLog", module = "mesh_core._core")]
 pub(crate) struct PyEventLog {
-    engine: Edge,
+    engine: EngineBackend,
     number: u32,
 }
 
 impl PyEventLog {
-    pub(crate) fn open(engine: &Edge, waiting_max: usize, since_start: bool) -> Self {
+    pub(crate) fn open(engine: &EngineBackend, waiting_max: usize, since_start: bool) -> Self {
         let number = engine.with_node(|node| node.events().open_log(waiting_max, since_start));
         Self { engine: engine.clone(), number }
     }

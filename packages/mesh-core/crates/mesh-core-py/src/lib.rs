@@ -5,8 +5,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 mod call_guard;
-mod edge;
 mod engine;
+mod engine_backend;
 mod event_log;
 mod listener;
 mod message;

@@ -1,6 +1,6 @@
 //! Python binding of a received message.
 
-use crate::edge::Edge;
+use crate::engine_backend::EngineBackend;
 use mesh_runtime::node::Reply;
 use mesh_runtime::origin::Meta;
 use mesh_wire::frame::{Frame, Head, Kind, Part, SegmentRef};
@@ -20,7 +20,7 @@ pub(crate) struct Message {
 
 /// The shared-memory references of a message that has not been opened yet.
 struct UnopenedRefs {
-    engine: Edge,
+    engine: EngineBackend,
     segment_refs: Vec<SegmentRef>,
     is_open: AtomicBool,
 }
@@ -39,7 +39,7 @@ impl Drop for UnopenedRefs {
 
 impl Message {
     /// Wraps a received frame and takes over the shared-memory references that it carries.
-    pub(crate) fn of_frame(frame: Frame, engine: &Edge) -> Self {
+    pub(crate) fn of_frame(frame: Frame, engine: &EngineBackend) -> Self {
         let (me, sender) = (engine.me(), frame.head.from.proc);
         let agent = me.host.agent();
         let mut segment_refs = frame.segment_refs();
@@ -77,7 +77,7 @@ impl Message {
         Ok(PyByteArray::new(py, bytes).into_any())
     }
 
-    pub(crate) fn of_reply(reply: Reply, engine: &Edge) -> Self {
+    pub(crate) fn of_reply(reply: Reply, engine: &EngineBackend) -> Self {
         Self::of_frame(reply.frame, engine)
     }
 }

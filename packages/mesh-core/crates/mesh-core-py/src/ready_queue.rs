@@ -1,6 +1,6 @@
 //! Python bindings for event loops: the queue of ready ports, and the reader of the connections.
 
-use crate::edge::Edge;
+use crate::engine_backend::EngineBackend;
 use mesh_runtime::engine::loop_reader::LoopReader;
 use mesh_runtime::engine::parker::Waker;
 use mesh_runtime::engine::ready::ReadyQueue;
@@ -39,12 +39,12 @@ enum Reader {
 }
 
 impl PyLoopReader {
-    pub(crate) fn new(engine: &Edge, queue: &PyReadyQueue) -> PyResult<Self> {
+    pub(crate) fn new(engine: &EngineBackend, queue: &PyReadyQueue) -> PyResult<Self> {
         Ok(Self(match engine {
-            Edge::Real(engine) => {
+            EngineBackend::Real(engine) => {
                 Reader::Connections(LoopReader::new(Arc::clone(engine), Arc::clone(&queue.0)))
             }
-            Edge::Simulated(_) => Reader::Nothing(Waker::new()?),
+            EngineBackend::Simulated(_) => Reader::Nothing(Waker::new()?),
         }))
     }
 }

@@ -1,7 +1,7 @@
 //! Python binding of a simulated cluster.
 
-use crate::edge::Edge;
 use crate::engine::PyEngine;
+use crate::engine_backend::EngineBackend;
 use crate::thread_wait::interruptions;
 use bytes::Bytes;
 use mesh_runtime::engine::ready::ReadyQueue;
@@ -53,7 +53,7 @@ impl PySimulation {
         let life = self.cluster().add_process(config);
         let simulation = Arc::clone(&self.0);
         let process = Arc::new(SimulatedProcess { simulation, life, me });
-        (PyEngine::on(Edge::Simulated(process)), life)
+        (PyEngine::on(EngineBackend::Simulated(process)), life)
     }
 
     fn end_process(&self, process: Life, is_killed: bool) {

@@ -1,7 +1,7 @@
 //! Python binding of the supervision tree of this process.
 
-use crate::edge::Edge;
 use crate::engine::PyEngine;
+use crate::engine_backend::EngineBackend;
 use mesh_runtime::supervise::{
     ChildId, Config, Effect, EscalationReason, Event, FailureId, FailureKind, Outcome, Owner,
     Policy, Restart, Scope, Supervisor, Verdict,
@@ -19,7 +19,7 @@ type Action = (&'static str, u64, u64, String, Vec<u32>);
 #[pyclass(frozen, name = "Supervisor", module = "mesh_core._core")]
 pub(crate) struct PySupervisor {
     tree: Mutex<Supervisor>,
-    engine: Edge,
+    engine: EngineBackend,
 }
 
 #[pymethods]
@@ -29,7 +29,7 @@ impl PySupervisor {
         let failure_grace = Duration::try_from_secs_f64(failure_grace_s)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         let tree = Supervisor::new(Config { failure_grace, ..Config::default() });
-        Ok(Self { tree: Mutex::new(tree), engine: engine.edge().clone() })
+        Ok(Self { tree: Mutex::new(tree), engine: engine.backend().clone() })
     }
 
     fn owner_started(&self, owner: u64, has_supervise: bool) -> Vec<Action> {

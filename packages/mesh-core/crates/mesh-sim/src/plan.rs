@@ -49,9 +49,9 @@ pub struct Plan {
     /// Number of slots to which kills and stalls are confined; 0 means all slots.
     pub hot_places: u32,
     /// How many of 1,000 killed processes are restarted without a request.
-    pub revive_permille: u64,
+    pub restart_permille: u64,
     /// The maximum delay of such a restart, in microseconds.
-    pub revive_us: u64,
+    pub restart_us: u64,
     /// Number of connections that break.
     pub breaks: u32,
     /// Number of processes that are stopped temporarily.
@@ -118,8 +118,8 @@ impl Plan {
             fanout: rng.between(1, 8) as u16,
             kills,
             hot_places,
-            revive_permille: *rng.pick(&[0, 500, 1000]).expect("a fixed list"),
-            revive_us: *rng.pick(&[500, 5000, 300_000]).expect("a fixed list"),
+            restart_permille: *rng.pick(&[0, 500, 1000]).expect("a fixed list"),
+            restart_us: *rng.pick(&[500, 5000, 300_000]).expect("a fixed list"),
             breaks,
             stalls,
             agent_stalls,

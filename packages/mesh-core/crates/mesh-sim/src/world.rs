@@ -469,8 +469,8 @@ impl World {
         self.schedule(arrivals);
         let after = Duration::from_micros(self.fault_rng.between(20, 3000));
         self.queue.add(self.now + after, Event::Reap(proc, incarnation));
-        if self.fault_rng.chance(self.plan.revive_permille) {
-            let after = after + Duration::from_micros(self.fault_rng.below(self.plan.revive_us));
+        if self.fault_rng.chance(self.plan.restart_permille) {
+            let after = after + Duration::from_micros(self.fault_rng.below(self.plan.restart_us));
             self.queue.add(self.now + after, Event::StartSlot(proc));
         }
     }

@@ -380,7 +380,7 @@ class Agent(HostRequests, MoveRequests):
                 failed.append((cell.port, cell.rank, report))
         return failed
 
-    def do_expect_only(self, _message: Message, up_to: int, coming: list[int]) -> None:
+    def do_expect_spawns(self, _message: Message, up_to: int, coming: list[int]) -> None:
         """Limit expected spawns: of all ports up to a number, only these are still to come."""
         self._engine.expect_spawns(up_to, coming)
 

@@ -131,7 +131,7 @@ class LoopCell(ActorCell):
                     self.is_frozen = False
                 continue
             await self._handle(message, plan)
-            self.check_wishes()
+            self.check_stop_requests()
             if self.is_stop_wanted:
                 return await self._finish_tasks()
             served += 1

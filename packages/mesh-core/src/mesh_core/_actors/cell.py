@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from mesh_core._recording.reader import ContextReader
     from mesh_core._runtime.open_message import OpenMessage
     from mesh_core._runtime.runtime import Runtime
-    from mesh_core._supervision.ownership import SuperviseCall
+    from mesh_core._supervision.supervise_call import SuperviseCall
 
 __all__ = ["ActorCell", "ActorFailure", "Plan"]
 
@@ -338,7 +338,7 @@ class ActorCell:
         """Stop the actor after it has replied to the current message."""
         self.is_leaving = self.is_stop_wanted = True
 
-    def check_wishes(self) -> None:
+    def check_stop_requests(self) -> None:
         """Carry out an abort that the actor has requested itself.
 
         Raises:

@@ -188,13 +188,13 @@ class HostRequests:
         reply_from_thread(self._runtime, message, "mesh-hand-over", states)
         return LATER
 
-    def do_move_let_go(self, message: Message) -> Any:
+    def do_move_release_actors(self, message: Message) -> Any:
         """Drop the actors, whose states have been read; reply once they are unreferenced."""
         host_agent = self._runtime.host_agent
         assert host_agent is not None
         self._has_handed_over = True
         reply_from_thread(
-            self._runtime, message, "mesh-let-go", lambda: host_agent.hand_over.let_go()
+            self._runtime, message, "mesh-release", lambda: host_agent.hand_over.release_actors()
         )
         return LATER
 
@@ -216,7 +216,7 @@ class HostRequests:
         """Print output of the processes of another host."""
         assert self._runtime.host_agent is not None
         for line in lines:
-            self._runtime.host_agent.show(line)
+            self._runtime.host_agent.output.show(line)
 
     def do_warn(self, _message: Message, text: str) -> None:
         """Log a warning of another host, in the program."""

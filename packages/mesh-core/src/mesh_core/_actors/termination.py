@@ -77,7 +77,9 @@ class Ending:
         if error is not None or cell.is_leaving:
             news = "actor_failed" if error is not None else "actor_left"
             cell.runtime.tell_agent(cell.request.owner[0], news, cell.port, cell.rank, body)
-        threading.Thread(target=self._look_on, name=f"mesh-end-{cell.name}", daemon=True).start()
+        threading.Thread(
+            target=self._enforce_limits, name=f"mesh-end-{cell.name}", daemon=True
+        ).start()
 
     def reject(self, messages: Iterable[Message]) -> None:
         """Reply to messages with the reason for the termination; once for each message.
@@ -164,7 +166,7 @@ class Ending:
         problem = None if self._problem is None else encode_exception(self._problem)
         self._cell.answer(message, (self.failure(), problem))
 
-    def _look_on(self) -> None:
+    def _enforce_limits(self) -> None:
         """Abandon the actor if a step of its termination exceeds its time limit."""
         cell, config = self._cell, effective()
         grace_s = config.stop_grace_s if self.grace_s is None else self.grace_s

@@ -91,7 +91,7 @@ class ThreadCell(ActorCell, Interruptible):
                         self.unanswered = message
                     self.running = None
                     self.was_interrupted(message)
-                    self._check_wishes()
+                    self._check_stop_requests()
 
     def _handle(self, message: Message) -> None:
         plan = self.plans.get(message.meta) or self.plan(message.meta)
@@ -131,11 +131,11 @@ class ThreadCell(ActorCell, Interruptible):
                 self.answer(message, value)
         self.served_count += 1
         if self.abort_error is not None or self.is_stop_wanted:
-            self._check_wishes()
+            self._check_stop_requests()
         return None
 
-    def _check_wishes(self) -> None:
-        self.check_wishes()
+    def _check_stop_requests(self) -> None:
+        self.check_stop_requests()
         if self.is_stop_wanted:
             raise _Stopped
 

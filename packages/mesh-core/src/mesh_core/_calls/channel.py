@@ -257,7 +257,7 @@ class PortReceiver(Generic[R]):
     def _value_of(self, message: Message) -> Any:
         return value_of(message)
 
-    def _hand_out(self) -> None:
+    def _deliver(self) -> None:
         """Assign the values in the mailbox to waiting futures, without blocking."""
         engine = self._engine
         with self._turn:
@@ -282,7 +282,7 @@ class PortReceiver(Generic[R]):
                 # Before this thread waits, another thread may assign the value that would wake it.
                 if not self._has_sleeper:
                     self._engine.arm_wait(self._port)
-                self._hand_out()
+                self._deliver()
                 if future._state != _PENDING:
                     return True
                 left = None if until is None else until - time.monotonic()
@@ -297,7 +297,7 @@ class PortReceiver(Generic[R]):
             finally:
                 with self._turn:
                     self._has_sleeper = False
-                    self._hand_out()
+                    self._deliver()
                     self._turn.notify_all()
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -312,7 +312,7 @@ class PortReceiver(Generic[R]):
             if receiver is None:
                 waker.forget(port)
             else:
-                receiver._hand_out()
+                receiver._deliver()
 
         waker.watch_always(port, look)
 
@@ -377,7 +377,7 @@ class RecvFuture(Future[R]):
             raise TimeoutError(f"nothing was received in {timeout} s")
 
     def _poll(self) -> None:
-        self._receiver._hand_out()
+        self._receiver._deliver()
 
     def _take(self, message: Message) -> None:
         try:

@@ -194,11 +194,11 @@ def check_wait(
     _waits.add(wait)
     try:
         while True:
-            is_coming = _is_coming(wait, endpoint)
-            answers = engine.wait(reply, _COMING_S if is_coming else probe_s * wait.factor)
+            blocks_start = _blocks_start(wait, endpoint)
+            answers = engine.wait(reply, _COMING_S if blocks_start else probe_s * wait.factor)
             if answers is not None:
                 return answers
-            if is_coming:
+            if blocks_start:
                 # Whether the actor needs the loop that this wait blocks is known only after it has
                 # started.
                 _check_own_call(wait, endpoint, needs_all)
@@ -345,7 +345,7 @@ def _check_own_loop(wait: Wait, endpoint: Endpoint[..., Any]) -> None:
     )
 
 
-def _is_coming(wait: Wait, endpoint: Endpoint[..., Any]) -> bool:
+def _blocks_start(wait: Wait, endpoint: Endpoint[..., Any]) -> bool:
     """Return whether a wait blocks the loop for a local actor that has not started yet."""
     cell = wait.cell
     if not _is_call(endpoint):

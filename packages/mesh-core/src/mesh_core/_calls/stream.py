@@ -99,7 +99,7 @@ class ReplyStream(Generic[R]):
         recording = self._endpoint._mesh._runtime.recording
         return answers if recording is None else recording.replied(self._reply, answers)
 
-    def _keep_promises(self) -> None:
+    def _settle_promised(self) -> None:
         """Settle promised futures with the replies that have arrived, without waiting."""
         engine, reply = self._engine, self._reply
         with self._lock:
@@ -112,7 +112,7 @@ class ReplyStream(Generic[R]):
 
     def _arrived(self) -> None:
         """Settle promised futures on an event loop, and register again if any are left."""
-        self._keep_promises()
+        self._settle_promised()
         if self._promised:
             self._watch(running_loop())
 
@@ -177,7 +177,7 @@ class PromisedFuture(CallFuture[R]):
         return None
 
     def _poll(self) -> None:
-        self._stream._keep_promises()
+        self._stream._settle_promised()
 
     def _begin_wait(self) -> None:
         return None

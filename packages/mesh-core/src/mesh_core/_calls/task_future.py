@@ -131,7 +131,7 @@ class StopFuture(AgentFuture):
             return None if isinstance(error, MeshStopped) else error
         failure, problem = value_of(message)
         mesh = self._endpoint._mesh
-        if failure is not None and mesh._runtime.ownership.is_news(
+        if failure is not None and mesh._runtime.ownership.is_new_failure(
             mesh._uid, message.rank, failure
         ):
             return error_in(failure, ACTOR_FAILED, message, self._endpoint, is_given=False)

@@ -208,8 +208,8 @@ class Failover:
         """Mark a failure as observed, because the caller of the takeover gets it."""
         detail = FailureDetail.decode(body)
         ownership = self._runtime.ownership
-        is_mended = any(ownership.brings_back(mesh) for mesh, _ in hit)
-        if not detail.failure_id or not hit or is_mended:
+        will_restart = any(ownership.restarts_procs_of(mesh) for mesh, _ in hit)
+        if not detail.failure_id or not hit or will_restart:
             return []
         ownership.observed(detail.failure_id)
         mesh, rank = hit[0]

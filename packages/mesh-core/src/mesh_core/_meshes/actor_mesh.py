@@ -197,14 +197,14 @@ class ActorMesh(PlacedMesh, Generic[A]):
             self._respawn(index)
             self._runtime.ownership.restart_done(self._port, index, True)
 
-    def _revive(self, index: int) -> Future[Any]:
+    def _restart_rank(self, index: int) -> Future[Any]:
         """Start a rank again, in a new process if the old one has died."""
         at = self._table.rank_of(self._proc_of(index))
         assert at is not None
         is_new = start_again(self._procs, at)
         future = self._respawn(index)
         if is_new:
-            self._runtime.ownership.expect_only(self._proc_of(index))
+            self._runtime.ownership.announce_restarts(self._proc_of(index))
         return future
 
     def _respawn(self, index: int) -> Future[Any]:

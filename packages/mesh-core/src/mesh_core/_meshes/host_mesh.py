@@ -308,7 +308,7 @@ class HostMesh(ContextMesh):
         self._require_job()
         host = self._hosts[self._region.rank_at(index_in(self, rank))]
         replace_host(this_proc(), host, worker, may_return=True, is_urgent=False)
-        _revive_all(host)
+        _replace_procs(host)
 
     def drain(self, rank: int | Point, worker: str | None = None, *, timeout: float = 60.0) -> None:
         """Move a host to another machine while its actors are in use, without a failed call.
@@ -364,7 +364,7 @@ class HostMesh(ContextMesh):
         """
         if self._is_over:
             return ENDED
-        return EndFuture([self.stop()], runtime().ownership, self._dismiss)
+        return EndFuture([self.stop()], runtime().ownership, self._release)
 
     def detach(self) -> Future[None]:
         """Stop every process of the caller on these hosts and release their workers.
@@ -375,7 +375,7 @@ class HostMesh(ContextMesh):
             return ENDED
         return EndFuture([self.stop()], runtime().ownership, self._leave)
 
-    def _dismiss(self) -> None:
+    def _release(self) -> None:
         runtime().dismiss_all([self._hosts[rank] for rank in self._region], is_shutdown=True)
 
     def _leave(self) -> None:
@@ -414,7 +414,7 @@ def _restore_host_mesh(
     return HostMesh(hosts, region, command, job)
 
 
-def _revive_all(host: int) -> None:
+def _replace_procs(host: int) -> None:
     """Restart all processes that the caller had on a host."""
     current = runtime()
     for mesh in current.ownership.children_of(owner_here()[1]):

@@ -314,7 +314,7 @@ class ProcPool(Executor):
             self._lose(rank, error)
         elif isinstance(error, (ActorFailed, MeshStopped)):
             # The initializer has failed, or the hosts are gone.
-            self._break(error)
+            self._close_broken(error)
         if error is None:
             task.future.set_result(call.get())
         elif task.retries and isinstance(error, (ProcDied, HostDied)):
@@ -329,7 +329,7 @@ class ProcPool(Executor):
         """Break the pool if its initializer has raised an exception."""
         error = initialized.exception()
         if isinstance(error, ActorFailed):
-            self._break(error)
+            self._close_broken(error)
 
     def _lose(self, rank: int, error: BaseException) -> None:
         self._last_error = error
@@ -347,14 +347,14 @@ class ProcPool(Executor):
             delay_s = self._slots.recover()
             is_dead = self._slots.is_dead
         if is_dead:
-            self._break(self._last_error)
+            self._close_broken(self._last_error)
         if delay_s is None or is_dead:
             self._is_recovering = False
         else:
             loop_thread().loop.call_later(delay_s, self._recover)
         self._dispatch()
 
-    def _break(self, error: BaseException | None) -> None:
+    def _close_broken(self, error: BaseException | None) -> None:
         """Stop the processes and fail all waiting functions, because no process works."""
         cause = error or RuntimeError("the processes were stopped")
         with self._lock:

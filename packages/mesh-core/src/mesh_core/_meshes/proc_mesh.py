@@ -291,7 +291,7 @@ class ProcMesh(PlacedMesh, ContextMesh):
         """Replace a rank if its process has died; return whether it had."""
         return replace_lost(self, index)
 
-    def _revive(self, index: int) -> Future[Any]:
+    def _restart_rank(self, index: int) -> Future[Any]:
         """Start a rank again; the future is done when it runs."""
         start_again(self, index)
         targets = Targets([(self._proc_of(index), index)])

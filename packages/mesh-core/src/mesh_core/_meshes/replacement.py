@@ -36,7 +36,7 @@ def replace_lost(procs: ProcMesh, index: int) -> bool:
                     problem = error
                 else:
                     ownership.restart_done(mesh._uid, lost, True)
-    ownership.expect_only(proc)
+    ownership.announce_restarts(proc)
     ownership.restart_done(procs._uid, index, True)
     if problem is not None:
         raise problem

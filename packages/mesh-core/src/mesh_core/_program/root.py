@@ -38,7 +38,7 @@ __all__ = ["UnhandledFailure", "end_all", "start_root"]
 # signal.
 _FAULT_SIGNAL = signal.SIGRTMAX - 7
 # How long endpoints may still run after the program itself has failed.
-_HURRY_S = 1.0
+_STOP_GRACE_MAX_S = 1.0
 # The time to save the cases of recorded actors, while their hosts are still available.
 _CASES_LIMIT_S = 10.0
 # The time beyond the grace periods to kill and reap the rest.
@@ -82,7 +82,7 @@ class Program(Lifecycle):
         if self._job_count == 0:
             atexit.register(self._at_exit, os.getpid())
         self._job_count += 1
-        _listen_for_faults()
+        _handle_faults()
 
     @property
     def is_exiting(self) -> bool:
@@ -116,7 +116,7 @@ class Program(Lifecycle):
                 host_agent = runtime.host_agent
                 assert host_agent is not None
                 left_s = max(until - time.monotonic(), 0.0)
-                host_agent.close(0.0 if worker.is_alive() else min(left_s, _HURRY_S))
+                host_agent.close(0.0 if worker.is_alive() else min(left_s, _STOP_GRACE_MAX_S))
                 self._first_slot = host_agent.next_slot
                 runtime.is_over = True
                 runtime.engine.close()
@@ -148,7 +148,7 @@ class Program(Lifecycle):
         if current.is_running():
             config = effective()
             if self._has_failed():
-                current.runtime().ownership.hurry_s = _HURRY_S
+                current.runtime().ownership.stop_grace_max_s = _STOP_GRACE_MAX_S
                 limit_s = min(config.failure_exit_grace_s, config.stop_grace_s)
                 self.shut_down(limit_s, is_failed=True)
             else:
@@ -200,7 +200,7 @@ def end_all(runtime: Runtime, is_failed: bool) -> None:
         cell.ending.is_over.wait()
 
 
-def _listen_for_faults() -> None:
+def _handle_faults() -> None:
     """Allow another thread to end the main thread, even during a sleep.
 
     Python runs signal handlers in the main thread, and only that thread can set them. If another

@@ -153,7 +153,7 @@ class World:
                         break
                 event = order.next(events)
                 if not (order.keeps_time and self._is_early(event)):
-                    self._happen(event)
+                    self._deliver(event)
             self._check_stuck()
         finally:
             patched.sleep = self._real_sleep
@@ -297,7 +297,7 @@ class World:
                 self._replied.discard(self._replied_count)
                 self._replied_count += 1
 
-    def _happen(self, event: Event) -> None:
+    def _deliver(self, event: Event) -> None:
         self._timer_count = 0
         self._channels[event.actor.name, event.sender, event.is_reply].popleft()
         self._result.events.append(event)

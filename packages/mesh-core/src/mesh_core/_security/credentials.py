@@ -63,7 +63,7 @@ class Credentials:
         Raises:
             CredentialsError: The id, the name or the lifetime is invalid.
         """
-        with _in_our_words():
+        with _converted_errors():
             return _credentials(Keys.create(job, _seconds(valid_for), name))
 
     @classmethod
@@ -74,7 +74,7 @@ class Credentials:
             CredentialsError: The credentials do not exist, are incomplete, or another user can use
                 or change them.
         """
-        with _in_our_words():
+        with _converted_errors():
             return _credentials(Keys.load(fspath(folder)))
 
     @classmethod
@@ -102,7 +102,7 @@ class Credentials:
         Raises:
             CredentialsError: Other users can change the folder, or the system refuses the write.
         """
-        with _in_our_words():
+        with _converted_errors():
             self._keys.save(fspath(folder))
 
     def issue(self, *, role: Literal["worker", "controller"], name: str) -> Credentials:
@@ -112,7 +112,7 @@ class Credentials:
             CredentialsError: These credentials cannot sign or have expired, or the name or role is
                 invalid.
         """
-        with _in_our_words():
+        with _converted_errors():
             return _credentials(self._keys.issue(role, name))
 
     def rotate(self, *, valid_for: timedelta | float = _WEEK_S) -> Credentials:
@@ -125,7 +125,7 @@ class Credentials:
             CredentialsError: These credentials cannot sign, or have expired; after expiry, only
                 `create` helps.
         """
-        with _in_our_words():
+        with _converted_errors():
             return _credentials(self._keys.rotate(_seconds(valid_for)))
 
     def forget_previous(self) -> Credentials:
@@ -136,7 +136,7 @@ class Credentials:
         Raises:
             CredentialsError: These credentials cannot sign.
         """
-        with _in_our_words():
+        with _converted_errors():
             return _credentials(self._keys.forget_previous())
 
     def to_pem(self) -> tuple[bytes, bytes, bytes]:
@@ -225,7 +225,7 @@ def _time(seconds: int) -> datetime:
 
 
 @contextmanager
-def _in_our_words() -> Iterator[None]:
+def _converted_errors() -> Iterator[None]:
     """Convert errors of the native part to `CredentialsError`."""
     try:
         yield

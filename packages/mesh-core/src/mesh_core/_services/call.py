@@ -217,7 +217,7 @@ class RouteFuture(Future[R]):
         self, inner: ReplicaFuture[Any], error: BaseException
     ) -> Coroutine[Any, Any, ReplicaFuture[Any]] | None:
         """Return the coroutine that repeats the call after the loss of a replica, or None."""
-        inner.place.shun(error)
+        inner.place.avoid(error)
         request, router = self._request, self._router
         router.awake()
         if request.binding is not None and request.binding.is_strict:
@@ -247,9 +247,9 @@ class RouteFuture(Future[R]):
         return inner._begin_wait() if isinstance(inner, CallFuture) else None
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._inner._ready().add_done_callback(lambda _: self._go_on(loop))
+        self._inner._ready().add_done_callback(lambda _: self._on_ready(loop))
 
-    def _go_on(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _on_ready(self, loop: asyncio.AbstractEventLoop) -> None:
         self._poll()
         if self._state == _PENDING:
             self._watch(loop)

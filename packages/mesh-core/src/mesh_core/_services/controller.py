@@ -172,7 +172,7 @@ class ServiceController(Actor):
 
     def __supervise__(self, failure: MeshFailure) -> bool:
         """Replace a failed replica."""
-        self._cell.loop.call_soon_threadsafe(self._heard_of, failure)  # type: ignore[attr-defined]
+        self._cell.loop.call_soon_threadsafe(self._on_failure, failure)  # type: ignore[attr-defined]
         return True
 
     async def __cleanup__(self, error: Exception | None) -> None:
@@ -213,11 +213,11 @@ class ServiceController(Actor):
 
     def _new_replica(self) -> Replica:
         self._last_id += 1
-        replica = Replica(self._last_id, self._spec, self._emptiest_group())
+        replica = Replica(self._last_id, self._spec, self._least_used_group())
         self._replicas[replica.id] = replica
         return replica
 
-    def _emptiest_group(self) -> HostMesh:
+    def _least_used_group(self) -> HostMesh:
         """Return the group of hosts with the fewest replicas."""
         used = [replica.hosts for replica in self._replicas.values()]
         return min(self._groups, key=used.count)
@@ -251,7 +251,7 @@ class ServiceController(Actor):
         error = await replica.watch_health(check)
         self._lose(replica, error)
 
-    def _heard_of(self, failure: MeshFailure) -> None:
+    def _on_failure(self, failure: MeshFailure) -> None:
         for replica in list(self._replicas.values()):
             if any(replica.has(mesh) for mesh in failure.meshes):
                 self._lose(replica, failure.error)

@@ -23,7 +23,7 @@ __all__ = ["Place", "ReplicaFuture", "WholeReplicaFuture", "is_loss"]
 
 R = TypeVar("R")
 # How long a replica is avoided after it failed a call; by then its service has reported its state.
-_SHUN_S = 1.0
+_AVOID_S = 1.0
 
 
 def is_loss(error: BaseException | None) -> bool:
@@ -46,9 +46,9 @@ class Place:
     """
 
     __slots__ = (
+        "_avoided_until",
         "_linked",
         "_procs",
-        "_shunned_until",
         "calls",
         "error",
         "id",
@@ -68,7 +68,7 @@ class Place:
         self.other_calls: int = 0
         self.other_sessions: int = 0
         self.error: BaseException | None = None
-        self._shunned_until = 0.0
+        self._avoided_until = 0.0
         self._procs = [mesh._proc_of(rank) for rank in range(len(mesh))]
         # The processes that had a connection at the last check.
         self._linked: set[int] = set()
@@ -85,9 +85,9 @@ class Place:
 
     def is_usable(self) -> bool:
         """Return whether it accepts new calls, as far as known."""
-        if not self._shunned_until:
+        if not self._avoided_until:
             return self.is_open
-        return self.is_open and time.monotonic() >= self._shunned_until
+        return self.is_open and time.monotonic() >= self._avoided_until
 
     def has_lost_link(self) -> bool:
         """Return whether a connection was lost since the last check; a call would then be lost."""
@@ -97,10 +97,10 @@ class Place:
         self._linked = up
         return is_lost
 
-    def shun(self, error: BaseException | None) -> None:
+    def avoid(self, error: BaseException | None) -> None:
         """Avoid the replica until its service has had time to report its state."""
         self.error = error
-        self._shunned_until = time.monotonic() + _SHUN_S
+        self._avoided_until = time.monotonic() + _AVOID_S
 
 
 class ReplicaFuture(CallFuture[R], Generic[R]):

@@ -124,7 +124,7 @@ class Router:
                 if place is None:
                     return None
                 if place.has_lost_link():
-                    place.shun(None)
+                    place.avoid(None)
                     continue
                 place.calls += 1
             try:

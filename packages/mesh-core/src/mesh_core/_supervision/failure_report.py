@@ -72,7 +72,7 @@ def _summary(chain: list[BaseException]) -> str:
     for before, one in enumerate(chain):
         text = shorten(_one_line(one), _LINE_LEN_MAX)
         facts.append(("caused by" if before else "failure", text))
-    facts.extend(_casualties(chain))
+    facts.extend(_lost_actors(chain))
     facts.extend(_other_ranks(chain[0]))
     lines = [f"Unhandled failure of {subject}: the program exits."]
     lines.extend(f"  {name:<11}{value}" for name, value in facts)
@@ -114,11 +114,11 @@ def _one_line(one: BaseException) -> str:
     return f"{type(one).__qualname__}: {_first_line(safe_str(one))}"
 
 
-def _casualties(chain: list[BaseException]) -> Iterator[tuple[str, str]]:
+def _lost_actors(chain: list[BaseException]) -> Iterator[tuple[str, str]]:
     """Name the actors of the first process in the chain that died."""
     died = next((one for one in chain if isinstance(one, ProcDied)), None)
     if died is not None:
-        yield from (("actor lost", text) for text in died.casualties())
+        yield from (("actor lost", text) for text in died.lost_actors())
 
 
 def _first_line(text: str) -> str:

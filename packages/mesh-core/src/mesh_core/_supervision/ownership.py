@@ -29,10 +29,11 @@ from mesh_core._serialization.wire import (
 )
 from mesh_core._supervision.failure import FailureDetail, failure_error
 from mesh_core._supervision.policy import MeshFailure
+from mesh_core._supervision.supervise_call import SuperviseCall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any, TypeAlias
 
     from mesh_core._calls.future import Future
@@ -45,46 +46,11 @@ if TYPE_CHECKING:
     Owned: TypeAlias = ActorMesh[Any] | ProcMesh
     Todo = tuple[str, int, int, str, list[int]]
 
-__all__ = ["Ownership", "SuperviseCall"]
+__all__ = ["Ownership"]
 
 ROOT = 0
 _TELL_LIMIT_S = 2.0
 _NUDGE = bytes([INTERNAL]) + b"nudge\0"
-
-
-class SuperviseCall:
-    """One call of the `__supervise__` of an owner."""
-
-    def __init__(
-        self, ownership: Ownership, owner: int, failure_id: int, failure: MeshFailure
-    ) -> None:
-        self._ownership = ownership
-        self._owner = owner
-        self._failure_id = failure_id
-        self._failure = failure
-
-    def run(self, supervise: Callable[[MeshFailure], object]) -> None:
-        """Call a plain `__supervise__`."""
-        try:
-            verdict = "handled" if supervise(self._failure) else "unhandled"
-        except BaseException as error:
-            self._raised(error)
-            return
-        self._ownership.handled(self._failure_id, self._owner, verdict)
-
-    async def run_async(self, supervise: Callable[[MeshFailure], Awaitable[object]]) -> None:
-        """Call an `async` `__supervise__`."""
-        try:
-            verdict = "handled" if await supervise(self._failure) else "unhandled"
-        except BaseException as error:
-            self._raised(error)
-            return
-        self._ownership.handled(self._failure_id, self._owner, verdict)
-
-    def _raised(self, error: BaseException) -> None:
-        if error.__cause__ is None:
-            error.__cause__ = self._failure.error
-        self._ownership.raised(self._failure_id, self._owner, error)
 
 
 class _OpenFailure:
@@ -112,17 +78,17 @@ class Ownership:
         self._policies: dict[int, RestartPolicy] = {}
         self._failures: dict[int, _OpenFailure] = {}
         # Threads that stop the meshes of ending owners.
-        self._enders: list[threading.Thread] = []
+        self._stop_threads: list[threading.Thread] = []
         # While the program ends, it is notified of each failure immediately.
         self._is_root_ending = False
         # Meshes of the program that stopped after it began to end.
         self._gone: dict[int, Owned] = {}
         # Shorter grace period for remaining meshes, set when the program fails.
-        self.hurry_s: float | None = None
-        # Ranks that are being restarted. `_revival` is held while the result of a restart is
+        self.stop_grace_max_s: float | None = None
+        # Ranks that are being restarted. `_restart_lock` is held while the result of a restart is
         # reported, so that subsequent events are handled later.
-        self._reviving: dict[tuple[int, int], Future[Any] | None] = {}
-        self._revival = threading.Lock()
+        self._restarting: dict[tuple[int, int], Future[Any] | None] = {}
+        self._restart_lock = threading.Lock()
         self._ended = threading.Condition(self._lock)
 
     # Events.
@@ -252,7 +218,7 @@ class Ownership:
         hit = [pair for one in sorted(lost) for pair in self._hit_on(one, meshes)]
         # A failure is named after the first mesh in this list. Meshes of processes come first, then
         # meshes that are not restarted.
-        hit.sort(key=lambda pair: (not _is_procs(pair[0]), self.brings_back(pair[0])))
+        hit.sort(key=lambda pair: (not _is_procs(pair[0]), self.restarts_procs_of(pair[0])))
         if detail.code == PROC_DIED:
             # Determine them now, because meshes that stop or restart later are no longer known.
             detail.fields["actors"] = self.actors_lost(detail)
@@ -263,7 +229,7 @@ class Ownership:
     def _hit_on(self, proc: int, meshes: Sequence[Owned]) -> list[tuple[Owned, int]]:
         """Return the ranks that are lost with a process."""
         hit = [(mesh, rank) for mesh in meshes for rank in mesh._ranks_on(proc)]
-        if any(self.brings_back(mesh) for mesh, _ in hit):
+        if any(self.restarts_procs_of(mesh) for mesh, _ in hit):
             # The process is replaced when its ranks restart, so the process itself is not lost.
             hit = [pair for pair in hit if not _is_procs(pair[0])]
         return hit
@@ -287,17 +253,17 @@ class Ownership:
                     )
         return found
 
-    def brings_back(self, mesh: Owned) -> bool:
+    def restarts_procs_of(self, mesh: Owned) -> bool:
         """Return whether the policy of a mesh restarts the process of a dead rank."""
         return self._tree.restart_of(mesh._uid) in ("permanent", "transient")
 
-    def expect_only(self, proc: int) -> None:
+    def announce_restarts(self, proc: int) -> None:
         """Notify a replacement process which of the actors of its predecessor will be restarted."""
         with self._lock:
             meshes = list(self._owned.values())
-        coming = [m._uid for m in meshes if m._ranks_on(proc) and self.brings_back(m)]
+        coming = [m._uid for m in meshes if m._ranks_on(proc) and self.restarts_procs_of(m)]
         up_to = self._runtime.engine.new_port()
-        self._runtime.tell_agent(proc, "expect_only", up_to, coming)
+        self._runtime.tell_agent(proc, "expect_spawns", up_to, coming)
 
     def _rank_failed(
         self, hit: list[tuple[int, int]], detail: FailureDetail, body: bytes, kind: str
@@ -313,18 +279,18 @@ class Ownership:
             # A caller still holds a call that failed because of it, and will receive the failure.
             self.observed(failure_id)
         for uid, rank in hit:
-            with self._revival:
-                future = self._reviving.get((uid, rank))
+            with self._restart_lock:
+                future = self._restarting.get((uid, rank))
                 if future is not None and future.done():
                     # The rank was restarted and failed again before the result of the restart was
                     # read.
-                    self._end_revival(uid, rank)
+                    self._finish_restart(uid, rank)
             self._do_failed(uid, rank, failure_id, kind)
 
     def _do_failed(self, uid: int, rank: int, failure_id: int, kind: str) -> None:
         self._do(lambda tree: tree.rank_failed(uid, rank, failure_id, kind))
 
-    def is_news(self, uid: int, rank: int, body: bytes) -> bool:
+    def is_new_failure(self, uid: int, rank: int, body: bytes) -> bool:
         """Return whether the failure of a rank of a stopping mesh was not reported before."""
         return self._tree.is_new(uid, rank, FailureDetail.decode(body).failure_id)
 
@@ -371,23 +337,23 @@ class Ownership:
         for mesh in self.children_of(port):
             if mesh._uid in self._runtime.stopped_meshes:
                 # The owner requested the stop earlier, possibly without waiting for it.
-                self._end_apart(mesh, is_owner_failed=failed)
+                self._stop_in_thread(mesh, is_owner_failed=failed)
         event = (lambda t: t.owner_failed(port)) if failed else (lambda t: t.owner_stopping(port))
         self._do(event)
         with self._lock:
             while self._tree.children_of(port):
                 self._ended.wait()
-            enders, self._enders = self._enders, []
+            threads, self._stop_threads = self._stop_threads, []
         if port == ROOT:
             # Pending notifications of these threads and of the agent must precede the end.
-            for ender in enders:
-                ender.join(_TELL_LIMIT_S)
+            for thread in threads:
+                thread.join(_TELL_LIMIT_S)
             self._runtime.ask_agent(self._runtime.me, "wake", timeout=_TELL_LIMIT_S)
 
     def grace_s(self) -> float:
         """Return how long the endpoints of the meshes of an ending owner may continue to run."""
         grace_s = effective().stop_grace_s
-        return grace_s if self.hurry_s is None else min(grace_s, self.hurry_s)
+        return grace_s if self.stop_grace_max_s is None else min(grace_s, self.stop_grace_max_s)
 
     def children_of(self, port: int) -> list[Owned]:
         """Return the meshes of an actor, oldest first."""
@@ -401,7 +367,7 @@ class Ownership:
 
     def is_handling_failures(self) -> bool:
         """Return whether an owner has a pending failure, or ranks are being restarted."""
-        return bool(self._reviving) or self._tree.open_count() > 0
+        return bool(self._restarting) or self._tree.open_count() > 0
 
     # Actions.
 
@@ -419,27 +385,27 @@ class Ownership:
         with self._lock:
             mesh = self._owned.get(uid)
         if mesh is not None:
-            _run_apart(lambda: self._bring_back(mesh, ranks))
+            _run_in_thread(lambda: self._restart_ranks(mesh, ranks))
 
-    def _bring_back(self, mesh: Owned, ranks: list[int]) -> None:
+    def _restart_ranks(self, mesh: Owned, ranks: list[int]) -> None:
         """Restart ranks in parallel and report for each whether the restart succeeded."""
         futures: list[Future[Any] | None] = []
         for rank in ranks:
             try:
-                futures.append(mesh._revive(rank))
+                futures.append(mesh._restart_rank(rank))
             except (MeshError, RuntimeError, OSError):
                 futures.append(None)
-            self._reviving[mesh._uid, rank] = futures[-1]
+            self._restarting[mesh._uid, rank] = futures[-1]
         for rank, future in zip(ranks, futures, strict=True):
             if future is not None:
                 future.exception()
-            with self._revival:
-                self._end_revival(mesh._uid, rank)
+            with self._restart_lock:
+                self._finish_restart(mesh._uid, rank)
 
-    def _end_revival(self, uid: int, rank: int) -> None:
-        """Report once whether the restart of a rank succeeded; the caller holds `_revival`."""
-        if (uid, rank) in self._reviving:
-            future = self._reviving.pop((uid, rank))
+    def _finish_restart(self, uid: int, rank: int) -> None:
+        """Report once whether the restart of a rank succeeded; the caller holds `_restart_lock`."""
+        if (uid, rank) in self._restarting:
+            future = self._restarting.pop((uid, rank))
             self.restart_done(uid, rank, future is not None and future.exception() is None)
 
     def _call_supervise(self, owner: int, failure_id: int, why: str, _ranks: list[int]) -> None:
@@ -474,14 +440,14 @@ class Ownership:
         if mesh is None:
             self.stopped(uid)
             return
-        self._end_apart(mesh, is_owner_failed=bool(failed))
+        self._stop_in_thread(mesh, is_owner_failed=bool(failed))
 
-    def _end_apart(self, mesh: Owned, *, is_owner_failed: bool) -> None:
-        ender = _run_apart(lambda: self._end_child(mesh, is_owner_failed))
+    def _stop_in_thread(self, mesh: Owned, *, is_owner_failed: bool) -> None:
+        thread = _run_in_thread(lambda: self._stop_mesh(mesh, is_owner_failed))
         with self._lock:
-            self._enders.append(ender)
+            self._stop_threads.append(thread)
 
-    def _end_child(self, mesh: Owned, is_owner_failed: bool) -> None:
+    def _stop_mesh(self, mesh: Owned, is_owner_failed: bool) -> None:
         """Stop a mesh; report failures during the stop to the program."""
         error = mesh._end(is_owner_failed=is_owner_failed)
         if error is None or is_owner_failed:
@@ -505,7 +471,7 @@ class Ownership:
             # The main thread waits for this thread and reads the exit status next.
             lifecycle.unhandled(failure)
         else:
-            _run_apart(lambda: lifecycle.unhandled(failure))
+            _run_in_thread(lambda: lifecycle.unhandled(failure))
 
     def _owner_done(self, _owner: int, _: int, _why: str, _ranks: list[int]) -> None:
         with self._lock:
@@ -565,7 +531,7 @@ def _is_procs(mesh: Owned) -> bool:
     return mesh._class_name is None
 
 
-def _run_apart(work: Callable[[], object]) -> threading.Thread:
+def _run_in_thread(work: Callable[[], object]) -> threading.Thread:
     """Run blocking work outside of the thread of the agent."""
     thread = threading.Thread(target=work, name="mesh-supervise", daemon=True)
     thread.start()

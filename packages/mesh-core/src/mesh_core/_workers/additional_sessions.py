@@ -73,9 +73,9 @@ class AdditionalSessions:
                 return
             for answer in fds:
                 with open(answer, "wb", buffering=0) as stream, suppress(OSError):
-                    stream.write(self._let_in().encode())
+                    stream.write(self._admit().encode())
 
-    def _let_in(self) -> str:
+    def _admit(self) -> str:
         """Start a session; return its port, or the reason why none was started."""
         self._sessions = [one for one in self._sessions if one.poll() is None]
         if len(self._sessions) >= GUESTS_MAX:

@@ -113,7 +113,7 @@ class OrphanGrace:
             if request is None:
                 what = "serves" if self._until is None else "holds"
                 return False, f"it {what} a job of {self._owner}"
-            why = self._objection(caller, request)
+            why = self._refusal(caller, request)
             if why is not None:
                 return False, why.encode()
             if request.claim != self._claim:
@@ -131,7 +131,7 @@ class OrphanGrace:
             )
             return True, grant.encode()
 
-    def _objection(self, caller: IncomingRequest, request: TakeOverRequest) -> Refusal | None:
+    def _refusal(self, caller: IncomingRequest, request: TakeOverRequest) -> Refusal | None:
         if caller.role != "controller":
             why = "only credentials of a controller of the job can take it over"
             return Refusal(why, is_final=True)

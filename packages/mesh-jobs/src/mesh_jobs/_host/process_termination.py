@@ -31,14 +31,14 @@ class Termination:
 
 
 def terminate_process(
-    process: HostProcess, grace_s: float, hurry: threading.Event
+    process: HostProcess, grace_s: float, kill_now: threading.Event
 ) -> Termination | None:
     """Terminate a process and wait for its exit; return None if it had exited before.
 
     Args:
         process: The process; a new process with a reused pid is not signalled.
         grace_s: Seconds between SIGTERM and SIGKILL; 0 sends SIGKILL at once.
-        hurry: When set, the grace period ends at once.
+        kill_now: When set, the grace period ends at once.
 
     Raises:
         PermissionError: The process belongs to another user.
@@ -55,10 +55,10 @@ def terminate_process(
         is_ended = False
         if grace_s > 0:
             signal.pidfd_send_signal(held, signal.SIGTERM)
-            is_ended = _has_ended(held, grace_s, hurry)
+            is_ended = _has_ended(held, grace_s, kill_now)
         if not is_ended:
             signal.pidfd_send_signal(held, signal.SIGKILL)
-            if not _has_ended(held, _KILL_LIMIT_S, hurry):
+            if not _has_ended(held, _KILL_LIMIT_S, kill_now):
                 raise TimeoutError(f"process {process.pid} was killed but has not exited")
         return Termination(not is_ended, time.monotonic() - began)
     except ProcessLookupError:
@@ -67,12 +67,12 @@ def terminate_process(
         os.close(held)
 
 
-def _has_ended(held: int, limit_s: float, hurry: threading.Event) -> bool:
+def _has_ended(held: int, limit_s: float, kill_now: threading.Event) -> bool:
     poll = select.poll()
     poll.register(held, select.POLLIN)
     deadline = time.monotonic() + limit_s
     while not poll.poll(_LOOK_MS):
-        if hurry.is_set() or time.monotonic() >= deadline:
+        if kill_now.is_set() or time.monotonic() >= deadline:
             return bool(poll.poll(0))
     return True
 

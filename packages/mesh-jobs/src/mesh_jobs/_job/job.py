@@ -355,7 +355,7 @@ class Job:
                 return status
             if has_ended(status) or not record.spec.options.get("replace_lost"):
                 raise ended_error(self._backend(record.spec), allocation, status)
-            self._bring_back()
+            self._replace_lost_hosts()
 
     def status(self) -> JobStatus:
         """Return the current status of the job, without waiting.
@@ -602,7 +602,7 @@ class Job:
             progress=progress,
         )
 
-    def _bring_back(self) -> None:
+    def _replace_lost_hosts(self) -> None:
         """Request new hosts for the lost ones."""
         with self._folder.locked():
             record, _ = self._record()

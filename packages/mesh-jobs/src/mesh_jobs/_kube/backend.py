@@ -97,7 +97,7 @@ class KubernetesBackend(Backend):
         made = [("secrets", secret(request, keys)), *self._made(request)]
         if self.options.get("is_checked_by_server"):
             api = self._api()
-            self._check_there(api, request)
+            self._check_workload(api, request)
             for plural, body in made:
                 api.create(plural, body, is_dry_run=True)
         return "---\n".join(yaml.safe_dump(body, sort_keys=False) for _, body in made)
@@ -118,7 +118,7 @@ class KubernetesBackend(Backend):
             api.cluster_wide().list("nodes")
         if is_attaching(request.spec):
             return attached_allocation(api, request)
-        self._check_there(api, request)
+        self._check_workload(api, request)
         bodies = self._made(request)
         if not _is_there(api, "secrets", secret_name(request)):
             contents = {
@@ -131,7 +131,7 @@ class KubernetesBackend(Backend):
         self._bind(api, request.id)
         return self._allocation(request)
 
-    def _check_there(self, api: KubeApi, request: AllocationRequest) -> None:
+    def _check_workload(self, api: KubeApi, request: AllocationRequest) -> None:
         """Reject a workload that the cluster does not support, before anything is created."""
         if self._workload != "jobset":
             return

@@ -127,7 +127,7 @@ class KubernetesJob(Job):
             ConfigError: The name is invalid or used already, a number is invalid, or existing pods
                 are combined with arguments for new ones.
         """
-        self._check_maker(name, existing_pods is not None)
+        self._check_origin_of_pods(name, existing_pods is not None)
         options: dict[str, Any]
         if existing_pods is None:
             image = None if image_spec is None else image_spec.to_json()
@@ -143,7 +143,7 @@ class KubernetesJob(Job):
         self._spec = replace(self._spec, meshes=(*self._spec.meshes, mesh))
         return self
 
-    def _check_maker(self, name: str, is_existing: bool) -> None:
+    def _check_origin_of_pods(self, name: str, is_existing: bool) -> None:
         options = self._spec.options
         if options["mesh_job"] is not None:
             raise ConfigError(

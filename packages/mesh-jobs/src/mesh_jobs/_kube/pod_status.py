@@ -35,7 +35,7 @@ _HOPELESS = frozenset(
 )
 
 #: Exit statuses of a worker that could not start, and would not start the next time either.
-_CANNOT_BEGIN = frozenset({1, 2, 126, 127, 128})
+_CANNOT_START = frozenset({1, 2, 126, 127, 128})
 #: A worker that has run for this long has started.
 _BEGINNING_S = 60.0
 
@@ -71,7 +71,7 @@ def host(
         return HostReport(mesh, rank, Phase.ENDED, reason="its pod was deleted")
     status = pod["status"]
     if status.get("phase") in _OVER or is_going(pod):
-        comes_again = is_replaced and not _never_began(pod)
+        comes_again = is_replaced and not _cannot_start(pod)
         state = Phase.PENDING if comes_again else Phase.ENDED
         reason = why_ended(pod) or f"pod {_name(pod)} is terminating"
         return HostReport(mesh, rank, state, reason=reason)
@@ -138,12 +138,12 @@ def worker_of(pod: Object) -> Object:
     return dict(next(iter([*named, *statuses]), {}))
 
 
-def _never_began(pod: Object) -> bool:
+def _cannot_start(pod: Object) -> bool:
     """Return whether a pod failed in a way in which its replacement would fail as well."""
     ended = (worker_of(pod).get("state") or {}).get("terminated")
     if pod["status"].get("phase") != "Failed" or not ended:
         return False
-    if ended.get("exitCode") not in _CANNOT_BEGIN:
+    if ended.get("exitCode") not in _CANNOT_START:
         return False
     if not (ended.get("startedAt") and ended.get("finishedAt")):
         return True

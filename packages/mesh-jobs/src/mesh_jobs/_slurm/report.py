@@ -69,11 +69,13 @@ def _of_job(allocation: SlurmAllocation, job: BatchJob) -> Report:
             # The scheduler ends the remaining components.
             all_over = all(other.is_over for other in parts)
             state = Phase.ENDED if all_over else Phase.PENDING
-            return Report(state, reason, tuple(_alike(wanted, state, reason, epoch)), exit_code)
+            return Report(
+                state, reason, tuple(_uniform_reports(wanted, state, reason, epoch)), exit_code
+            )
     for part in parts:
         if part.is_waiting:
             reason = f"{part.state}{_in_brackets(part.reason)}"
-            hosts = tuple(_alike(wanted, Phase.PENDING, reason, epoch))
+            hosts = tuple(_uniform_reports(wanted, Phase.PENDING, reason, epoch))
             return Report(Phase.PENDING, reason, hosts, remaining_s=parts[0].remaining_s)
     lost = _lost(allocation, job, epoch, parts)
     hosts = tuple(_host(allocation, place, epoch, lost.get(place)) for place in wanted)
@@ -172,7 +174,9 @@ def _is_served(address: str) -> bool:
         return False
 
 
-def _alike(places: Sequence[Place], state: Phase, reason: str, epoch: int) -> Iterator[HostReport]:
+def _uniform_reports(
+    places: Sequence[Place], state: Phase, reason: str, epoch: int
+) -> Iterator[HostReport]:
     for place in places:
         yield HostReport(*place, state, None, reason, epoch)
 

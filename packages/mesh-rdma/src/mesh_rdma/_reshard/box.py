@@ -30,7 +30,7 @@ class Box(NamedTuple):
         pairs = zip(self.offsets, self.sizes, strict=True)
         return tuple(slice(offset, offset + size) for offset, size in pairs)
 
-    def meet(self, other: Box) -> Box | None:
+    def intersection(self, other: Box) -> Box | None:
         """Return the intersection of both boxes, or None if it is empty."""
         offsets, sizes = [], []
         for a, n, b, m in zip(self.offsets, self.sizes, other.offsets, other.sizes, strict=True):

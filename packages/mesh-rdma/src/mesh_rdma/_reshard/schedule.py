@@ -172,14 +172,14 @@ def plan_reshard(
         for held, sources in holders.items():
             rest = []
             for part in left:
-                met = part.meet(held)
-                if met is None:
+                common = part.intersection(held)
+                if common is None:
                     rest.append(part)
                     continue
                 source = min(sources, key=cost)
-                loads[source] += met.item_count
-                moves.append(_move(src, dst, source, place, met))
-                rest += part.without(met)
+                loads[source] += common.item_count
+                moves.append(_move(src, dst, source, place, common))
+                rest += part.without(common)
             left = rest
             if not left:
                 break

@@ -144,10 +144,10 @@ class _Analysis:
         """Describe a process at the end of a path of waits."""
         is_busy = self._is_busy(state)
         member = next((one for one in stall.members.values() if one.state is state), None)
-        asker = self._asker_of(state)
-        wait = None if asker is None else wait_of(asker)
-        if member is None and asker is not None and wait is not None:
-            culprit = culprit_of_call(state, wait, asker)
+        caller = self._caller_of(state)
+        wait = None if caller is None else wait_of(caller)
+        if member is None and caller is not None and wait is not None:
+            culprit = culprit_of_call(state, wait, caller)
         else:
             culprit = culprit_out_of_call(state, member, self._awaited(state), is_busy=is_busy)
         if culprit.kind == "missing_call":
@@ -212,7 +212,7 @@ class _Analysis:
         limit_s = _LINK_TIMES * stall.longest_transfer_s()
         return Hang("link", at, culprits, is_over and is_idle and stall.waited_s >= limit_s)
 
-    def _asker_of(self, state: ProcessState) -> ProcessState | None:
+    def _caller_of(self, state: ProcessState) -> ProcessState | None:
         """Return a process whose actor awaits a reply of another one."""
         for other in self._procs.values():
             wait = wait_of(other)

@@ -128,7 +128,7 @@ def run_until(
         batch.num_rows for table_rows in tables.values() for batch in table_rows.batches
     )
     if row_count >= _PARALLEL_ROWS_MIN or any(table_rows.files for table_rows in tables.values()):
-        return _run_apart(fragment, rows, tables, deadline)
+        return _run_in_partitions(fragment, rows, tables, deadline)
     filled = {
         table: table_rows.batches or [empty_batch(rows.schemas[table])]
         for table, table_rows in tables.items()
@@ -139,7 +139,7 @@ def run_until(
         return _collect(frame, batches, fragment, deadline)
 
 
-def _run_apart(
+def _run_in_partitions(
     fragment: Fragment, rows: Rows, tables: Mapping[str, TableRows], deadline: float
 ) -> bytes:
     """Run a fragment over many rows, in a new session with several partitions."""
@@ -254,7 +254,7 @@ def _batches(frame: datafusion.DataFrame) -> Iterator[pa.RecordBatch]:
         for batch in frame.execute_stream():
             yield batch.to_pyarrow()
     except Exception as error:
-        raise _blamed(error) from None
+        raise _query_error(error) from None
 
 
 def _all_batches(frame: datafusion.DataFrame) -> list[pa.RecordBatch]:
@@ -262,11 +262,11 @@ def _all_batches(frame: datafusion.DataFrame) -> list[pa.RecordBatch]:
     try:
         made: list[pa.RecordBatch] = frame.collect()
     except Exception as error:
-        raise _blamed(error) from None
+        raise _query_error(error) from None
     return made
 
 
-def _blamed(error: Exception) -> QueryError:
+def _query_error(error: Exception) -> QueryError:
     text = readable(str(error))
     if "Resources exhausted" in text:
         return QueryError(f"{TOO_MUCH}out of its memory ({text}): filter or aggregate more")

@@ -84,7 +84,7 @@ def read_query(text: str) -> QueryText:
     first = tokens[0].start
     is_explained = tokens[0].upper == "EXPLAIN"
     if is_explained:
-        first = _explained_from(tokens)
+        first = _start_of_explained(tokens)
     cuts = _time_clauses(tokens)
     times = {time for _, _, time in cuts}
     if len(times) > 1:
@@ -173,7 +173,7 @@ def _comment_end(text: str, at: int) -> int:
     return len(text)
 
 
-def _explained_from(tokens: list[_Token]) -> int:
+def _start_of_explained(tokens: list[_Token]) -> int:
     at = 1
     while at < len(tokens) and tokens[at].upper in _EXPLAIN_WORDS:
         at += 1

@@ -190,12 +190,12 @@ class _GroupStep(_Step):
         """Spend the time of the operation."""
         world = self.world
         if self._version != world.rank_groups.version:
-            self._collectives = self._arranged()
+            self._collectives = self._find_collectives()
             self._version = world.rank_groups.version
         for rank_groups, cost_s in self._collectives:
             world.synchronize(self.compiled_op, self.device.type, rank_groups, cost_s)
 
-    def _arranged(self) -> list[_Collective]:
+    def _find_collectives(self) -> list[_Collective]:
         rank_groups = self.world.rank_groups
         if self._groups is None:
             self._groups = list(self.groups())

@@ -183,14 +183,14 @@ def _fetch(world: World, slot: int, wanted_of: int) -> Any:
 
 
 def _item(world: World, slot: int, ranks: bytes) -> Any:
-    if not world.takes_part(ranks):
+    if not world.is_in(ranks):
         return None
     value = world.values[slot]
     return None if isinstance(value, FailedValue) else value.item()
 
 
 def _describe(world: World, slots: list[int], operands: list[int], ranks: bytes) -> Any:
-    if not world.takes_part(ranks):
+    if not world.is_in(ranks):
         return None
     given = [world.values[slot] for slot in operands]
     return [describe(world.values[slot], given) for slot in slots]

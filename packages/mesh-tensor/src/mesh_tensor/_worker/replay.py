@@ -71,9 +71,7 @@ class _Replay:
         self._runner = Runner(inner, self._failures.append, kinds)
         for compiled_op in body.compiled_ops:
             self._runner.define(compiled_op)
-        self._ops = [
-            op for op in body.ops if world.takes_part(body.compiled_ops[op.compiled_op].ranks)
-        ]
+        self._ops = [op for op in body.ops if world.is_in(body.compiled_ops[op.compiled_op].ranks)]
         #: The position of the first integer of each operation.
         self._starts: list[int] = []
         self._instructions: list[int] = []

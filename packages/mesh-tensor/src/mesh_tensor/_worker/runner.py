@@ -92,7 +92,7 @@ class Runner:
     def define(self, compiled_op: CompiledOp) -> None:
         """Add a compiled op that later instructions use."""
         self.compiled_ops[compiled_op.opcode] = compiled_op
-        if not self.world.takes_part(compiled_op.ranks):
+        if not self.world.is_in(compiled_op.ranks):
             self._steps[compiled_op.opcode] = skip_step(compiled_op)
             return
         try:

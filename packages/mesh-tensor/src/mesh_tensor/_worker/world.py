@@ -91,7 +91,7 @@ class World:
             found = self._regions[encoded] = Region.decode(encoded)
         return found
 
-    def takes_part(self, encoded: bytes) -> bool:
+    def is_in(self, encoded: bytes) -> bool:
         """Return whether this process is in a region."""
         return self.rank in self.region(encoded)
 

@@ -58,9 +58,9 @@ impl Node {
             self.host_died(host, Bytes::new());
         }
         self.failure_detector.host_replaced(host, epoch);
-        self.peer(host.agent()).revive(first_incarnation(epoch));
+        self.peer(host.agent()).host_replaced(first_incarnation(epoch));
         for proc in self.peers_on(host) {
-            self.peer(proc).revive(first_incarnation(epoch));
+            self.peer(proc).host_replaced(first_incarnation(epoch));
         }
         self.note_capacity_anywhere();
     }

@@ -107,7 +107,7 @@ impl Peer {
     }
 
     /// Notes that its host was replaced; no incarnation below `living_from` lives there.
-    pub(super) fn revive(&mut self, living_from: u32) {
+    pub(super) fn host_replaced(&mut self, living_from: u32) {
         self.living_from = self.living_from.max(living_from);
         if matches!(self.link_state, LinkState::Dead) {
             self.link_state = LinkState::Idle;

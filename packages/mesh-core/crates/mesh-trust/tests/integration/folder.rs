@@ -58,7 +58,7 @@ fn saved_credentials_can_be_loaded() {
         assert_eq!(member.me().generation(), authority.generation());
         // A loaded authority signs for the same job.
         let (server, client) = pair::both(&identity(&again, Role::Worker), &member);
-        assert!(pair::meet(server, client, usize::MAX).server.is_ok());
+        assert!(pair::run_handshake(server, client, usize::MAX).server.is_ok());
     }
     let names = fs::read_dir(folder.keys()).expect("it is ours").count();
     assert_eq!(names, 2, "no draft stays behind");

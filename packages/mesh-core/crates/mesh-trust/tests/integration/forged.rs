@@ -16,12 +16,12 @@ use std::sync::Arc;
 use time::OffsetDateTime;
 
 /// The key and the certificates of a stolen key file.
-struct Loot {
+struct StolenIdentity {
     key: KeyPair,
     certificates: Vec<CertificateDer<'static>>,
 }
 
-impl Loot {
+impl StolenIdentity {
     fn of(text: &str) -> Self {
         let blocks = pem::parse_many(text).expect("it is a key file");
         let key = KeyPair::from_pem(&pem::encode(&blocks[0])).expect("the key comes first");
@@ -75,8 +75,11 @@ fn a_certificate_signed_by_a_member_is_refused() {
     let worker = identity(&authority, Role::Worker);
     let trust = trust_at(&worker, &Role::ALL, NOW);
     let name = "mesh worker someone";
-    let forged =
-        Loot::of(&worker.to_pem()).sign(name, &uri(1), ExtendedKeyUsagePurpose::ClientAuth);
+    let forged = StolenIdentity::of(&worker.to_pem()).sign(
+        name,
+        &uri(1),
+        ExtendedKeyUsagePurpose::ClientAuth,
+    );
     let (refused, alert) = refusal(&trust, &trust, forged);
     assert!(matches!(refused, TrustError::BadCertificate { .. }), "{refused}");
     assert_eq!(alert, AlertDescription::BadCertificate);
@@ -95,8 +98,8 @@ fn second(first: &Authority) -> Identity {
 fn a_certificate_signed_by_an_expired_authority_is_refused() {
     let first = pair::authority(JOB);
     let member = second(&first);
-    let loot = Loot::of(&first.to_pem());
-    let forge = || loot.sign(&authority_name(1), &uri(1), ExtendedKeyUsagePurpose::ClientAuth);
+    let stolen = StolenIdentity::of(&first.to_pem());
+    let forge = || stolen.sign(&authority_name(1), &uri(1), ExtendedKeyUsagePurpose::ClientAuth);
     // While the authority is valid, anyone with its key can sign for it.
     let trust = trust_at(&member, &Role::ALL, NOW);
     let mut config = trust.client_config().expect("a configuration");
@@ -119,9 +122,9 @@ fn a_certificate_signed_by_an_expired_authority_is_refused() {
 fn a_certificate_for_another_purpose_is_refused() {
     let first = pair::authority(JOB);
     let trust = trust_at(&identity(&first, Role::Worker), &Role::ALL, NOW);
-    let loot = Loot::of(&first.to_pem());
+    let stolen = StolenIdentity::of(&first.to_pem());
     for purpose in [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::CodeSigning] {
-        let forged = loot.sign(&authority_name(1), &uri(1), purpose);
+        let forged = stolen.sign(&authority_name(1), &uri(1), purpose);
         let (refused, _) = refusal(&trust, &trust, forged);
         assert!(matches!(refused, TrustError::BadCertificate { .. }), "{refused}");
     }
@@ -131,7 +134,7 @@ fn a_certificate_for_another_purpose_is_refused() {
 fn a_certificate_of_another_job_or_without_an_identity_is_refused() {
     let first = pair::authority(JOB);
     let trust = trust_at(&identity(&first, Role::Worker), &Role::ALL, NOW);
-    let loot = Loot::of(&first.to_pem());
+    let stolen = StolenIdentity::of(&first.to_pem());
     let other = uri(1).replace("0707", "0808");
     let stale = uri(0);
     for (uri, words) in [
@@ -140,7 +143,7 @@ fn a_certificate_of_another_job_or_without_an_identity_is_refused() {
         ("mesh://somewhere", "it contains no mesh identity"),
         ("https://example.org/", "it contains no mesh identity"),
     ] {
-        let forged = loot.sign(&authority_name(1), uri, ExtendedKeyUsagePurpose::ClientAuth);
+        let forged = stolen.sign(&authority_name(1), uri, ExtendedKeyUsagePurpose::ClientAuth);
         let (refused, _) = refusal(&trust, &trust, forged);
         assert!(refused.to_string().contains(words), "{refused}");
     }

@@ -1,7 +1,9 @@
 //! Members of a job accept each other, and all other peers are refused.
 
 use crate::pair;
-use crate::pair::{DAY, JOB, Met, NOW, Still, both, drive, identity, meet, time, trust_at};
+use crate::pair::{
+    DAY, HandshakeResults, JOB, NOW, Still, both, drive, identity, run_handshake, time, trust_at,
+};
 use mesh_trust::trust::{peer_of, server_name};
 use mesh_trust::{Role, Trust, TrustError};
 use mesh_wire::id::JobId;
@@ -15,8 +17,9 @@ fn both_sides_learn_the_identity_of_the_other() {
     let controller = authority.issue(Role::Controller, "script", time(NOW)).expect("a name");
     for piece_len in [usize::MAX, 1, 7, 1000] {
         let (server, client) = both(&worker, &controller);
-        let met = meet(server, client, piece_len);
-        let (server, client) = (met.server.expect("a member"), met.client.expect("a member"));
+        let results = run_handshake(server, client, piece_len);
+        let (server, client) =
+            (results.server.expect("a member"), results.client.expect("a member"));
         assert_eq!(&server.peer, controller.me());
         assert_eq!(&client.peer, worker.me());
         assert_eq!(client.peer.to_string(), "worker \"host-1\"");
@@ -26,12 +29,12 @@ fn both_sides_learn_the_identity_of_the_other() {
 
 /// Asserts that both sides are refused, with errors that start with these texts.
 #[track_caller]
-fn check_refused(met: Met, server: &str, client: &str) {
+fn check_refused(results: HandshakeResults, server: &str, client: &str) {
     let said = |end: Result<_, TrustError>| match end {
         Ok(_) => panic!("it was accepted"),
         Err(error) => TrustError::to_string(&error),
     };
-    let (by_server, by_client) = (said(met.server), said(met.client));
+    let (by_server, by_client) = (said(results.server), said(results.client));
     assert!(by_server.starts_with(server), "the server says {by_server:?}");
     assert!(by_client.starts_with(client), "the client says {by_client:?}");
 }
@@ -43,7 +46,7 @@ fn a_peer_of_another_job_is_refused_and_both_jobs_are_named() {
     let (server, client) =
         both(&identity(&ours, Role::Worker), &identity(&theirs, Role::Controller));
     check_refused(
-        meet(server, client, usize::MAX),
+        run_handshake(server, client, usize::MAX),
         "the peer rejected this side (unknown_ca): it does not trust our certificate",
         "the peer belongs to job 07070707070707070707070707070707, and this process to \
          08080808080808080808080808080808: start both with credentials of the same job",
@@ -57,7 +60,7 @@ fn a_forged_authority_of_the_job_is_refused() {
     let (server, client) =
         both(&identity(&ours, Role::Worker), &identity(&forged, Role::Controller));
     check_refused(
-        meet(server, client, usize::MAX),
+        run_handshake(server, client, usize::MAX),
         "the peer rejected this side (unknown_ca)",
         "the peer's certificate is not signed by the authority of job 0707",
     );
@@ -101,7 +104,7 @@ fn the_error_says_how_long_ago_a_certificate_expired() {
     let server = trust_at(&identity(&young, Role::Worker), &Role::ALL, later).accept();
     let client = trust_at(&controller, &Role::ALL, NOW).connect().expect("it can speak");
     check_refused(
-        meet(server, client, usize::MAX),
+        run_handshake(server, client, usize::MAX),
         "the certificate of the peer (controller \"someone\") expired 10 min before the time \
          on this host's clock: rotate the job's credentials, or set the clocks",
         "the peer rejected this side (certificate_expired): our certificate is not valid",
@@ -120,7 +123,7 @@ fn the_error_says_how_long_until_a_certificate_is_valid() {
     let server = trust_at(&identity(&authority, Role::Worker), &Role::ALL, NOW).accept();
     let client = trust_at(&young, &Role::ALL, NOW + 3600).connect().expect("it can speak");
     check_refused(
-        meet(server, client, usize::MAX),
+        run_handshake(server, client, usize::MAX),
         "the certificate of the peer (controller \"someone\") begins 55 min after the time \
          on this host's clock: set the clocks of both hosts",
         "the peer rejected this side (certificate_expired): our certificate is not valid",
@@ -134,7 +137,7 @@ fn a_small_clock_skew_is_tolerated() {
         (identity(&authority, Role::Worker), identity(&authority, Role::Controller));
     let server = trust_at(&worker, &Role::ALL, NOW - 240).accept();
     let client = trust_at(&controller, &Role::ALL, NOW).connect().expect("it can speak");
-    assert!(meet(server, client, usize::MAX).server.is_ok());
+    assert!(run_handshake(server, client, usize::MAX).server.is_ok());
 }
 
 #[test]
@@ -144,14 +147,14 @@ fn a_role_that_the_connection_does_not_accept_is_refused() {
     let server = trust_at(&worker, &[Role::Controller], NOW).accept();
     let client = trust_at(&worker, &[Role::Worker], NOW).connect().expect("it can speak");
     check_refused(
-        meet(server, client, usize::MAX),
+        run_handshake(server, client, usize::MAX),
         "the peer is worker \"someone\", and this connection accepts only controller",
         "the peer rejected this side (access_denied): our certificate has a role",
     );
     let server = trust_at(&worker, &Role::ALL, NOW).accept();
     let client = trust_at(&worker, &[Role::Controller], NOW).connect().expect("it can speak");
     check_refused(
-        meet(server, client, usize::MAX),
+        run_handshake(server, client, usize::MAX),
         "the peer rejected this side (access_denied)",
         "the peer is worker \"someone\", and this connection accepts only controller",
     );
@@ -219,14 +222,14 @@ impl rustls::client::ResolvesClientCert for Nothing {
 /// A client that accepts any server.
 fn careless_client(trust: &Trust) -> ClientConnection {
     let mut config = trust.client_config().expect("a configuration");
-    config.dangerous().set_certificate_verifier(Arc::new(Careless));
+    config.dangerous().set_certificate_verifier(Arc::new(AcceptAnyCertificate));
     ClientConnection::new(Arc::new(config), server_name()).expect("a client")
 }
 
 #[derive(Debug)]
-struct Careless;
+struct AcceptAnyCertificate;
 
-impl rustls::client::danger::ServerCertVerifier for Careless {
+impl rustls::client::danger::ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &rustls_pki_types::CertificateDer<'_>,

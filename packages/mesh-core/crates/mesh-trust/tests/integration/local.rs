@@ -51,8 +51,9 @@ fn accept_each_other(worker: &Authority, controller: &Authority, now: u64) -> bo
     };
     let server = pair::trust_at(&issue(worker, Role::Worker), &Role::ALL, now).accept();
     let client = pair::trust_at(&issue(controller, Role::Controller), &[Role::Worker], now);
-    let met = pair::meet(server, client.connect().expect("there is randomness"), usize::MAX);
-    met.server.is_ok() && met.client.is_ok()
+    let results =
+        pair::run_handshake(server, client.connect().expect("there is randomness"), usize::MAX);
+    results.server.is_ok() && results.client.is_ok()
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! Credentials are replaced while the job runs, and old ones are no longer accepted.
 
 use crate::pair;
-use crate::pair::{DAY, JOB, NOW, both, identity, meet, send, time, trust_at};
+use crate::pair::{DAY, JOB, NOW, both, identity, run_handshake, send, time, trust_at};
 use mesh_trust::{Authority, Identity, Role, TrustError};
 
 fn can_meet(server: &Identity, client: &Identity) -> bool {
     let (server, client) = both(server, client);
-    let met = meet(server, client, usize::MAX);
-    met.server.is_ok() && met.client.is_ok()
+    let results = run_handshake(server, client, usize::MAX);
+    results.server.is_ok() && results.client.is_ok()
 }
 
 #[test]
@@ -40,14 +40,14 @@ fn a_stolen_old_certificate_is_refused_once_its_authority_is_forgotten() {
     assert!(can_meet(&identity(&new, Role::Worker), &stolen));
     new.forget_previous();
     let (server, client) = both(&identity(&new, Role::Worker), &stolen);
-    let met = meet(server, client, usize::MAX);
-    assert!(met.server.is_err() && met.client.is_err());
+    let results = run_handshake(server, client, usize::MAX);
+    assert!(results.server.is_err() && results.client.is_err());
     // An attacker that serves with the stolen certificate is refused by the client.
     let server = trust_at(&stolen, &Role::ALL, NOW).accept();
     let client = trust_at(&identity(&new, Role::Worker), &Role::ALL, NOW).connect();
-    let met = meet(server, client.expect("it can speak"), usize::MAX);
-    assert_eq!(met.client.err(), Some(TrustError::Stale { theirs: 1, oldest: 2 }));
-    let said = met.server.expect_err("it is refused").to_string();
+    let results = run_handshake(server, client.expect("it can speak"), usize::MAX);
+    assert_eq!(results.client.err(), Some(TrustError::Stale { theirs: 1, oldest: 2 }));
+    let said = results.server.expect_err("it is refused").to_string();
     assert!(said.contains("certificate_revoked"), "{said}");
 }
 

@@ -52,13 +52,17 @@ pub(crate) fn both(server: &Identity, client: &Identity) -> (Handshake, Handshak
 }
 
 /// The result of a handshake on both sides.
-pub(crate) struct Met {
+pub(crate) struct HandshakeResults {
     pub(crate) server: Result<SecureStream, TrustError>,
     pub(crate) client: Result<SecureStream, TrustError>,
 }
 
 /// Transfers bytes in both directions, at most `piece_len` at a time, until none are pending.
-pub(crate) fn meet(mut server: Handshake, mut client: Handshake, piece_len: usize) -> Met {
+pub(crate) fn run_handshake(
+    mut server: Handshake,
+    mut client: Handshake,
+    piece_len: usize,
+) -> HandshakeResults {
     let (mut server_end, mut client_end) = (None, None);
     let mut passed_len = 0;
     loop {
@@ -79,7 +83,7 @@ pub(crate) fn meet(mut server: Handshake, mut client: Handshake, piece_len: usiz
     {
         client = Err(refusal.into());
     }
-    Met { server, client }
+    HandshakeResults { server, client }
 }
 
 fn carry(
@@ -105,8 +109,11 @@ pub(crate) fn linked() -> (SecureStream, SecureStream) {
     let worker = identity(&authority, Role::Worker);
     let controller = identity(&authority, Role::Controller);
     let (server, client) = both(&worker, &controller);
-    let met = meet(server, client, usize::MAX);
-    (met.server.expect("the client is a member"), met.client.expect("the server is a member"))
+    let results = run_handshake(server, client, usize::MAX);
+    (
+        results.server.expect("the client is a member"),
+        results.client.expect("the server is a member"),
+    )
 }
 
 /// Sends all pieces, as far as the buffers allow at a time, and returns the received bytes.
