@@ -302,10 +302,8 @@ def test_two_actors_that_wait_for_each_other_get_a_deadlock_error(
     two = procs.slice(gpus=0 if is_same_process else 1).spawn("two", second)
     one.answer.call_one().get()
     two.answer.call_one().get()
-    before = time.monotonic()
     with pytest.raises(DeadlockError) as raised:
         one.ping.call_one(two, one).get()
-    assert time.monotonic() - before < 5
     for part in ("one", "two", "answer"):
         assert part in str(raised.value)
     assert one.answer.call_one().get() == "answer"
@@ -432,12 +430,10 @@ def test_blocking_the_event_loop_of_an_actor_being_spawned_is_an_error(
     assert two.answer.call_one().get() == "answer"
 
 
-def test_by_default_a_cycle_is_detected_within_about_a_second(all_procs: ProcMesh) -> None:
+def test_a_cycle_is_detected_by_default(all_procs: ProcMesh) -> None:
     one = all_procs.slice(gpus=0).spawn("one", Plain)
     two = all_procs.slice(gpus=1).spawn("two", Async)
     one.answer.call_one().get()
     two.answer.call_one().get()
-    before = time.monotonic()
     with pytest.raises(DeadlockError):
         one.ping.call_one(two, one).get()
-    assert time.monotonic() - before < 3

@@ -17,7 +17,8 @@ START = """
     mesh.add.call().get()
 """
 # A failing program does not wait for endpoints that never return. Other work delays it, too.
-PROMPT_S = 10.0
+# Much less than what the programs would wait for, also on a busy machine.
+PROMPT_S = 30.0
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ PROMPT_S = 10.0
 def test_the_exit_status_is_that_of_the_program(tmp_path: Path, rest: str, status: int) -> None:
     ended = run(tmp_path, f"{START}\n    {rest}\n")
     assert ended.status == status, ended.err
-    assert ended.seconds < 10
+    assert ended.seconds < PROMPT_S
 
 
 @pytest.mark.parametrize(
@@ -176,8 +177,8 @@ def test_a_program_continues_after_a_caught_interrupt(tmp_path: Path) -> None:
     ("rest", "status", "limit_s"),
     [
         ("raise OSError", 1, PROMPT_S),
-        ("pass", 0, 12.0),
-        pytest.param("sys.exit(3)", 3, 12.0, marks=pytest.mark.slow),
+        ("pass", 0, 2 * PROMPT_S),
+        pytest.param("sys.exit(3)", 3, 2 * PROMPT_S, marks=pytest.mark.slow),
     ],
 )
 def test_an_endpoint_that_never_returns_does_not_block_the_exit(
@@ -338,4 +339,4 @@ def test_a_failure_terminates_a_program_that_started_mesh_in_a_thread(tmp_path: 
     ended = run(tmp_path, program)
     assert ended.status == 1
     assert "Unhandled failure" in ended.err
-    assert ended.seconds < 15
+    assert ended.seconds < PROMPT_S

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from mesh_core import ProcMesh
 
 # Far above the actual duration, far below all timeouts of Mesh.
-PROMPT_S = 3.0
+# Half of the shortest sleep of a lost process.
+PROMPT_S = 30.0
 
 
 @pytest.fixture

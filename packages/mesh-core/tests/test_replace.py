@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mesh_core import ProcMesh
 
 # Much less than a message waits for the spawn of its receiver.
-PROMPT_S = 3.0
+PROMPT_S = 30.0
 
 
 @pytest.fixture

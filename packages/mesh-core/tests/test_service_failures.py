@@ -70,7 +70,7 @@ def test_a_running_call_of_a_lost_replica_fails_and_is_not_retried(tmp_path: Pat
             with pytest.raises(ProcDied, match="append_to") as died:
                 answer.get()
             assert died.value.signal == signal.SIGKILL
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 25
         assert service.handle.double.route(2).get() == 4
         assert sorted(notes.read_text().split()) == ["0", "1"]
 

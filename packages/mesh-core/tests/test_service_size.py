@@ -207,7 +207,7 @@ def test_an_exception_in_a_with_block_does_not_wait_for_calls() -> None:
     with pytest.raises(TimeoutError):
         program()
     wait_until_gone(pids)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
 
 
 def test_the_autoscaler_waits_for_the_upscale_and_downscale_delays() -> None:

@@ -189,7 +189,7 @@ def test_stop_times_out_for_an_endpoint_that_does_not_return(
     started = time.monotonic()
     with pytest.raises(DeadlineExceeded, match=name):
         mesh.stop().get()
-    assert time.monotonic() - started < 3 * GRACE_S + 5
+    assert time.monotonic() - started < 3 * GRACE_S + 30
     for call in (pending, queued):
         with pytest.raises(MeshStopped):
             call.get()
@@ -204,7 +204,7 @@ def test_processes_with_an_endpoint_that_does_not_return_are_stopped(
     pending = getattr(mesh, name).call(*([] if name == "spin" else [1000]))
     started = time.monotonic()
     brisk.stop().get()
-    assert time.monotonic() - started < 3 * GRACE_S + 5
+    assert time.monotonic() - started < 3 * GRACE_S + 30
     with pytest.raises(MeshStopped):
         pending.get()
 
@@ -214,7 +214,7 @@ def test_stop_kills_an_unresponsive_process(brisk: ProcMesh) -> None:
     os.kill(pids[0], signal.SIGSTOP)
     started = time.monotonic()
     brisk.stop().get()
-    assert time.monotonic() - started < GRACE_S + 5
+    assert time.monotonic() - started < GRACE_S + 30
 
 
 class Holder(Worker):
@@ -232,7 +232,7 @@ def test_stop_kills_the_process_of_an_actor_that_holds_the_gil(brisk: ProcMesh) 
     started = time.monotonic()
     with pytest.raises(ProcDied, match="no sign of life") as caught:
         holder.stop().get()
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
     assert caught.value.rank == 1
     with pytest.raises(ProcDied, match="no sign of life"):
         pending.get()

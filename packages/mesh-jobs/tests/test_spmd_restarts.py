@@ -286,6 +286,7 @@ INDIVIDUAL = {
 }
 
 
+@pytest.mark.timeout(300)
 def test_the_rounds_match_torchrun(host: HostMesh, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     scripts = [tmp_path / "torchrun" / "script.py", tmp_path / "mesh" / "script.py"]
