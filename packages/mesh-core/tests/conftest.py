@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-TEST_TIMEOUT_S = 60
+TEST_TIMEOUT_S = 120
 RANKS = 4
 
 

@@ -217,6 +217,8 @@ def test_drained_processes_may_die_or_be_stopped(more: ProcMesh) -> None:
 
 def test_impossible_changes_are_rejected(procs: ProcMesh, more: ProcMesh) -> None:
     with FaultTolerantTraining(procs, Regression) as training:
+        # Otherwise it may be closed while the ranks still import torch, which is an error.
+        training.run(1)
         with pytest.raises(ValueError, match="take part in the training already"):
             training.add(procs)
         with pytest.raises(ValueError, match="no rank of the training is on"):
