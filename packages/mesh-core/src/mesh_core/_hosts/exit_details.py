@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-
+from mesh_core._processes.exit_report import signal_name
 from mesh_core._serialization.wire import proc_id, proc_name
 
 TYPE_CHECKING = False
@@ -42,8 +41,7 @@ def exit_fields(identity: Identity, slot: Slot, report: ExitReport) -> dict[str,
 def describe_exit(report: ExitReport) -> str:
     """Describe how a process has exited in a few words."""
     if report.signal is not None:
-        names = {one.value: one.name for one in signal.Signals}
-        return f"its process was killed by {names.get(report.signal, report.signal)}"
+        return f"its process was killed by {signal_name(report.signal)}"
     return f"its process exited with status {report.exit_code}"
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 import time
 
+from mesh_core._processes.exit_report import signal_name
 from mesh_core._system import kernel as _kernel
 
 TYPE_CHECKING = False
@@ -50,8 +50,8 @@ def _what_agent_awaits(host_name: str, local_host: LocalHost, slots: Mapping[int
 def _why_silent(local_host: LocalHost, number: int, pid: int, slot: Slot) -> str:
     stop = local_host.stop_of(number)
     if stop is not None:
-        name = signal.Signals(stop.signal).name
-        return f"; it has been stopped by {name} for {time.monotonic() - stop.since:.0f} s"
+        stopped_s = time.monotonic() - stop.since
+        return f"; it has been stopped by {signal_name(stop.signal)} for {stopped_s:.0f} s"
     if _kernel.state_of(pid) == "t":
         return "; a debugger has stopped it"
     if slot.unreachable_s:

@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Collection
 
+from mesh_core._processes.exit_report import signal_name
 from mesh_core._system import kernel as _kernel
 
 __all__ = ["LOOK_S", "StoppedProcs", "StoppedTemplates"]
@@ -104,7 +105,7 @@ class StoppedProcs:
             stop.stopped_s += passed_s
             if stop.stopped_s >= stop.limit_s:
                 del self._stops[pid]
-                name = signal.Signals(stop.signal).name
+                name = signal_name(stop.signal)
                 self._kill(pid, f"it was stopped by {name} for {stop.limit_s:g} s and killed")
         if not self._stops:
             self._clock.rest()

@@ -29,6 +29,7 @@ from typing import NamedTuple, NoReturn
 
 from mesh_core._processes.child import ChildInheritance, apply_changes, become
 from mesh_core._processes.command import BootstrapCommand
+from mesh_core._processes.exit_report import signal_name
 from mesh_core._processes.link import Link, close_all, message_pair
 from mesh_core._processes.messages import (
     Branch,
@@ -408,7 +409,7 @@ def _read_verdict(read: int) -> str:
 
 def _describe_status(status: int) -> str:
     if os.WIFSIGNALED(status):
-        return signal.Signals(os.WTERMSIG(status)).name
+        return signal_name(os.WTERMSIG(status))
     return f"status {os.WEXITSTATUS(status)}"
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from mesh_core._processes.exit_report import signal_name
 from mesh_core._replay.errors import NotReplayable, RecordEnded, ReplayedDeath, ReplayError
 from mesh_core._replay.play import call_directly, play
 from mesh_core._replay.record import Record
@@ -117,8 +117,7 @@ class Replay:
         command = [sys.executable, "-m", "mesh_core.replay", str(self.path), "--trust"]
         done = subprocess.run([*command, "--actor", self._name], check=False)
         if done.returncode < 0:
-            names = {one.value: one.name for one in signal.Signals}
-            killer = names.get(-done.returncode, -done.returncode)
+            killer = signal_name(-done.returncode)
             raise ReplayedDeath(f"the process of {self._name} was killed by {killer}")
         if done.returncode:
             raise ReplayError(f"the replay of {self._name} exited with status {done.returncode}")

@@ -6,7 +6,7 @@ import signal
 import threading
 from typing import Any
 
-from mesh_core._processes.exit_report import ExitReport
+from mesh_core._processes.exit_report import ExitReport, signal_name
 from mesh_core._processes.job_dir import JobDir
 from mesh_core._processes.local_host import LocalHost
 from mesh_core._simulation.process import SimulatedProcess
@@ -187,4 +187,4 @@ class SimulatedJobDir(JobDir):
 def _described(status: int) -> str:
     if status >= 0:
         return f"exited with status {status}"
-    return f"was killed by {signal.Signals(-status).name}"
+    return f"was killed by {signal_name(-status)}"
