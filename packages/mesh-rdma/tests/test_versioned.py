@@ -123,6 +123,24 @@ def test_writer_waits_for_leases_and_views(owner: ChildProcess) -> None:
     assert buffer.publish(b"more", timeout=LONG_S) == 2
 
 
+def test_a_read_that_fails_does_not_extend_the_lease(fork_server: ForkServer) -> None:
+    """The writer can reuse the area although no garbage collection has run."""
+    nbytes = 20_000
+    destination = bytearray(nbytes)
+    owner = fork_server.start("publish", nbytes)
+    gc.disable()
+    try:
+        with owner.channel:
+            # The third publication needs the area of the first version.
+            for number in range(4):
+                reader = told(owner, "publish", "x" * nbytes)
+                with reader.hold() as version, pytest.raises(RDMATimeout):
+                    version.buffer.read_into(destination, timeout=0).get()
+                assert version.step == number
+    finally:
+        gc.enable()
+
+
 @pytest.mark.parametrize("dropped_by", ["by its reader", "by another reader"])
 def test_a_viewed_version_remains_valid_after_it_is_dropped(
     owner: ChildProcess, dropped_by: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Generic, Protocol, TypeVar
 
 from mesh_core._calls.future import _ERROR, _VALUE, Future
+from mesh_core._errors import MeshError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class CompletionFuture(Future[R], Generic[R]):
 
     def __init__(self, completion: Completion[R]) -> None:
         self._start()
-        self._completion = completion
+        self._completion: Completion[R] = completion
 
     @staticmethod
     def completed(value: V) -> Future[V]:
@@ -58,7 +59,7 @@ class CompletionFuture(Future[R], Generic[R]):
     @staticmethod
     def failed(error: BaseException) -> Future[Any]:
         """Return a future that already has an exception."""
-        return _SettledFuture(_ERROR, error)
+        return _SettledFuture(_ERROR, _without_callers(error))
 
     def _wait(self, timeout: float | None) -> None:
         if not self._completion.wait(timeout):
@@ -73,9 +74,11 @@ class CompletionFuture(Future[R], Generic[R]):
         try:
             value = self._completion.outcome()
         except BaseException as error:
-            self._settle(_ERROR, error)
+            self._settle(_ERROR, _without_callers(error))
         else:
             self._settle(_VALUE, value)
+        # Release what the work has used, for example a lease on memory, before the future is gone.
+        self._completion = _OVER
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         def wake() -> None:
@@ -97,6 +100,44 @@ class CompletionFuture(Future[R], Generic[R]):
         is_given_up = self._completion.cancel()
         self._poll()
         return is_given_up
+
+
+def _without_callers(error: BaseException) -> BaseException:
+    """Remove the frames of the current calls from the traceback of an error of Mesh.
+
+    A frame refers to its callers and all their variables: the future, which refers to the error,
+    and for example a buffer, whose lease would last until a garbage collection. Other exceptions
+    keep their traceback, because their message may not describe the problem.
+    """
+    trace = error.__traceback__
+    if not isinstance(error, MeshError) or trace is None:
+        return error
+    caller = trace.tb_frame.f_back
+    while trace is not None and trace.tb_frame.f_back is caller:
+        caller, trace = trace.tb_frame, trace.tb_next
+    return error.with_traceback(trace)
+
+
+class _Over:
+    """Stands for work that has ended, whose outcome the future has."""
+
+    def wait(self, timeout: float | None) -> bool:
+        return True
+
+    def is_done(self) -> bool:
+        return True
+
+    def outcome(self) -> Any:
+        return None
+
+    def cancel(self) -> bool:
+        return False
+
+    def when_done(self, callback: Callable[[], object]) -> None:
+        callback()
+
+
+_OVER = _Over()
 
 
 class _SettledFuture(Future[R]):

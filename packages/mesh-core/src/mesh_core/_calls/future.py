@@ -76,7 +76,11 @@ class Future(Generic[R]):
             self._wait(timeout)
         if self._state == _ERROR:
             __tracebackhide__ = True  # for pytest and IPython
-            raise self._outcome.with_traceback(self._traceback)
+            try:
+                raise self._outcome.with_traceback(self._traceback)
+            finally:
+                # The traceback refers to this frame, so the exception would refer to the future.
+                del self
         return self._outcome  # type: ignore[no-any-return]
 
     result = get
@@ -176,7 +180,11 @@ class Future(Generic[R]):
                     end_wait(wait)
         if self._state == _ERROR:
             __tracebackhide__ = True  # for pytest and IPython
-            raise self._outcome.with_traceback(self._traceback)
+            try:
+                raise self._outcome.with_traceback(self._traceback)
+            finally:
+                # The traceback refers to this frame, so the exception would refer to the future.
+                del self
         return self._outcome  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
