@@ -15,7 +15,7 @@ from mesh_core._hosts.address import Address
 from mesh_core._hosts.joining import ask_until_taken
 from mesh_core._hosts.place import Place
 from mesh_core._hosts.route import ways
-from mesh_core._hosts.standby import StandbyWorkers
+from mesh_core._hosts.standby import StandbyWorkers, standby_limit_s
 from mesh_core._runtime.epoch import EPOCH_MAX
 from mesh_core._serialization.wire import proc_id
 
@@ -229,8 +229,8 @@ class Places:
             reasons = []
             while machine := self.next_machine(place, given, may_return=may_return):
                 address, gateway, is_spare = machine
-                # A standby worker has just confirmed that it is running.
-                limit_s = place.config.host_lease_s if is_spare else place.config.attach_timeout_s
+                config = place.config
+                limit_s = standby_limit_s(config) if is_spare else config.attach_timeout_s
                 why = self._put(place, address, gateway, limit_s)
                 if why is None:
                     return

@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from mesh_core._hosts.address import Address
     from mesh_core._runtime.runtime import Runtime
 
-__all__ = ["StandbyWorker", "StandbyWorkers"]
+__all__ = ["StandbyWorker", "StandbyWorkers", "standby_limit_s"]
 
 # The number of renewals of a reservation per lease.
 _PER_LEASE = 3
 _RELEASE_LIMIT_S = 1.0
 # The pause between two requests to a worker that is still busy, in seconds.
 _RETRY_S = 0.1
+# A machine under load needs up to this many seconds to join, even if its lease is shorter.
+_JOIN_S = 5.0
 
 
 class StandbyWorker:
@@ -205,3 +207,11 @@ class StandbyWorkers:
             # The worker is not reachable at the moment.
             return False
         return is_held
+
+
+def standby_limit_s(config: Config) -> float:
+    """Return the time limit for a standby worker to join, in seconds.
+
+    It has confirmed its reservation a moment ago, so it joins at once unless it has just died.
+    """
+    return max(config.host_lease_s, _JOIN_S)
