@@ -15,6 +15,7 @@ from torch import distributed
 
 from mesh_core import ProcMesh, this_host
 from mesh_core.testing import proc_pid
+from mesh_tensor._training.rendezvous_store import MeshStore
 from mesh_tensor.testing import damage_checkpoints
 from mesh_tensor.training import (
     DiskCheckpoints,
@@ -208,6 +209,30 @@ def test_training_fails_without_any_copy(procs: ProcMesh, tmp_path: Path) -> Non
     faults = {(3, 1): kill_all}
     with pytest.raises(NoCheckpoint, match="pass disk=DiskCheckpoints"):
         train(procs, Program, tmp_path, faults)
+
+
+class LostWhileJoining(Program):
+    """Rank 1 is killed while a second process group is formed."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, {(5, 2): fail})
+
+    def inject(self, step: int) -> None:
+        if (step, self.rank) == (3, 1) and not (self.folder / "lost").exists():
+            (self.folder / "lost").touch()
+            MeshStore.set = lambda *_: kill(self.folder)  # type: ignore[method-assign]
+        super().inject(step)
+
+
+def test_ranks_keep_their_state_if_another_one_is_lost_while_they_join(
+    procs: ProcMesh, tmp_path: Path
+) -> None:
+    pids = [proc_pid(procs, rank) for rank in range(SIZE)]
+    with FaultTolerantTraining(procs, LostWhileJoining, tmp_path) as training:
+        training.run(STEPS)
+    assert [one.source for one in training.recoveries] == ["memory"]
+    replaced = [proc_pid(procs, rank) != pids[rank] for rank in range(SIZE)]
+    assert replaced == [False, True, False]
 
 
 class Broken(Program):

@@ -40,9 +40,10 @@ __all__ = ["FaultTolerantTraining"]
 
 T = TypeVar("T")
 
-# The time that ranks have to end a step after their collectives were aborted: this many times the
-# longest step, but at least this many seconds. A rank that takes longer hangs.
-_ABORT_STEPS, _ABORT_S = 3, 1.0
+# The time that ranks have to end a call after their collectives were aborted: this many times the
+# longest step, but at least this many seconds. A rank that takes longer hangs. If no step has ended
+# for long, the ranks that do not hang only wait for collectives, which end at once.
+_ABORT_STEPS, _ABORT_S, _ABORT_STALLED_S = 3, 5.0, 1.0
 _REPLY_S = 2.0
 _SETUP_S = 120.0
 _log = logging.getLogger("mesh_tensor")
@@ -226,8 +227,7 @@ class FaultTolerantTraining:
         """Stop the actors of the training; the processes remain."""
         self._changes.give_up(TrainingFailed("the training was closed"))
         self._members.stop()
-        if self._server is not None:
-            self._server.stop().get()
+        self._close_store()
 
     @property
     def size(self) -> int:
@@ -266,8 +266,7 @@ class FaultTolerantTraining:
             self._members[rank].started(place)
         self.host_names = [member.host_name for member in self._members]
         step, source, damaged = self._restore()
-        if self._server is not None:
-            self._server.stop().get()
+        self._close_store()
         self._server = this_proc().spawn("rendezvous_store", StoreServer)
         from_disk = step if source == "disk" else None
         numbers = [member.number for member in self._members]
@@ -502,16 +501,19 @@ class FaultTolerantTraining:
             if not is_late:
                 return {rank: future.get() for rank, future in futures.items()}
         reported_at = time.time()
-        hung = self._abort(futures)
+        hung = self._abort(futures, _ABORT_STALLED_S if is_late else _ABORT_S)
         raise Interrupted(describe_failure(futures, hung, reported_at, is_late=is_late))
 
-    def _abort(self, futures: Mapping[int, Future[Any]]) -> list[int]:
-        """Abort the calls of all ranks; kill and return the ranks whose calls do not end."""
+    def _abort(self, futures: Mapping[int, Future[Any]], limit_s: float) -> list[int]:
+        """Abort the calls of all ranks; kill and return the ranks whose calls do not end.
+
+        A rank that is killed loses its state, and the copies that it holds.
+        """
         for member in self._members:
             member.monitor.abort.broadcast()
         if self._server is not None:
-            self._server.stop()
-        limit_s = max(_ABORT_STEPS * self._progress.longest_step_s, _ABORT_S)
+            self._server.close.broadcast()
+        limit_s = max(_ABORT_STEPS * self._progress.longest_step_s, limit_s)
         self._progress.start_waiting()
         while (
             self._progress.waited_s() < limit_s and wait(futures.values(), timeout=POLL_S).pending
@@ -523,6 +525,11 @@ class FaultTolerantTraining:
         wait([futures[rank] for rank in hung], timeout=_REPLY_S)
         self._progress.poll()
         return hung
+
+    def _close_store(self) -> None:
+        if self._server is not None:
+            self._server.close.broadcast()
+            self._server.stop().get()
 
     def _kill(self, rank: int) -> None:
         with suppress(HostDied):

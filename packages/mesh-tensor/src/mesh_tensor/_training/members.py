@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mesh_core import MeshStopped, ProcMesh
+from mesh_core import MeshStopped, ProcMesh, wait
 from mesh_core.spi import current_process
 from mesh_tensor._training.rank_actors import CheckpointHolder, RankMonitor, Trainer
 
@@ -22,6 +22,9 @@ __all__ = ["Member", "Members", "holder_ranks"]
 # Modules that are preloaded in replacement processes. The first optimizer of a process imports the
 # first module, which takes seconds.
 _PRELOADED = ("torch._dynamo", "torch.distributed", "mesh_tensor._training.rank_actors")
+
+# The time that ranks have to reply before they are stopped, in seconds.
+_END_S = 30.0
 
 
 @dataclass(eq=False)
@@ -135,10 +138,14 @@ class Members:
 
     def stop(self) -> None:
         """Stop the actors; the processes remain."""
+        ended = []
         for member in (*self._all, *self._left):
             # Processes that have left may have been stopped.
             with suppress(MeshStopped):
-                member.monitor.end_watch.broadcast()
+                ended.append(member.monitor.end_watch.call_one())
+                ended[-1].add_done_callback(_receive)
+        # The grace period of the stop begins when no rank is busy with something else.
+        wait(ended, timeout=_END_S)
         for mesh in reversed(self._meshes):
             mesh.stop().get()
 

@@ -12,6 +12,7 @@ end it has read; a duplicate keeps it open, so that no peer gets an error when i
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import stat
@@ -20,6 +21,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
 from torch import distributed
+from torch.distributed import distributed_c10d
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +34,8 @@ __all__ = ["abort_group", "join_group", "leave_group"]
 
 # Hangs are detected by the progress of the steps. This limit applies only if that detection fails.
 _TIMEOUT = timedelta(minutes=30)
+# The prefix of the keys in the store under which ranks publish on which addresses they listen.
+_LISTENERS = "mesh/listeners/"
 # The addresses on which the ranks of the current group accept connections.
 _listeners: set[Address] = set()
 # Duplicates of the connections of an aborted group.
@@ -48,7 +52,7 @@ def join_group(store: Store, rank: int, size: int, backend: str) -> None:
         backend: The name of the backend, such as `gloo` or `cpu:gloo,cuda:nccl`.
 
     Raises:
-        DistError: The ranks could not connect.
+        RuntimeError: The ranks could not connect, or the store was closed.
     """
     leave_group()
     before = set(_listening())
@@ -56,9 +60,11 @@ def join_group(store: Store, rank: int, size: int, backend: str) -> None:
         backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT
     )
     own = [address for address in _listening() if address not in before]
-    everyone: list[list[Address]] = [[] for _ in range(size)]
-    distributed.all_gather_object(everyone, own)
-    _listeners.update(address for addresses in everyone for address in addresses)
+    # A collective would be simpler, but it could not be aborted before all addresses are known.
+    store.set(f"{_LISTENERS}{rank}", json.dumps(own))
+    for peer in range(size):
+        for host, port in json.loads(store.get(f"{_LISTENERS}{peer}")):
+            _listeners.add((host, port))
 
 
 def leave_group() -> None:
@@ -68,6 +74,9 @@ def leave_group() -> None:
         _aborted.pop().close()
     if distributed.is_initialized():
         distributed.destroy_process_group()
+    # The keys of a group in its store contain this number. Torch resets it only if the previous
+    # group was formed; a rank that was replaced would then wait for other keys than the others.
+    distributed_c10d._world.group_count = 0
 
 
 def abort_group() -> None:

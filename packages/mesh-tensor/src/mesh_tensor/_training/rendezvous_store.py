@@ -1,7 +1,7 @@
 """A store of `torch.distributed` whose requests are messages to an actor of the program.
 
 Ranks find each other through it, so the store needs no separate address or port. It belongs to one
-process group: when the actor is stopped, all ranks that still wait for others get an error.
+process group: when it is closed, all ranks that still wait for others get an error.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class StoreServer(Actor):
     async def __init__(self) -> None:  # type: ignore[misc]
         self._values: dict[str, bytes] = {}
         self._changed = asyncio.Condition()
+        self._is_closed = False
 
     @concurrent_endpoint
     async def set(self, key: str, value: bytes) -> None:
@@ -37,14 +38,14 @@ class StoreServer(Actor):
     async def get(self, key: str) -> bytes:
         """Wait until a key exists, and return its value."""
         async with self._changed:
-            await self._changed.wait_for(lambda: key in self._values)
+            await self._wait_for([key])
             return self._values[key]
 
     @concurrent_endpoint
     async def wait(self, keys: list[str]) -> None:
         """Wait until all keys exist."""
         async with self._changed:
-            await self._changed.wait_for(lambda: all(key in self._values for key in keys))
+            await self._wait_for(keys)
 
     @concurrent_endpoint
     async def add(self, key: str, amount: int) -> int:
@@ -80,6 +81,25 @@ class StoreServer(Actor):
         """Return the number of keys."""
         return len(self._values)
 
+    @concurrent_endpoint
+    async def close(self) -> None:
+        """Let all waits raise an error, including those that begin later."""
+        async with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    async def _wait_for(self, keys: list[str]) -> None:
+        """Wait until all keys exist; the caller holds the condition.
+
+        Raises:
+            RuntimeError: The store was closed.
+        """
+        await self._changed.wait_for(
+            lambda: self._is_closed or all(key in self._values for key in keys)
+        )
+        if self._is_closed:
+            raise RuntimeError("the process group was aborted while it was formed")
+
 
 class MeshStore(Store):
     """The store as `torch.distributed` sees it; methods have the names and values of `Store`."""
@@ -106,7 +126,8 @@ class MeshStore(Store):
         return self._server.check.call_one(list(keys)).get()
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
-        limit = self._timeout if timeout is None else timeout
+        # A closed store ends the wait, so ranks that start late have more time than gloo permits.
+        limit = self._timeout if timeout is None else max(timeout, self._timeout)
         self._server.wait.call_one(list(keys)).get(limit.total_seconds())
 
     def delete_key(self, key: str) -> bool:
