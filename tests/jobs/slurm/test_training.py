@@ -72,6 +72,9 @@ def test_ranks_leave_nodes_that_are_drained_or_lost(jobs: Jobs, cluster: RemoteC
                 left[0].result(LIMIT_S)
             assert training.host_names == [first, last]
             assert not training.recoveries
+            # While the ranks form a group, one of them cannot be released from a dead host.
+            reached = training.steps_done
+            wait_until(lambda: training.steps_done > reached, LIMIT_S)
             cluster.power_cut(last)
             wait_until(lambda: bool(training.recoveries), LIMIT_S)
             assert training.recoveries[0].kind == "host"
