@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +15,7 @@ from mesh_jobs._worker.credentials import sweep
 __all__ = ["all_workers", "end_workers", "running_workers", "start_worker"]
 
 _END_S = 10.0
+_LOAD_PAUSE_S = 0.001
 
 
 def running_workers(allocation_id: str) -> dict[tuple[str, int], set[int]]:
@@ -81,6 +83,10 @@ def start_worker(
         assert worker.stdin is not None
         with worker.stdin as stdin:
             stdin.write(secret)
+    # The kernel may still load the program. Until then, the process has no command line, and would
+    # be taken for a worker that has exited.
+    while not command_of(worker.pid) and worker.poll() is None:
+        time.sleep(_LOAD_PAUSE_S)
     # The worker is not waited for; it is found in the process table.
     worker.returncode = 0
 
