@@ -295,11 +295,13 @@ def test_an_attribute_error_says_to_wait_for_the_value_first(latch: Latch) -> No
 def test_dropped_futures_leave_no_pending_waits(latch: Latch) -> None:
     from mesh_core._runtime.runtime import runtime
 
+    # Calls of earlier tests may not have ended yet.
+    earlier = set(runtime().engine.waits())
     for _ in range(100):
         latch.value.call_one(b"x" * 1000)
     latch.value.call_one(1).get()
     gc.collect()
-    assert runtime().engine.waits() == []
+    assert set(runtime().engine.waits()) <= earlier
 
 
 def test_returns_future_supports_sync_and_async_callers() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import re
 import resource
@@ -278,9 +279,12 @@ class traced:
     def __enter__(self) -> None:
         attach = 16
         for thread in self._threads():
-            if self._ptrace(attach, thread, None, None) != 0:
+            if self._ptrace(attach, thread, None, None) == 0:
+                os.waitpid(thread, 0x40000000)  # __WALL
+            elif ctypes.get_errno() != errno.ESRCH:
+                # A thread that is still traced would keep the process from ending.
+                self.__exit__()
                 pytest.skip(f"no process can be traced here: {os.strerror(ctypes.get_errno())}")
-            os.waitpid(thread, 0x40000000)  # __WALL
 
     def __exit__(self, *_: object) -> None:
         detach = 17
