@@ -7,6 +7,7 @@ no data from the attacker was unpickled.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
@@ -54,6 +55,7 @@ AUTHENTICATION_MAX_S = 10.0
 SLACK_S = 3.0
 
 _pause = threading.Event()
+_ports = itertools.count(PORT + 2)
 
 
 @dataclass(frozen=True)
@@ -414,7 +416,8 @@ class Taken:
 @contextmanager
 def taken_over(monitored: AttackedCluster) -> Iterator[Taken]:
     """Make the program attach a worker to its job that the attacker controls."""
-    port = PORT + 2
+    # The program still tries to attach the workers of earlier tests.
+    port = next(_ports)
     with monitored.attacker.listen(port) as listener:
         address = f"tcp://{monitored.attacker.name}:{port}"
         monitored.program.do(steps.ask_to_join, [address], monitored.cluster.keys)
