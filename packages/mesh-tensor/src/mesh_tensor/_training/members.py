@@ -22,9 +22,8 @@ __all__ = ["Member", "Members", "holder_ranks"]
 # Modules that are preloaded in replacement processes. The first optimizer of a process imports the
 # first module, which takes seconds.
 _PRELOADED = ("torch._dynamo", "torch.distributed", "mesh_tensor._training.rank_actors")
-
 # The time that ranks have to reply before they are stopped, in seconds.
-_END_S = 30.0
+_END_S = 10.0
 
 
 @dataclass(eq=False)
