@@ -16,8 +16,8 @@ START = """
     mesh = procs.spawn("worker", Worker)
     mesh.add.call().get()
 """
-# A failing program does not wait for endpoints that never return. Other work delays it, too.
-# Much less than what the programs would wait for, also on a busy machine.
+# A failing program does not wait for endpoints that never return. Other work delays it, too, but on
+# a busy machine by much less than what the endpoints would take.
 PROMPT_S = 30.0
 
 

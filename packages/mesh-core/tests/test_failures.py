@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from mesh_core import ProcMesh
 
-# Far above the actual duration, far below all timeouts of Mesh.
-# Half of the shortest sleep of a lost process.
+# Far above the actual duration, and half of the shortest sleep of a lost process.
 PROMPT_S = 30.0
 
 

@@ -281,10 +281,10 @@ class traced:
         for thread in self._threads():
             if self._ptrace(attach, thread, None, None) == 0:
                 os.waitpid(thread, 0x40000000)  # __WALL
-            elif ctypes.get_errno() != errno.ESRCH:
+            elif (number := ctypes.get_errno()) != errno.ESRCH:
                 # A thread that is still traced would keep the process from ending.
                 self.__exit__()
-                pytest.skip(f"no process can be traced here: {os.strerror(ctypes.get_errno())}")
+                pytest.skip(f"no process can be traced here: {os.strerror(number)}")
 
     def __exit__(self, *_: object) -> None:
         detach = 17

@@ -21,7 +21,7 @@ from mesh_core._hosts.address import Address
 from mesh_core._hosts.joining import joined, request_until_taken
 from mesh_core._hosts.packed_requests import pack_requests
 from mesh_core._hosts.place import Place
-from mesh_core._hosts.standby import standby_limit_s
+from mesh_core._hosts.standby import join_limit_s
 from mesh_core._hosts.state_transfer import StateTransfer
 from mesh_core._meshes.host_requests import ask_host
 from mesh_core._meshes.proc_mesh import this_proc
@@ -111,7 +111,7 @@ def _move_to(
 ) -> None:
     """Let a worker prepare to serve as the host, and move the host there."""
     config = place.config
-    limit_s = standby_limit_s(config) if is_spare else config.attach_timeout_s
+    limit_s = join_limit_s(config, is_spare=is_spare)
     # The program does not communicate with it until the host has moved.
     lease_s = config.host_lease_s + timeout_s
     taken = request_until_taken(

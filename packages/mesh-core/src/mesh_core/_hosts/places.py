@@ -15,7 +15,7 @@ from mesh_core._hosts.address import Address
 from mesh_core._hosts.joining import ask_until_taken
 from mesh_core._hosts.place import Place
 from mesh_core._hosts.route import ways
-from mesh_core._hosts.standby import StandbyWorkers, standby_limit_s
+from mesh_core._hosts.standby import StandbyWorkers, join_limit_s
 from mesh_core._runtime.epoch import EPOCH_MAX
 from mesh_core._serialization.wire import proc_id
 
@@ -229,8 +229,7 @@ class Places:
             reasons = []
             while machine := self.next_machine(place, given, may_return=may_return):
                 address, gateway, is_spare = machine
-                config = place.config
-                limit_s = standby_limit_s(config) if is_spare else config.attach_timeout_s
+                limit_s = join_limit_s(place.config, is_spare=is_spare)
                 why = self._put(place, address, gateway, limit_s)
                 if why is None:
                     return

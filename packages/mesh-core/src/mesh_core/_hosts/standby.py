@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mesh_core._hosts.address import Address
     from mesh_core._runtime.runtime import Runtime
 
-__all__ = ["StandbyWorker", "StandbyWorkers", "standby_limit_s"]
+__all__ = ["StandbyWorker", "StandbyWorkers", "join_limit_s"]
 
 # The number of renewals of a reservation per lease.
 _PER_LEASE = 3
@@ -209,9 +209,10 @@ class StandbyWorkers:
         return is_held
 
 
-def standby_limit_s(config: Config) -> float:
-    """Return the time limit for a standby worker to join, in seconds.
+def join_limit_s(config: Config, *, is_spare: bool) -> float:
+    """Return the time limit for a worker to join, in seconds.
 
-    It has confirmed its reservation a moment ago, so it joins at once unless it has just died.
+    A standby worker has confirmed its reservation a moment ago, so it joins at once unless it has
+    just died.
     """
-    return max(config.host_lease_s, _JOIN_S)
+    return max(config.host_lease_s, _JOIN_S) if is_spare else config.attach_timeout_s
