@@ -54,6 +54,26 @@ def test_the_thread_of_late_work_exits_with_it() -> None:
         assert not thread.is_alive()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_late_work_ends_although_its_exception_is_lost() -> None:
+    """Python reports an exception in a finalizer as unraisable and continues."""
+    threads: list[threading.Thread] = []
+
+    class BusyAtEnd:
+        def __del__(self) -> None:
+            busy(math.inf)
+
+    def endless() -> None:
+        threads.append(threading.current_thread())
+        BusyAtEnd()
+        busy(math.inf)
+
+    with pytest.raises(DeadlineExceeded):
+        within(endless, time.monotonic() + 0.1)
+    threads[0].join(LIMIT_S)
+    assert not threads[0].is_alive()
+
+
 def test_stopping_late_work_does_not_interrupt_the_next_work() -> None:
     """Work ends at about its deadline: in either case the next work must not be interrupted."""
     late = 0

@@ -6,7 +6,6 @@ import contextvars
 import ctypes
 import os
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
@@ -17,6 +16,7 @@ __all__ = ["Work"]
 T = TypeVar("T")
 # Threads beyond this number are created on demand and exit after their work.
 _IDLE_MAX = 4
+# The engine checks about once a second whether its thread must stop.
 _STOP_S = 1.0
 
 
@@ -50,15 +50,10 @@ class Work(Generic[T]):
         self._thread.wanted.put(self)
 
     def stop(self) -> None:
-        """Stop the work if it has not ended.
-
-        The engine checks about once a second whether its thread must stop, and then drops its
-        stream.
-        """
+        """Stop the work if it has not ended; return without waiting for its end."""
         if self._take_end():
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(_Stopped)
-            )
+            name = f"{self._thread.name}-stop"
+            threading.Thread(target=self._thread.stop, name=name, daemon=True).start()
 
     def run(self, rest: Callable[[], object]) -> bool:
         """Run the work.
@@ -93,15 +88,36 @@ class _WorkThread(threading.Thread):
         super().__init__(name="mesh-telemetry-query", daemon=True)
         self.wanted: SimpleQueue[Work[Any]] = SimpleQueue()
         self._stays = True
+        self._turn = threading.Lock()
+        self._works = True
 
     def run(self) -> None:
         with suppress(_Stopped):
-            while self._stays:
-                if not self.wanted.get().run(self._rest):
-                    # The exception that stops this thread may not have been raised yet, and must
-                    # not hit a new thread with the same identifier.
-                    time.sleep(_STOP_S)
+            while self._stays and self.wanted.get().run(self._rest):
+                pass
+        while self._works:
+            with suppress(_Stopped), self._turn:
+                self._works = False
+                # A pending exception could hit a new thread with the same identifier.
+                self._raise(None)
+
+    def stop(self) -> None:
+        """Stop the work of this thread; return when it has ended.
+
+        The exception is lost if a weak reference or an object is finalized in the thread when it
+        arrives, so it is raised again until the work ends.
+        """
+        while True:
+            with self._turn:
+                if not self._works:
                     return
+                self._raise(_Stopped)
+            self.join(_STOP_S)
+
+    def _raise(self, kind: type[BaseException] | None) -> None:
+        """Raise an exception when the thread next runs Python code; None revokes a pending one."""
+        raised = None if kind is None else ctypes.py_object(kind)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), raised)
 
     def _rest(self) -> None:
         self._stays = len(_idle) < _IDLE_MAX
