@@ -6,24 +6,17 @@ import asyncio
 import functools
 import logging
 import time
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from mesh_core import HostDied, this_proc, wait
+from mesh_core import HostDied, wait
 from mesh_tensor._training.disk_checkpoint import latest_on_disk
 from mesh_tensor._training.errors import NoCheckpoint, TrainingFailed
 from mesh_tensor._training.members import Member, Members, holder_ranks
 from mesh_tensor._training.membership_changes import MembershipChange, MembershipChanges
 from mesh_tensor._training.progress_watch import POLL_S, ProgressWatch
 from mesh_tensor._training.rank_actors import RankSettings
-from mesh_tensor._training.recovery import (
-    Failure,
-    Interrupted,
-    Recovery,
-    describe_failure,
-    has_failed,
-)
-from mesh_tensor._training.rendezvous_store import StoreServer
+from mesh_tensor._training.rank_calls import REPLY_S, RankCalls
+from mesh_tensor._training.recovery import Failure, Interrupted, Recovery
 from mesh_tensor._training.restore_plan import plan_restore
 
 if TYPE_CHECKING:
@@ -38,14 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FaultTolerantTraining"]
 
-T = TypeVar("T")
-
-# The time that ranks have to end a call after their collectives were aborted: this many times the
-# longest step, but at least this many seconds. A rank that takes longer hangs. If no step has ended
-# for long, the ranks that do not hang only wait for collectives, which end at once.
-_ABORT_STEPS, _ABORT_S, _ABORT_STALLED_S = 3, 5.0, 1.0
-_REPLY_S = 2.0
-_SETUP_S = 120.0
 _log = logging.getLogger("mesh_tensor")
 
 
@@ -127,10 +112,10 @@ class FaultTolerantTraining:
         self._members.change(self._members.start(procs), ())
         self._changes = MembershipChanges()
         self._progress = ProgressWatch(self._members, stall_timeout_s)
+        self._calls = RankCalls(self._members, self._progress)
         # The replies of ranks that are paused to stop at the same step, and that step.
         self._pauses: dict[int, Future[int]] = {}
         self._stop_step: int | None = None
-        self._server: Any = None
         self._has_begun = self._is_prepared = False
         # The state of removed ranks is in the checkpoint of this step.
         self._step_on_disk: int | None = None
@@ -227,7 +212,7 @@ class FaultTolerantTraining:
         """Stop the actors of the training; the processes remain."""
         self._changes.give_up(TrainingFailed("the training was closed"))
         self._members.stop()
-        self._close_store()
+        self._calls.close_store()
 
     @property
     def size(self) -> int:
@@ -261,20 +246,19 @@ class FaultTolerantTraining:
             # Any rank can restore the ranks that join.
             self._change_members()
         self._replace_dead()
-        places = self._collect(self._on_each("place"), _SETUP_S)
+        places = self._calls.collect(self._calls.on_each("place"))
         for rank, place in places.items():
             self._members[rank].started(place)
         self.host_names = [member.host_name for member in self._members]
         step, source, damaged = self._restore()
-        self._close_store()
-        self._server = this_proc().spawn("rendezvous_store", StoreServer)
+        store = self._calls.open_store()
         from_disk = step if source == "disk" else None
         numbers = [member.number for member in self._members]
         joins = {
-            rank: member.trainer.join.call_one(self._server, numbers, from_disk)
+            rank: member.trainer.join.call_one(store, numbers, from_disk)
             for rank, member in enumerate(self._members)
         }
-        self._collect(joins, _SETUP_S)
+        self._calls.collect(joins)
         self._is_prepared = self._has_begun = True
         self._pauses, self._stop_step, self._step_on_disk = {}, None, None
         self.step = step
@@ -302,9 +286,7 @@ class FaultTolerantTraining:
             )
             for rank, member in enumerate(self._members)
         }
-        self._progress.start_waiting()
-        self._collect(runs, None)
-        self._progress.poll()
+        self._calls.collect_steps(runs, self._pause)
         reached = steps if self._stop_step is None else min(self._stop_step, steps)
         self.step = max(reached, self.step)
 
@@ -350,7 +332,7 @@ class FaultTolerantTraining:
 
     def _write_to_disk(self) -> bool:
         """Let all ranks write a checkpoint from which another number of ranks can continue."""
-        self._collect(self._on_each("write_to_disk"), _SETUP_S)
+        self._calls.collect(self._calls.on_each("write_to_disk"))
         assert self._disk is not None
         if latest_on_disk(self._disk) != self.step:
             return False
@@ -369,14 +351,14 @@ class FaultTolerantTraining:
         replies = self._progress.request()
         members = list(self._members)
         wait(
-            [replies[rank] for rank, one in enumerate(members) if one.has_started], timeout=_REPLY_S
+            [replies[rank] for rank, one in enumerate(members) if one.has_started], timeout=REPLY_S
         )
         lost: dict[Member, HostDied] = {}
         for rank, member in enumerate(members):
             if not replies[rank].done():
                 if not member.has_started:
                     continue
-                self._kill(rank)
+                self._calls.kill(rank)
             elif replies[rank].exception() is None:
                 continue
             host = member.host
@@ -431,9 +413,9 @@ class FaultTolerantTraining:
             if self._is_sharded:
                 # All ranks have created the same model, and have a part of it after they join.
                 return 0, "memory", 0
-            self._collect(self._on_each("begin"), _SETUP_S)
-        held = self._collect(
-            {rank: one.holder.held.call_one() for rank, one in enumerate(self._members)}, _SETUP_S
+            self._calls.collect(self._calls.on_each("begin"))
+        held = self._calls.collect(
+            {rank: one.holder.held.call_one() for rank, one in enumerate(self._members)}
         )
         copies = [copy for of_rank in held.values() for copy in of_rank]
         holders = {member.number: member.holder for member in self._members}
@@ -444,14 +426,13 @@ class FaultTolerantTraining:
             plan = plan_restore(copies, numbers, is_sharded=self._is_sharded, damaged=damaged)
             if plan is None:
                 break
-            results = self._collect(
+            results = self._calls.collect(
                 {
                     rank: member.trainer.restore.call_one(
                         [(copy, holders[copy.holder]) for copy in plan.candidates[rank]]
                     )
                     for rank, member in enumerate(self._members)
-                },
-                _SETUP_S,
+                }
             )
             damaged_count += sum(len(problems) for problems, _ in results.values())
             lost = [rank for rank, (_, is_restored) in results.items() if not is_restored]
@@ -465,76 +446,6 @@ class FaultTolerantTraining:
                 " pass disk=DiskCheckpoints(folder)"
             )
         return on_disk, "disk", damaged_count
-
-    def _on_each(self, name: str) -> dict[int, Future[Any]]:
-        """Call an endpoint of the trainer of each rank."""
-        return {
-            rank: getattr(member.trainer, name).call_one()
-            for rank, member in enumerate(self._members)
-        }
-
-    def _collect(self, futures: Mapping[int, Future[T]], limit_s: float | None) -> dict[int, T]:
-        """Return the results of all ranks.
-
-        Args:
-            futures: The calls, by rank.
-            limit_s: The time limit in seconds. None waits until the steps make no progress.
-
-        Raises:
-            Interrupted: A rank has failed or hangs. No rank waits for another one any more.
-        """
-        until = None if limit_s is None else time.monotonic() + limit_s
-        left = dict(futures)
-        is_late = False
-        while left and not is_late:
-            wait(left.values(), first=1, timeout=POLL_S)
-            done = [rank for rank, future in left.items() if future.done()]
-            if any(has_failed(left.pop(rank)) for rank in done):
-                break
-            if until is None:
-                self._progress.poll()
-                self._pause()
-                is_late = self._progress.has_stalled()
-            else:
-                is_late = time.monotonic() >= until
-        else:
-            if not is_late:
-                return {rank: future.get() for rank, future in futures.items()}
-        reported_at = time.time()
-        hung = self._abort(futures, _ABORT_STALLED_S if is_late else _ABORT_S)
-        raise Interrupted(describe_failure(futures, hung, reported_at, is_late=is_late))
-
-    def _abort(self, futures: Mapping[int, Future[Any]], limit_s: float) -> list[int]:
-        """Abort the calls of all ranks; kill and return the ranks whose calls do not end.
-
-        A rank that is killed loses its state, and the copies that it holds.
-        """
-        for member in self._members:
-            member.monitor.abort.broadcast()
-        if self._server is not None:
-            self._server.close.broadcast()
-        limit_s = max(_ABORT_STEPS * self._progress.longest_step_s, limit_s)
-        self._progress.start_waiting()
-        while (
-            self._progress.waited_s() < limit_s and wait(futures.values(), timeout=POLL_S).pending
-        ):
-            self._progress.poll()
-        hung = [rank for rank, future in futures.items() if not future.done()]
-        for rank in hung:
-            self._kill(rank)
-        wait([futures[rank] for rank in hung], timeout=_REPLY_S)
-        self._progress.poll()
-        return hung
-
-    def _close_store(self) -> None:
-        if self._server is not None:
-            self._server.close.broadcast()
-            self._server.stop().get()
-
-    def _kill(self, rank: int) -> None:
-        with suppress(HostDied):
-            member = self._members[rank]
-            member.procs.kill(member.index)
 
 
 def _is_on_event_loop() -> bool:
