@@ -55,6 +55,8 @@ def join_group(store: Store, rank: int, size: int, backend: str) -> None:
         RuntimeError: The ranks could not connect, or the store was closed.
     """
     leave_group()
+    # Gloo then reads the addresses of all ranks with one request to the store instead of two each.
+    os.environ.setdefault("GLOO_ENABLE_STORE_V2_API", "1")
     before = set(_listening())
     distributed.init_process_group(
         backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT
@@ -62,9 +64,8 @@ def join_group(store: Store, rank: int, size: int, backend: str) -> None:
     own = [address for address in _listening() if address not in before]
     # A collective would be simpler, but it could not be aborted before all addresses are known.
     store.set(f"{_LISTENERS}{rank}", json.dumps(own))
-    for peer in range(size):
-        for host, port in json.loads(store.get(f"{_LISTENERS}{peer}")):
-            _listeners.add((host, port))
+    for published in store.multi_get([f"{_LISTENERS}{peer}" for peer in range(size)]):
+        _listeners.update((host, port) for host, port in json.loads(published))
 
 
 def leave_group() -> None:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch._C._distributed_c10d import Store
 
 from mesh_core import Actor, concurrent_endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["MeshStore", "StoreServer"]
 
@@ -28,18 +31,25 @@ class StoreServer(Actor):
         self._is_closed = False
 
     @concurrent_endpoint
-    async def set(self, key: str, value: bytes) -> None:
-        """Set a value."""
+    async def multi_set(self, values: dict[str, bytes]) -> None:
+        """Set values."""
         async with self._changed:
-            self._values[key] = value
+            self._values.update(values)
             self._changed.notify_all()
 
     @concurrent_endpoint
-    async def get(self, key: str) -> bytes:
-        """Wait until a key exists, and return its value."""
+    async def append(self, key: str, value: bytes) -> None:
+        """Append to a value, which is empty at first."""
         async with self._changed:
-            await self._wait_for([key])
-            return self._values[key]
+            self._values[key] = self._values.get(key, b"") + value
+            self._changed.notify_all()
+
+    @concurrent_endpoint
+    async def multi_get(self, keys: list[str]) -> list[bytes]:
+        """Wait until all keys exist, and return their values."""
+        async with self._changed:
+            await self._wait_for(keys)
+            return [self._values[key] for key in keys]
 
     @concurrent_endpoint
     async def wait(self, keys: list[str]) -> None:
@@ -110,10 +120,20 @@ class MeshStore(Store):
         self._timeout = _TIMEOUT
 
     def set(self, key: str, value: str | bytes) -> None:
-        self._server.set.call_one(key, _bytes(value)).get()
+        self.multi_set([key], [value])
+
+    def multi_set(self, keys: list[str], values: Sequence[str | bytes]) -> None:
+        pairs = zip(keys, values, strict=True)
+        self._server.multi_set.call_one({key: _bytes(value) for key, value in pairs}).get()
+
+    def append(self, key: str, value: str | bytes) -> None:
+        self._server.append.call_one(key, _bytes(value)).get()
 
     def get(self, key: str) -> bytes:
-        return self._server.get.call_one(key).get(self._timeout.total_seconds())
+        return self.multi_get([key])[0]
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        return self._server.multi_get.call_one(list(keys)).get(self._timeout.total_seconds())
 
     def add(self, key: str, amount: int) -> int:
         return self._server.add.call_one(key, amount).get()
@@ -135,6 +155,10 @@ class MeshStore(Store):
 
     def num_keys(self) -> int:
         return self._server.count.call_one().get()
+
+    def has_extended_api(self) -> bool:
+        # There are `append`, `multi_get` and `multi_set`.
+        return True
 
     def set_timeout(self, timeout: timedelta) -> None:
         self._timeout = timeout
