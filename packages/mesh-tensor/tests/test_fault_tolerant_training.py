@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import pytest
 import torch
 from torch import distributed
 
-from mesh_core import ProcMesh, this_host
+from mesh_core import ProcMesh, configured, this_host
 from mesh_core.testing import proc_pid
+from mesh_tensor._training import members
 from mesh_tensor._training.rendezvous_store import MeshStore
 from mesh_tensor.testing import damage_checkpoints
 from mesh_tensor.training import (
@@ -271,6 +273,33 @@ def test_exceptions_interrupt_the_collectives_of_the_other_ranks(
     assert [one.kind for one in training.recoveries] == ["exception"] * 200
     # A rank whose collective does not end is killed, and has another process then.
     assert [proc_pid(procs, rank) for rank in range(SIZE)] == pids
+
+
+class SlowToCreate(Program):
+    """Takes longer to create than the grace period of a stop."""
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        time.sleep(seconds)
+        super().__init__(folder)
+
+
+def test_a_training_closes_while_its_program_is_created(procs: ProcMesh, tmp_path: Path) -> None:
+    with configured(stop_grace_s=0.1):
+        FaultTolerantTraining(procs, SlowToCreate, tmp_path, 1.0).close()
+
+
+def test_a_failure_to_close_does_not_replace_the_exception_of_the_program(
+    procs: ProcMesh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "_END_S", 0.1)
+    with (
+        configured(stop_grace_s=0.1),
+        pytest.raises(ZeroDivisionError) as raised,
+        FaultTolerantTraining(procs, SlowToCreate, tmp_path, 3.0),
+    ):
+        1 / 0  # noqa: B018
+    (note,) = raised.value.__notes__
+    assert note.startswith("and the actors of the training did not stop cleanly: ")
 
 
 @pytest.mark.parametrize("wrong", [{"attempts": 0}, {"stall_timeout_s": 0.0}])

@@ -8,7 +8,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from mesh_core import HostDied, wait
+from mesh_core import HostDied, MeshError, wait
 from mesh_tensor._training.disk_checkpoint import latest_on_disk
 from mesh_tensor._training.errors import NoCheckpoint, TrainingFailed
 from mesh_tensor._training.members import Member, Members, holder_ranks
@@ -238,7 +238,12 @@ class FaultTolerantTraining:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except MeshError as failure:
+            if error is None:
+                raise
+            error.add_note(f"and the actors of the training did not stop cleanly: {failure}")
 
     def _prepare(self, failure: Failure | None) -> None:
         """Replace dead processes, restore the state of all ranks, and form a process group."""

@@ -137,14 +137,18 @@ class Members:
 
     def stop(self) -> None:
         """Stop the actors; the processes remain."""
-        ended = []
+        replies: list[Future[Any]] = []
         for member in (*self._all, *self._left):
             # Processes that have left may have been stopped.
             with suppress(MeshStopped):
-                ended.append(member.monitor.end_watch.call_one())
-                ended[-1].add_done_callback(_receive)
+                replies.append(member.monitor.end_watch.call_one())
+                if not member.has_started:
+                    # Its trainer may still import the program.
+                    replies.append(member.trainer.place.call_one())
+        for reply in replies:
+            reply.add_done_callback(_receive)
         # The grace period of the stop begins when no rank is busy with something else.
-        wait(ended, timeout=_END_S)
+        wait(replies, timeout=_END_S)
         for mesh in reversed(self._meshes):
             mesh.stop().get()
 
@@ -157,7 +161,7 @@ def watch(monitor: RankMonitor) -> None:
     monitor.watch.call_one().add_done_callback(_receive)
 
 
-def _receive(ended: Future[None]) -> None:
+def _receive(ended: Future[Any]) -> None:
     ended.exception()
 
 
