@@ -224,14 +224,15 @@ def test_lost_packets_lose_no_byte(world: World, programs: list[Program]) -> Non
     assert owner.do(memory.written, "it") == 8 * MIB
 
 
-def test_a_link_of_500_megabits_is_saturated(world: World, programs: list[Program]) -> None:
+def test_a_link_of_100_megabits_is_saturated(world: World, programs: list[Program]) -> None:
+    """The buffers of the kernel hold enough for the time that a process waits for a processor."""
     owner, user = programs
-    user.do(memory.take, "it", owner.do(memory.offer, "it", 64 * MIB))
-    with world.faults.bandwidth(world.hosts[0], 500_000_000):
-        user.do(memory.rate, "it", 8 * MIB)
-        best = max(user.do(memory.rate, "it", 64 * MIB) for _ in range(2))
+    user.do(memory.take, "it", owner.do(memory.offer, "it", 16 * MIB))
+    with world.faults.bandwidth(world.hosts[0], 100_000_000):
+        user.do(memory.rate, "it", 2 * MIB)
+        best = max(user.do(memory.rate, "it", 16 * MIB) for _ in range(3))
     # The bytes counted on the wire include the headers of packets and records.
-    assert best * 8 >= 0.9 * 500_000_000
+    assert best * 8 >= 0.9 * 100_000_000
 
 
 def test_an_exited_process_is_distinguished_from_an_unresponsive_one(
