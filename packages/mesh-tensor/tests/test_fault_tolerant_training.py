@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import time
@@ -14,9 +15,10 @@ import pytest
 import torch
 from torch import distributed
 
-from mesh_core import ProcMesh, configured, this_host
-from mesh_core.testing import proc_pid
+from mesh_core import DeadlineExceeded, MeshError, ProcMesh, configured, this_host
+from mesh_core.testing import proc_pid, wait_until
 from mesh_tensor._training import members
+from mesh_tensor._training.members import Members
 from mesh_tensor._training.rendezvous_store import MeshStore
 from mesh_tensor.testing import damage_checkpoints
 from mesh_tensor.training import (
@@ -30,6 +32,7 @@ from mesh_tensor.training import (
 
 SIZE = 3
 STEPS = 30
+LIMIT_S = 60.0
 Fault = Callable[[Path], None]
 
 
@@ -213,6 +216,28 @@ def test_training_fails_without_any_copy(procs: ProcMesh, tmp_path: Path) -> Non
         train(procs, Program, tmp_path, faults)
 
 
+class SlowToEnd(Program):
+    """Takes longer to end an aborted step than a rank does on a machine that is not busy."""
+
+    def train_step(self, step: int) -> float:
+        seconds = 2.0
+        try:
+            return super().train_step(step)
+        except RuntimeError:
+            time.sleep(seconds)
+            raise
+
+
+def test_slow_ranks_keep_their_state_when_another_one_hangs(
+    procs: ProcMesh, tmp_path: Path
+) -> None:
+    pids = [proc_pid(procs, rank) for rank in range(SIZE)]
+    _, recoveries = train(procs, SlowToEnd, tmp_path, {(5, 1): stop})
+    assert [(one.kind, one.ranks) for one in recoveries] == [("hang", (1,))]
+    replaced = [proc_pid(procs, rank) != pids[rank] for rank in range(SIZE)]
+    assert replaced == [False, True, False]
+
+
 class LostWhileJoining(Program):
     """Rank 1 is killed while a second process group is formed."""
 
@@ -291,15 +316,53 @@ def test_a_training_closes_while_its_program_is_created(procs: ProcMesh, tmp_pat
 def test_a_failure_to_close_does_not_replace_the_exception_of_the_program(
     procs: ProcMesh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(members, "_END_S", 0.1)
+    stop_members = Members.stop
+
+    def fail_to_stop(self: Members) -> None:
+        stop_members(self)
+        raise MeshError("rank 1 is busy")
+
+    monkeypatch.setattr(Members, "stop", fail_to_stop)
     with (
-        configured(stop_grace_s=0.1),
         pytest.raises(ZeroDivisionError) as raised,
-        FaultTolerantTraining(procs, SlowToCreate, tmp_path, 3.0),
+        FaultTolerantTraining(procs, Program, tmp_path),
     ):
         1 / 0  # noqa: B018
-    (note,) = raised.value.__notes__
-    assert note.startswith("and the actors of the training did not stop cleanly: ")
+    assert raised.value.__notes__ == [
+        "and the actors of the training did not stop cleanly: rank 1 is busy"
+    ]
+
+
+class EndsLate:
+    """Is created, and deleted, when the steps of the next training have begun."""
+
+    def __init__(self, folder: Path) -> None:
+        self.deleted = folder / f"{os.getpid()}.deleted"
+        wait_until((folder / "begun").exists, LIMIT_S)
+
+    def __del__(self) -> None:
+        self.deleted.touch()
+
+
+class Next(Program):
+    """Trains while the actors of the previous training end."""
+
+    def train_step(self, step: int) -> float:
+        if step == 3:
+            (self.folder / "begun").touch()
+            deleted = self.folder / f"{os.getpid()}.deleted"
+            wait_until(lambda: gc.collect() >= 0 and deleted.exists(), LIMIT_S)
+        return super().train_step(step)
+
+
+def test_actors_that_end_late_leave_the_group_of_the_next_training(
+    procs: ProcMesh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "_END_S", 0.1)
+    with configured(stop_grace_s=0.1), pytest.raises(DeadlineExceeded):
+        FaultTolerantTraining(procs, EndsLate, tmp_path).close()
+    _, recoveries = train(procs, Next, tmp_path)
+    assert recoveries == []
 
 
 @pytest.mark.parametrize("wrong", [{"attempts": 0}, {"stall_timeout_s": 0.0}])

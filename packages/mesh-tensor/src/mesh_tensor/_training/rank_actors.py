@@ -108,7 +108,7 @@ class Trainer(Actor):
     ) -> None:
         # A previous training of the process is over.
         global _session
-        _session = _Session()
+        self._session = _session = _Session()
         self._settings = settings
         # During a call to a slice, `current_rank` returns the rank in the slice.
         self._member = first + current_rank().rank
@@ -221,7 +221,9 @@ class Trainer(Actor):
         return dict(self._program.state_dict())
 
     def __cleanup__(self, error: Exception | None) -> None:
-        leave_group()
+        # If the actor ends late, the process group may be that of the next training.
+        if _session is self._session:
+            leave_group()
 
     def _save(self, step: int, state: Mapping[str, Any], holder: CheckpointHolder) -> None:
         """Store the state in memory, request a copy of it, and store it on disk if due."""
