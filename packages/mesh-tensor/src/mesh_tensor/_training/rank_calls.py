@@ -26,9 +26,10 @@ T = TypeVar("T")
 REPLY_S = 2.0
 # The time limit for calls that do not train.
 _SETUP_S = 120.0
-# The time that ranks have to end a call after their collectives were aborted: this many times the
-# longest step, but at least this many seconds. A rank that takes longer hangs. If no step has ended
-# for long, the ranks that do not hang only wait for collectives, which end at once.
+# The time that ranks have to end a call after their collectives were aborted, or after another rank
+# has ended its call: this many times the longest step, but at least this many seconds. A rank that
+# takes longer hangs. If no step has ended for long, the ranks that do not hang only wait for
+# collectives, which end at about the same time.
 _ABORT_STEPS, _ABORT_S, _ABORT_STALLED_S = 3, 5.0, 1.0
 
 
@@ -124,10 +125,10 @@ class RankCalls:
             if not is_late:
                 return {rank: future.get() for rank, future in futures.items()}
         reported_at = time.time()
-        hung = self._abort(futures, _ABORT_STALLED_S if is_late else _ABORT_S)
+        hung = self._abort(futures, is_late=is_late)
         raise Interrupted(describe_failure(futures, hung, reported_at, is_late=is_late))
 
-    def _abort(self, futures: Mapping[int, Future[Any]], limit_s: float) -> list[int]:
+    def _abort(self, futures: Mapping[int, Future[Any]], *, is_late: bool) -> list[int]:
         """Abort the calls of all ranks; kill and return the ranks whose calls do not end.
 
         A rank that is killed loses its state, and the copies that it holds.
@@ -136,11 +137,17 @@ class RankCalls:
             member.monitor.abort.broadcast()
         if self._store is not None:
             self._store.close.broadcast()
-        limit_s = max(_ABORT_STEPS * self._progress.longest_step_s, limit_s)
+        first = left = sum(not future.done() for future in futures.values())
         self._progress.start_waiting()
-        while (
-            self._progress.waited_s() < limit_s and wait(futures.values(), timeout=POLL_S).pending
-        ):
+        while pending := wait(futures.values(), timeout=POLL_S).pending:
+            if len(pending) < left:
+                left = len(pending)
+                self._progress.start_waiting()
+            # On a busy machine, all ranks may be slow. They must not be killed together.
+            least_s = _ABORT_STALLED_S if is_late and left < first else _ABORT_S
+            limit_s = max(_ABORT_STEPS * self._progress.longest_step_s, least_s)
+            if self._progress.waited_s() >= limit_s:
+                break
             self._progress.poll()
         hung = [rank for rank, future in futures.items() if not future.done()]
         for rank in hung:
