@@ -361,7 +361,7 @@ def test_actors_that_end_late_leave_the_group_of_the_next_training(
     monkeypatch.setattr(members, "_END_S", 0.1)
     with configured(stop_grace_s=0.1), pytest.raises(DeadlineExceeded):
         FaultTolerantTraining(procs, EndsLate, tmp_path).close()
-    _, recoveries = train(procs, Next, tmp_path)
+    _, recoveries = train(procs, Next, tmp_path, stall_timeout_s=LIMIT_S)
     assert recoveries == []
 
 
