@@ -137,14 +137,14 @@ class RankCalls:
             member.monitor.abort.broadcast()
         if self._store is not None:
             self._store.close.broadcast()
-        first = left = sum(not future.done() for future in futures.values())
+        total = left = sum(not future.done() for future in futures.values())
         self._progress.start_waiting()
         while pending := wait(futures.values(), timeout=POLL_S).pending:
             if len(pending) < left:
                 left = len(pending)
                 self._progress.start_waiting()
             # On a busy machine, all ranks may be slow. They must not be killed together.
-            least_s = _ABORT_STALLED_S if is_late and left < first else _ABORT_S
+            least_s = _ABORT_STALLED_S if is_late and left < total else _ABORT_S
             limit_s = max(_ABORT_STEPS * self._progress.longest_step_s, least_s)
             if self._progress.waited_s() >= limit_s:
                 break

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch._C._distributed_c10d import Store
@@ -104,11 +105,17 @@ class StoreServer(Actor):
         Raises:
             RuntimeError: The store was closed.
         """
-        await self._changed.wait_for(
-            lambda: self._is_closed or all(key in self._values for key in keys)
-        )
-        if self._is_closed:
-            raise RuntimeError("the process group was aborted while it was formed")
+        while True:
+            # A rank waits for the keys of all ranks, so each change must not check all of them.
+            for key in keys:
+                await self._changed.wait_for(partial(self._is_closed_or_has, key))
+            if self._is_closed:
+                raise RuntimeError("the process group was aborted while it was formed")
+            if all(key in self._values for key in keys):
+                return
+
+    def _is_closed_or_has(self, key: str) -> bool:
+        return self._is_closed or key in self._values
 
 
 class MeshStore(Store):
