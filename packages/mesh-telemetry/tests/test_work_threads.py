@@ -10,7 +10,9 @@ from functools import partial
 import pytest
 from recorded_actors import LIMIT_S
 
+from mesh_core.testing import wait_until
 from mesh_telemetry._query.deadline import DeadlineExceeded, within
+from mesh_telemetry._query.work_threads import WorkThread
 
 
 def soon() -> float:
@@ -85,3 +87,30 @@ def test_stopping_late_work_does_not_interrupt_the_next_work() -> None:
             late += 1
         assert within(partial(int, number), soon()) == number
     assert late > 0
+
+
+def test_work_that_is_late_before_its_thread_has_started_does_not_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[threading.Thread] = []
+    ran: list[int] = []
+    run = WorkThread.run
+
+    def run_slowly(thread: WorkThread) -> None:
+        started.append(thread)
+        busy(time.monotonic() + 0.2)
+        run(thread)
+
+    monkeypatch.setattr(WorkThread, "run", run_slowly)
+    # Late work ends its thread, so the threads of earlier tests are soon used up.
+    while not started:
+        with pytest.raises(DeadlineExceeded):
+            within(partial(busy, math.inf), time.monotonic() + 0.05)
+    with pytest.raises(DeadlineExceeded):
+        within(partial(ran.append, 1), time.monotonic() + 0.05)
+    assert len(started) == 2
+    for thread in started:
+        thread.join(LIMIT_S)
+        assert not thread.is_alive()
+    wait_until(lambda: not any(thread.name.endswith("-stop") for thread in threading.enumerate()))
+    assert not ran

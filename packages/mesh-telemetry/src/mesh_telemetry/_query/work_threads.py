@@ -11,7 +11,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Work"]
+__all__ = ["Work", "WorkThread"]
 
 T = TypeVar("T")
 # Threads beyond this number are created on demand and exit after their work.
@@ -45,7 +45,7 @@ class Work(Generic[T]):
         try:
             self._thread = _idle.pop()
         except IndexError:
-            self._thread = _WorkThread()
+            self._thread = WorkThread()
             self._thread.start()
         self._thread.wanted.put(self)
 
@@ -56,7 +56,7 @@ class Work(Generic[T]):
             threading.Thread(target=self._thread.stop, name=name, daemon=True).start()
 
     def run(self, rest: Callable[[], object]) -> bool:
-        """Run the work.
+        """Run the work, unless it was stopped before its thread could begin.
 
         Args:
             rest: Called before `settle`, which may start more work immediately.
@@ -64,6 +64,8 @@ class Work(Generic[T]):
         Returns:
             Whether the work ended without being stopped.
         """
+        if not self._end:
+            return False
         result, error = None, None
         try:
             result = self._context.run(self._do)
@@ -83,23 +85,40 @@ class Work(Generic[T]):
         return True
 
 
-class _WorkThread(threading.Thread):
+class WorkThread(threading.Thread):
+    """A thread that runs one unit of work after another until one of them is stopped.
+
+    `_Stopped` is raised in it only while it runs its loop: an exception that arrived while the
+    thread starts or exits would escape from `run`, and one that is raised after its exit would hit
+    a new thread with the same identifier. Therefore the thread holds `_turn` outside of its loop.
+    """
+
     def __init__(self) -> None:
         super().__init__(name="mesh-telemetry-query", daemon=True)
         self.wanted: SimpleQueue[Work[Any]] = SimpleQueue()
         self._stays = True
         self._turn = threading.Lock()
+        self._turn.acquire()
         self._works = True
 
     def run(self) -> None:
         with suppress(_Stopped):
+            self._work()
+
+    def _work(self) -> None:
+        try:
+            self._turn.release()
             while self._stays and self.wanted.get().run(self._rest):
                 pass
-        while self._works:
-            with suppress(_Stopped), self._turn:
-                self._works = False
-                # A pending exception could hit a new thread with the same identifier.
+        finally:
+            # Python checks for exceptions of other threads after a call, not before it. The one
+            # that may be pending is therefore raised after `acquire`, when no other can follow.
+            try:
+                self._turn.acquire()
+            finally:
                 self._raise(None)
+                self._works = False
+                self._turn.release()
 
     def stop(self) -> None:
         """Stop the work of this thread; return when it has ended.
@@ -125,6 +144,6 @@ class _WorkThread(threading.Thread):
             _idle.append(self)
 
 
-_idle: list[_WorkThread] = []
+_idle: list[WorkThread] = []
 # A forked process has none of these threads.
 os.register_at_fork(after_in_child=_idle.clear)
