@@ -394,7 +394,8 @@ class JobConformance(BackendUnderTest):
         job = make({"ones": 1}, "logged")
         up(job.apply(), self.up_s)
         try:
-            assert "mesh worker serves" in job.logs("ones", 0)
+            # A scheduler may store the output some time after the worker has written it.
+            wait_for(lambda: "mesh worker serves" in job.logs("ones", 0), self.up_s)
         except NotSupported as error:
             pytest.skip(f"this backend keeps no output: {error}")
 
