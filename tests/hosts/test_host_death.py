@@ -66,7 +66,7 @@ def test_a_power_cut_raises_host_died_for_all_waiting_callers_and_no_others(
         assert program.do(steps.echo_each, [0, 1]) == ["x"] * 4
         assert program.do(steps.ask_each_other, 0, 1) == 7
         assert program.do(steps.ask_outcome, 0, 3)[0] == "HostDied"
-        assert program.do(steps.owner_told) == ["HostDied of owned"]
+        assert program.do(steps.await_owner_told) == ["HostDied of owned"]
         assert program.do(steps.timed_spawn, [0, 1]) < HEARTBEATS_S - SOON_S
         began = time.monotonic()
         program.do(steps.stop)

@@ -21,6 +21,7 @@ from mesh_core import (
     configure,
     shutdown_context,
 )
+from mesh_core.testing import wait_until
 from tests.hosts.cluster.actors import Member, Owner
 
 #: Exceeds the duration of every call that completes, also on a busy machine.
@@ -79,9 +80,9 @@ def spawn_owner(host: int) -> int:
     return ready
 
 
-def owner_told() -> list[str]:
-    """Return the failures that were reported to the owner."""
-    told: list[str] = job.owner.told.call_one().get(timeout=LIMIT_S)
+def await_owner_told() -> list[str]:
+    """Wait until the owner was notified of a failure; return all that it was notified of."""
+    told: list[str] = wait_until(lambda: job.owner.told.call_one().get(timeout=LIMIT_S), LIMIT_S)
     return told
 
 
@@ -180,11 +181,8 @@ def ask_outcome(first: int, second: int) -> tuple[str, float]:
 
 
 def await_told() -> list[str]:
-    """Wait until the program was notified of a failure."""
-    until = time.monotonic() + LIMIT_S
-    while not job.told and time.monotonic() < until:
-        time.sleep(0.01)
-    return list(job.told)
+    """Wait until the program was notified of a failure; return all that it was notified of."""
+    return list(wait_until(lambda: job.told, LIMIT_S))
 
 
 def ask_to_join(addresses: list[str], credentials: str) -> None:
