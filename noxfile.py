@@ -284,9 +284,11 @@ def verbs(session: nox.Session) -> None:
 
 @nox.session
 def tensor(session: nox.Session) -> None:
-    """Run the tests of distributed tensors, with gloo between local processes."""
+    """Run the tests of distributed tensors, with gloo, and of tensors in messages."""
     _prepare(session, "mesh-tensor")
-    _pytest(session, "packages/mesh-tensor/tests", *(session.posargs or ["-m", "not slow"]))
+    # Torch is not installed for the other tests of mesh-core.
+    folders = ["packages/mesh-tensor/tests", "packages/mesh-core/tests/test_pickle_tensors.py"]
+    _pytest(session, *folders, *(session.posargs or ["-m", "not slow"]))
 
 
 @nox.session

@@ -9,7 +9,7 @@ import pytest
 
 from mesh_core._serialization.pickler import decode, encode_value
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+torch = pytest.importorskip("torch", reason="torch is not installed; see the session `tensor`")
 
 THRESHOLD = 65_536
 
